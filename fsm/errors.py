@@ -1,0 +1,68 @@
+"""Errors of `fsm`: each says what was expected, what was received, where, and what to do.
+
+`FSMError` is the base of all. A child also derives from the built-in that it resembles, and keeps its facts as attributes.
+"""
+
+from __future__ import annotations
+
+
+class FSMError(Exception):
+    """Base of every error that `fsm` raises on purpose."""
+
+
+class ExpressionError(FSMError, ValueError):
+    """An expression cannot be built, for example `~` of something that is not regular."""
+
+
+class RegexSyntaxError(ExpressionError):
+    """A pattern is not a regular expression in Python syntax."""
+
+    def __init__(self, message: str, pattern: str, position: int | None = None) -> None:
+        super().__init__(message)
+        self.pattern = pattern
+        self.position = position
+
+
+class UnsupportedRegex(ExpressionError):
+    """A pattern is well formed, but uses something that is not supported here, such as a back-reference."""
+
+    def __init__(self, message: str, pattern: str) -> None:
+        super().__init__(message)
+        self.pattern = pattern
+
+
+class SchemaError(FSMError, ValueError):
+    """A JSON schema is malformed, or uses a keyword that would not be enforced; `pointer` says where."""
+
+    def __init__(self, message: str, pointer: str = "") -> None:
+        super().__init__(f"{message} (at '#{pointer}')")
+        self.pointer = pointer
+
+
+class EmptyLanguage(FSMError, ValueError):
+    """No text at all satisfies the constraint."""
+
+
+class VocabularyError(FSMError, ValueError):
+    """A vocabulary cannot be built from what was given."""
+
+
+class VocabularyGap(FSMError, ValueError):
+    """Texts exist that satisfy the constraint, but the tokens of the vocabulary cannot spell any of them."""
+
+
+class BudgetExceeded(FSMError, RuntimeError):
+    """A limit was reached; `limit` names it and `value` is its setting."""
+
+    def __init__(self, message: str, limit: str, value: int) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.value = value
+
+
+class TokenNotAllowed(FSMError, ValueError):
+    """A token id was fed that the state does not allow."""
+
+
+class UnknownState(FSMError, ValueError):
+    """An integer is not a state of this token FSM."""
