@@ -1,0 +1,267 @@
+"""Brzozowski derivatives as arcs: for a node, the disjoint byte sets on which it goes on, and where each leads.
+
+Everything walks with an explicit stack: no input, however deeply nested, can exhaust Python's.
+Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Reppy and Turon 2009,
+doi:10.1017/S0956796808007090.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsm import node as nodes
+from fsm.errors import BudgetExceeded, ExpressionError
+from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
+
+Arc = tuple[int, Node]
+"""A 256-bit mask of bytes and the term that is left after any of them."""
+Arcs = tuple[Arc, ...]
+
+_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE})
+
+
+class Derivatives:
+    """Arcs of nodes and their emptiness, remembered for as long as this object lives, within a budget.
+
+    Args:
+        max_search: most nodes that one search for an accepted text may visit; see `BudgetExceeded`.
+        max_memo: most remembered arc lists; at the limit the memory starts anew.
+    """
+
+    def __init__(self, *, max_search: int = 100_000, max_memo: int = 200_000) -> None:
+        self.max_search = max_search
+        self.max_memo = max_memo
+        self._arcs: dict[Node, Arcs] = {}
+        self._inhabited: dict[tuple[Node, int], bool] = {}
+
+    def arcs(self, node: Node) -> Arcs:
+        """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.
+
+        A target that holds an intersection or complement may still turn out to be empty: see `is_inhabited`.
+
+        Raises:
+            ExpressionError: a rule refers to itself before it reads a byte (left recursion).
+
+        Cost: the sum of the arcs below, once per node.
+        """
+        known = self._arcs.get(node)
+        if known is not None:
+            return known
+        if len(self._arcs) > self.max_memo:
+            self._arcs.clear()
+        stack, open_nodes = [node], set[Node]()
+        while stack:
+            top = stack[-1]
+            if top in self._arcs:
+                stack.pop()
+                continue
+            missing = [n for n in _needed(top) if n not in self._arcs]
+            if missing:
+                if top in open_nodes:
+                    _refuse_left_recursion(stack)
+                open_nodes.add(top)
+                stack.extend(missing)
+                continue
+            self._arcs[top] = self._combine(top)
+            open_nodes.discard(top)
+            stack.pop()
+        return self._arcs[node]
+
+    def _combine(self, node: Node) -> Arcs:
+        kind, args, arcs = node.kind, node.args, self._arcs
+        if kind is Kind.LITERAL:
+            text = args[0]
+            return ((1 << text[0], nodes.literal(text[1:])),)
+        if kind is Kind.BYTES:
+            return ((args[0], EPSILON),)
+        if kind is Kind.CONCAT:
+            head, tail = args
+            out = tuple((mask, nodes.concat(target, tail)) for mask, target in arcs[head])
+            return _union((out, arcs[tail])) if head.nullable else out
+        if kind is Kind.REPEAT:
+            body, lo, hi = args
+            rest = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
+            return tuple((mask, nodes.concat(target, rest)) for mask, target in arcs[body])
+        if kind is Kind.ALTERNATION:
+            return _union(arcs[child] for child in args)
+        if kind is Kind.WORDS:
+            return tuple((1 << byte, target) for byte, target in nodes.split_words(*args))
+        if kind is Kind.RULE:
+            return arcs[nodes.rule_body(node)]
+        if kind is Kind.INTERSECTION:
+            return _product([arcs[child] for child in args])
+        if kind is Kind.COMPLEMENT:
+            return _negate(arcs[args[0]])
+        if kind is Kind.DIVISIBLE:
+            divisor, remainder = args
+            return _merge((1 << (48 + d), nodes.divisible(divisor, (remainder * 10 + d) % divisor)) for d in range(10))
+        return ()
+
+    def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
+        """True when some text over `alphabet` (a 256-bit mask of bytes) belongs to `node`.
+
+        Intersections and complements are searched breadth first, the rest is read off the structure.
+
+        Raises:
+            BudgetExceeded: a search visited `max_search` nodes without an answer.
+        """
+        if alphabet == ALL_BYTES and node.is_plain:
+            return True
+        known = self._inhabited.get((node, alphabet))
+        if known is None:
+            self._settle(node, alphabet)
+            known = self._inhabited[node, alphabet]
+        return known
+
+    def _settle(self, root: Node, alphabet: int) -> None:
+        """Find the least fixed point over everything below `root` (rules make circles)."""
+        found = {root}
+        order = [root]
+        for node in order:
+            if (node, alphabet) not in self._inhabited and node.kind not in _SEARCHED:
+                new = [c for c in nodes.children(node) if c not in found]
+                found.update(new)
+                order.extend(new)
+        value = {n: self._leaf(n, alphabet) for n in order}
+        changed = True
+        while changed:
+            changed = False
+            for node in reversed(order):
+                if not value[node] and _holds(node, value):
+                    value[node] = changed = True
+        for node, answer in value.items():
+            self._inhabited[node, alphabet] = answer
+
+    def _leaf(self, node: Node, alphabet: int) -> bool:
+        known = self._inhabited.get((node, alphabet))
+        if known is not None:
+            return known
+        kind = node.kind
+        if kind is Kind.BYTES:
+            return bool(node.args[0] & alphabet)
+        if kind is Kind.LITERAL:
+            return all(alphabet >> b & 1 for b in node.args[0])
+        if kind is Kind.WORDS:
+            word_list, lo, hi, depth = node.args
+            return any(all(alphabet >> b & 1 for b in w[depth:]) for w in word_list.words[lo:hi])
+        if kind in _SEARCHED:
+            return self._search(node, alphabet)
+        return node.nullable
+
+    def _search(self, root: Node, alphabet: int) -> bool:
+        memo = self._inhabited
+        came_from: dict[Node, Node | None] = {root: None}
+        queue = [root]
+        for node in queue:
+            if node.nullable or memo.get((node, alphabet)):
+                step: Node | None = node
+                while step is not None:
+                    memo[step, alphabet] = True
+                    step = came_from[step]
+                return True
+            if len(queue) > self.max_search:
+                raise BudgetExceeded(
+                    f"looking for any text that satisfies an intersection or a negation visited {len(queue)} states "
+                    f"without an answer. Simplify the expression, or raise `max_search` (now {self.max_search}).",
+                    "max_search",
+                    self.max_search,
+                )
+            for mask, target in self.arcs(node):
+                if mask & alphabet and target not in came_from and memo.get((target, alphabet)) is not False:
+                    came_from[target] = node
+                    queue.append(target)
+        for node in queue:
+            memo[node, alphabet] = False
+        return False
+
+    def live_arcs(self, node: Node) -> Arcs:
+        """The arcs of `node` whose target has at least one accepted text."""
+        arcs = self.arcs(node)
+        if node.is_plain:
+            return arcs
+        return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
+
+
+def _holds(node: Node, value: dict[Node, bool]) -> bool:
+    kind = node.kind
+    if kind in (Kind.CONCAT, Kind.RULE):
+        return all(value[c] for c in nodes.children(node))
+    if kind is Kind.ALTERNATION:
+        return any(value[c] for c in node.args)
+    return kind is Kind.REPEAT and (node.args[1] == 0 or value[node.args[0]])
+
+
+def _needed(node: Node) -> tuple[Node, ...]:
+    if node.kind is Kind.CONCAT and not node.args[0].nullable:
+        return node.args[:1]
+    return nodes.children(node)
+
+
+def _refuse_left_recursion(stack: list[Node]) -> None:
+    names = sorted({n.args[0].name for n in stack if n.kind is Kind.RULE})
+    raise ExpressionError(
+        f"left recursion: a rule among {names!r} refers to itself before it reads anything. "
+        "Put something that is read before the reference, or write a repetition."
+    )
+
+
+def _merge(arcs: Iterable[Arc]) -> Arcs:
+    """Join arcs that lead to one target and drop what leads nowhere."""
+    masks: dict[Node, int] = {}
+    for mask, target in arcs:
+        if target is not EMPTY:
+            masks[target] = masks.get(target, 0) | mask
+    return tuple((mask, target) for target, mask in masks.items())
+
+
+def _union(lists: Iterable[Arcs]) -> Arcs:
+    by_mask: dict[int, list[Node]] = {}
+    for arcs in lists:
+        for mask, target in arcs:
+            by_mask.setdefault(mask, []).append(target)
+    return _merge((mask, nodes.alternation(targets)) for mask, targets in _disjoint(by_mask))
+
+
+def _disjoint(by_mask: dict[int, list[Node]]) -> Iterable[tuple[int, list[Node]]]:
+    """Split overlapping masks into disjoint ones, each with every target that it leads to."""
+    seen = 0
+    for mask in by_mask:
+        if seen & mask:
+            break
+        seen |= mask
+    else:
+        return by_mask.items()
+    atoms: list[tuple[int, list[Node]]] = []
+    for mask, targets in by_mask.items():
+        rest, split = mask, list[tuple[int, list[Node]]]()
+        for other, leads in atoms:
+            both = other & rest
+            if both:
+                split.append((both, leads + targets))
+                if other != both:
+                    split.append((other & ~both, leads))
+                rest &= ~both
+            else:
+                split.append((other, leads))
+        if rest:
+            split.append((rest, targets))
+        atoms = split
+    return atoms
+
+
+def _product(lists: list[Arcs]) -> Arcs:
+    out: list[tuple[int, tuple[Node, ...]]] = [(ALL_BYTES, ())]
+    for arcs in lists:
+        out = [(mask & m, (*targets, t)) for mask, targets in out for m, t in arcs if mask & m]
+    return _merge((mask, nodes.intersection(targets)) for mask, targets in out)
+
+
+def _negate(arcs: Arcs) -> Arcs:
+    rest = ALL_BYTES
+    out = []
+    for mask, target in arcs:
+        out.append((mask, nodes.complement(target)))
+        rest &= ~mask
+    if rest:
+        out.append((rest, ANYTHING))
+    return _merge(out)

@@ -1,0 +1,133 @@
+"""Expression: a language over bytes as a value, with `|`, `+`, `&`, `~` and `repeat`.
+
+An expression wraps a term (`node.py`) and keeps what people want to know about it: a name, and a report of how each
+part of its source is enforced. Two expressions are equal when their terms are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from fsm import node as nodes
+from fsm.automaton import Automaton
+from fsm.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLine:
+    """How one keyword of a schema is enforced.
+
+    Attributes:
+        pointer: JSON pointer to the keyword.
+        keyword: its name.
+        level: `exact` (in the automaton), `checked` (validated when the value closes) or `refused`.
+        note: what a reader should know, or nothing.
+    """
+
+    pointer: str
+    keyword: str
+    level: Literal["exact", "checked", "refused"]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A language over bytes; immutable, hashable, equal when interned the same.
+
+    Attributes:
+        node: the term; internal, may change tomorrow.
+        name: a name for people, or nothing.
+        report: one line per keyword of the schema that it came from; empty for other sources.
+    """
+
+    node: Node
+    name: str = field(default="", compare=False)
+    report: tuple[ReportLine, ...] = field(default=(), compare=False)
+
+    def union(self, other: Expression | str) -> Expression:
+        """Texts of either."""
+        return self._with(nodes.alternation((self.node, lift(other).node)), lift(other))
+
+    def concatenate(self, other: Expression | str) -> Expression:
+        """A text of the left followed by a text of the right."""
+        return self._with(nodes.concat(self.node, lift(other).node), lift(other))
+
+    def intersect(self, other: Expression | str) -> Expression:
+        """Texts of both.
+
+        Raises:
+            ExpressionError: one of the two is recursive.
+        """
+        return self._with(nodes.intersection((self.node, lift(other).node)), lift(other))
+
+    def negate(self) -> Expression:
+        """Every byte string that is not a text of this language.
+
+        Raises:
+            ExpressionError: the expression is recursive.
+        """
+        return Expression(nodes.complement(self.node), report=self.report)
+
+    def repeat(self, lo: int = 0, hi: int | None = None) -> Expression:
+        """At least `lo` and at most `hi` texts in a row; None: no bound. Cost: constant, counters are not unrolled.
+
+        Raises:
+            ExpressionError: not 0 <= lo <= hi.
+        """
+        return Expression(nodes.repeat(self.node, lo, hi), report=self.report)
+
+    def named(self, name: str) -> Expression:
+        """The same language with a name for people."""
+        return replace(self, name=name)
+
+    def accepts(self, data: str | bytes) -> bool:
+        """True when the whole of `data` belongs to the language. Cost: one derivative per new state.
+
+        Raises:
+            BudgetExceeded: see `Automaton`.
+        """
+        return Automaton(self.node).accepts(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
+
+    def is_empty(self) -> bool:
+        """True when no text at all belongs to the language."""
+        return Automaton(self.node).is_empty()
+
+    def _with(self, node: Node, other: Expression) -> Expression:
+        return Expression(node, report=self.report + other.report)
+
+    def __or__(self, other: Expression | str) -> Expression:
+        return self.union(other) if isinstance(other, Expression | str) else NotImplemented
+
+    def __ror__(self, other: str) -> Expression:
+        return lift(other).union(self) if isinstance(other, str) else NotImplemented
+
+    def __add__(self, other: Expression | str) -> Expression:
+        return self.concatenate(other) if isinstance(other, Expression | str) else NotImplemented
+
+    def __radd__(self, other: str) -> Expression:
+        return lift(other).concatenate(self) if isinstance(other, str) else NotImplemented
+
+    def __and__(self, other: Expression | str) -> Expression:
+        return self.intersect(other) if isinstance(other, Expression | str) else NotImplemented
+
+    def __rand__(self, other: str) -> Expression:
+        return lift(other).intersect(self) if isinstance(other, str) else NotImplemented
+
+    def __invert__(self) -> Expression:
+        return self.negate()
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "an expression has no truth value. Instead of `a and b` write `a & b`, instead of `a or b` write `a | b`, "
+            "instead of `not a` write `~a`; to test for the empty language call `.is_empty()`."
+        )
+
+    def __repr__(self) -> str:
+        label = f"{self.name!r}, " if self.name else ""
+        return f"Expression({label}{self.node!r})"
+
+
+def lift(term: Expression | str) -> Expression:
+    """Read text as the expression that accepts exactly that text; an expression stays as it is."""
+    return term if isinstance(term, Expression) else Expression(nodes.literal(term.encode()))

@@ -1,0 +1,402 @@
+"""Language terms over bytes: immutable, interned nodes, built by functions that simplify as they build.
+
+A node says which byte strings belong to a language. Equal terms are one object, so identity is equality and a
+state of an automaton can simply *be* a node. Nothing here unrolls a counter, a set of words or a rule.
+What this leaves out: derivatives (`derivative.py`), operators for people (`expression.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Any
+from weakref import WeakValueDictionary
+
+from fsm.errors import ExpressionError
+
+ALL_BYTES = (1 << 256) - 1
+MAX_LITERAL = 64  # a longer literal is a chain of such pieces, so that taking off one byte stays cheap
+
+
+class Kind(IntEnum):
+    """What a node is; the comment gives its `args`."""
+
+    EMPTY = 0  # (): no text at all
+    EPSILON = 1  # (): the empty text
+    BYTES = 2  # (mask,): one byte; bit b of the 256-bit integer allows byte b
+    LITERAL = 3  # (bytes,): this text
+    WORDS = 4  # (WordList, lo, hi, depth): the words lo..hi of a sorted list without their first `depth` bytes
+    CONCAT = 5  # (head, tail): head is never a CONCAT
+    ALTERNATION = 6  # (child, ...), by serial number
+    INTERSECTION = 7  # (child, ...), by serial number
+    COMPLEMENT = 8  # (child,)
+    REPEAT = 9  # (body, lo, hi or None)
+    RULE = 10  # (Rule,): what the rule stands for
+    DIVISIBLE = 11  # (divisor, remainder): decimal digits that, written after `remainder`, divide evenly
+
+
+class Node:
+    """One term. `nullable`: the empty text belongs to it; `is_regular`: no rule inside; `is_plain`: never empty by construction."""
+
+    __slots__ = ("__weakref__", "args", "is_plain", "is_regular", "kind", "nullable", "serial")
+
+    kind: Kind
+    args: tuple[Any, ...]
+    nullable: bool
+    is_regular: bool
+    is_plain: bool
+    serial: int
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.name.lower()} {self.serial}>"
+
+
+class Rule:
+    """A named term that may refer to itself; `define` gives it its body, once.
+
+    The body must not match the empty text (JSON values never do), so that nullability needs no fixed point.
+    """
+
+    __slots__ = ("__weakref__", "body", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.body: Node | None = None
+
+    def define(self, body: Node) -> None:
+        """Set what the rule stands for.
+
+        Raises:
+            ExpressionError: the rule has a body already, or `body` matches the empty text.
+        """
+        if self.body is not None:
+            raise ExpressionError(f"rule {self.name!r} is defined already. Give each rule one body.")
+        if body.nullable:
+            raise ExpressionError(
+                f"rule {self.name!r} matches the empty text. Make the place that uses it optional instead."
+            )
+        self.body = body
+
+
+class WordList:
+    """A sorted tuple of distinct words; its hash is computed once, so that a set of 50,000 words is cheap to intern."""
+
+    __slots__ = ("_hash", "words")
+
+    def __init__(self, words: tuple[bytes, ...]) -> None:
+        self.words = words
+        self._hash = hash(words)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, WordList) and self.words == other.words)
+
+
+_interned: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
+_lock = threading.Lock()
+_serial = iter(range(1 << 62))
+_NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.DIVISIBLE, Kind.EMPTY})
+
+
+def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[Node, ...] = ()) -> Node:
+    key = (kind, *args)
+    node = _interned.get(key)
+    if node is not None:
+        return node
+    with _lock:
+        node = _interned.get(key)
+        if node is None:
+            node = Node()
+            node.kind, node.args, node.nullable = kind, args, nullable
+            node.is_regular = kind is not Kind.RULE and all(c.is_regular for c in children)
+            node.is_plain = kind not in _NOT_PLAIN and all(c.is_plain for c in children)
+            node.serial = next(_serial)
+            _interned[key] = node
+    return node
+
+
+EMPTY = _intern(Kind.EMPTY, (), False)
+EPSILON = _intern(Kind.EPSILON, (), True)
+
+
+def byte_set(mask: int) -> Node:
+    """One byte out of a 256-bit mask."""
+    if not mask:
+        return EMPTY
+    if mask & (mask - 1) == 0:
+        return _intern(Kind.LITERAL, (bytes((mask.bit_length() - 1,)),), False)
+    return _intern(Kind.BYTES, (mask,), False)
+
+
+def byte_range(first: int, last: int) -> Node:
+    """One byte from `first` to `last`, both included."""
+    return byte_set((1 << (last + 1)) - (1 << first))
+
+
+def literal(text: bytes) -> Node:
+    """Exactly this text, which may be empty."""
+    node = EPSILON
+    for start in reversed(range(0, len(text), MAX_LITERAL)):
+        piece = _intern(Kind.LITERAL, (text[start : start + MAX_LITERAL],), False)
+        node = piece if node is EPSILON else _intern(Kind.CONCAT, (piece, node), False, (piece, node))
+    return node
+
+
+def words(texts: Iterable[bytes]) -> Node:
+    """One of these texts; a sorted list that is narrowed as bytes arrive, never expanded. Cost: one sort."""
+    ordered = tuple(sorted(set(texts)))
+    return word_range(WordList(ordered), 0, len(ordered), 0)
+
+
+def word_range(word_list: WordList, lo: int, hi: int, depth: int) -> Node:
+    """The words `lo <= i < hi` of a list, all alike in their first `depth` bytes, without those bytes."""
+    if lo == hi:
+        return EMPTY
+    if hi - lo == 1:
+        return literal(word_list.words[lo][depth:])
+    return _intern(Kind.WORDS, (word_list, lo, hi, depth), len(word_list.words[lo]) == depth)
+
+
+def split_words(word_list: WordList, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
+    """Yield each next byte of a range of words with the range that it leaves."""
+    texts = word_list.words
+    if len(texts[lo]) == depth:
+        lo += 1
+    while lo < hi:
+        byte = texts[lo][depth]
+        end = hi if byte == 255 else bisect_left(texts, texts[lo][:depth] + bytes((byte + 1,)), lo, hi)
+        yield byte, word_range(word_list, lo, end, depth + 1)
+        lo = end
+
+
+def concat(head: Node, tail: Node) -> Node:
+    """`head` followed by `tail`; chains lean to the right, neighbouring literals join."""
+    if head is EMPTY or tail is EMPTY:
+        return EMPTY
+    if head is EPSILON:
+        return tail
+    if tail is EPSILON:
+        return head
+    if head.kind is Kind.CONCAT:
+        return sequence((*_chain(head), tail))
+    if head.kind is Kind.LITERAL:
+        joined = _join_literals(head, tail)
+        if joined is not None:
+            return joined
+    return _intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
+
+
+def _join_literals(head: Node, tail: Node) -> Node | None:
+    first, rest = (tail.args[0], tail.args[1]) if tail.kind is Kind.CONCAT else (tail, EPSILON)
+    if first.kind is not Kind.LITERAL or len(head.args[0]) + len(first.args[0]) > MAX_LITERAL:
+        return None
+    joined = _intern(Kind.LITERAL, (head.args[0] + first.args[0],), False)
+    return joined if rest is EPSILON else _intern(Kind.CONCAT, (joined, rest), False, (joined, rest))
+
+
+def _chain(node: Node) -> Iterator[Node]:
+    while node.kind is Kind.CONCAT:
+        yield node.args[0]
+        node = node.args[1]
+    yield node
+
+
+def sequence(parts: Sequence[Node]) -> Node:
+    """All parts, one after the other; no parts: the empty text."""
+    node = EPSILON
+    for part in reversed(parts):
+        node = concat(part, node)
+    return node
+
+
+def alternation(children: Iterable[Node]) -> Node:
+    """Any of the children; none: the empty language.
+
+    Nested alternations are flattened, equal members and single bytes merged, common heads taken out
+    (`ab|ac` is `a(b|c)`) and neighbouring counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`).
+    """
+    mask, members = 0, dict[Node, None]()
+    stack = list(children)
+    while stack:
+        child = stack.pop()
+        kind = child.kind
+        if kind is Kind.ALTERNATION:
+            stack.extend(child.args)
+        elif kind is Kind.BYTES:
+            mask |= child.args[0]
+        elif kind is Kind.LITERAL and len(child.args[0]) == 1:
+            mask |= 1 << child.args[0][0]
+        elif child is ANYTHING:
+            return ANYTHING
+        elif kind is not Kind.EMPTY:
+            members[child] = None
+    if len(members) > 1:
+        members = dict.fromkeys(_take_out_heads(members))
+    if mask:
+        members[byte_set(mask)] = None
+    if EPSILON in members and any(m.nullable for m in members if m is not EPSILON):
+        del members[EPSILON]
+    if len(members) <= 1:
+        return next(iter(members), EMPTY)
+    ordered = tuple(sorted(members, key=_by_serial))
+    return _intern(Kind.ALTERNATION, ordered, any(m.nullable for m in ordered), ordered)
+
+
+def _by_serial(node: Node) -> int:
+    return node.serial
+
+
+def _take_out_heads(members: Iterable[Node]) -> list[Node]:
+    tails: dict[Node, list[Node]] = {}
+    for member in members:
+        head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
+        tails.setdefault(head, []).append(tail)
+    out: list[Node] = []
+    loops: dict[tuple[Node, Node], list[tuple[int, int | None]]] = {}
+    for head, rest in tails.items():
+        tail = rest[0] if len(rest) == 1 else alternation(rest)
+        if head.kind is Kind.REPEAT:
+            loops.setdefault((head.args[0], tail), []).append(head.args[1:])
+        else:
+            out.append(concat(head, tail))
+    for (body, tail), counts in loops.items():
+        out.extend(concat(repeat(body, lo, hi), tail) for lo, hi in _join_counts(counts))
+    return out
+
+
+def _join_counts(counts: list[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
+    counts.sort(key=lambda c: c[0])
+    joined = [counts[0]]
+    for lo, hi in counts[1:]:
+        last_lo, last_hi = joined[-1]
+        if last_hi is None:
+            break
+        if lo > last_hi + 1:
+            joined.append((lo, hi))
+        else:
+            joined[-1] = (last_lo, None if hi is None else max(hi, last_hi))
+    return joined
+
+
+def intersection(children: Iterable[Node]) -> Node:
+    """What belongs to every child; none: every text.
+
+    Raises:
+        ExpressionError: a child refers to a rule; only regular languages can be intersected here.
+    """
+    members = dict[Node, None]()
+    stack = list(children)
+    while stack:
+        child = stack.pop()
+        require_regular(child, "&")
+        if child is EMPTY:
+            return EMPTY
+        if child.kind is Kind.INTERSECTION:
+            stack.extend(child.args)
+        elif child is not ANYTHING:
+            members[child] = None
+    if EPSILON in members:
+        return EPSILON if all(m.nullable for m in members) else EMPTY
+    masks = [m for m in members if m.kind is Kind.BYTES]
+    if len(masks) > 1:
+        mask = ALL_BYTES
+        for member in masks:
+            mask &= member.args[0]
+            del members[member]
+        return intersection((*members, byte_set(mask)))
+    if len(members) <= 1:
+        return next(iter(members), ANYTHING)
+    ordered = tuple(sorted(members, key=_by_serial))
+    return _intern(Kind.INTERSECTION, ordered, all(m.nullable for m in ordered), ordered)
+
+
+def complement(child: Node) -> Node:
+    """Every byte string that does not belong to `child`.
+
+    Raises:
+        ExpressionError: `child` refers to a rule; only regular languages have a complement here.
+    """
+    require_regular(child, "~")
+    if child.kind is Kind.COMPLEMENT:
+        inner: Node = child.args[0]
+        return inner
+    return _intern(Kind.COMPLEMENT, (child,), not child.nullable, (child,))
+
+
+def require_regular(node: Node, operator: str) -> None:
+    """Refuse a recursive operand of `&` or `~`."""
+    if not node.is_regular:
+        raise ExpressionError(
+            f"{operator!r} takes regular expressions only, and this one refers to a recursive rule. "
+            "Take the recursion out, or apply the operator to a part without it."
+        )
+
+
+ANYTHING = complement(EMPTY)
+
+
+def repeat(body: Node, lo: int = 0, hi: int | None = None) -> Node:
+    """`body` at least `lo` and at most `hi` times (None: no bound); counted, never unrolled.
+
+    Raises:
+        ExpressionError: `lo` is negative or above `hi`.
+    """
+    if lo < 0 or (hi is not None and hi < lo):
+        raise ExpressionError(f"a repetition needs 0 <= lo <= hi, received lo={lo!r}, hi={hi!r}. Swap or correct the bounds.")
+    if hi == 0 or body is EPSILON:
+        return EPSILON
+    if body is EMPTY:
+        return EPSILON if lo == 0 else EMPTY
+    if lo == 1 and hi == 1:
+        return body
+    if body.kind is Kind.REPEAT and body.args[2] is None and body.args[1] <= 1:
+        return repeat(body.args[0], lo * body.args[1], None)
+    if body.nullable:
+        lo = 0
+    return _intern(Kind.REPEAT, (body, lo, hi), lo == 0, (body,))
+
+
+def optional(body: Node) -> Node:
+    """`body` or nothing."""
+    return alternation((body, EPSILON))
+
+
+def reference(rule: Rule) -> Node:
+    """What `rule` stands for, looked up when it is first needed."""
+    return _intern(Kind.RULE, (rule,), False)
+
+
+def divisible(divisor: int, remainder: int = 0) -> Node:
+    """Decimal digits whose number, `remainder` written before them, is a multiple of `divisor`; nothing counts as `remainder` itself.
+
+    Cost: `divisor` states at most, made when reached.
+    """
+    return _intern(Kind.DIVISIBLE, (divisor, remainder), remainder == 0)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The terms that a node is built from, the body of a rule included."""
+    kind = node.kind
+    if kind in (Kind.CONCAT, Kind.ALTERNATION, Kind.INTERSECTION, Kind.COMPLEMENT):
+        return node.args
+    if kind is Kind.REPEAT:
+        return node.args[:1]
+    if kind is Kind.RULE:
+        return (rule_body(node),)
+    return ()
+
+
+def rule_body(node: Node) -> Node:
+    """The body of the rule that a RULE node names.
+
+    Raises:
+        ExpressionError: the rule was never defined.
+    """
+    rule: Rule = node.args[0]
+    if rule.body is None:
+        raise ExpressionError(f"rule {rule.name!r} has no body. Define it before the expression is used.")
+    return rule.body
