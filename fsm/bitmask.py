@@ -1,0 +1,40 @@
+"""Packed sets of token ids: bit `t % 32` of word `t // 32`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def num_words(vocab_size: int) -> int:
+    """Words of 32 bits that hold `vocab_size` bits."""
+    return (vocab_size + 31) // 32
+
+
+def pack(flags: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """Pack booleans, a multiple of 32 of them, into uint32 words."""
+    return np.packbits(flags, bitorder="little").view(np.uint32)
+
+
+def from_ids(token_ids: Sequence[int] | NDArray[np.int32], words: int) -> NDArray[np.uint32]:
+    """Pack ids, in any order, into `words` words."""
+    out = np.zeros(words, np.uint32)
+    add_ids(out, token_ids)
+    return out
+
+
+def add_ids(words: NDArray[np.uint32], token_ids: Sequence[int] | NDArray[np.int32]) -> None:
+    """Set the bits of `token_ids` in place."""
+    if len(token_ids) > 12:
+        ids = np.asarray(token_ids, np.uint32)
+        np.bitwise_or.at(words, ids >> 5, np.uint32(1) << (ids & 31))
+    else:
+        for t in token_ids:
+            words[int(t) >> 5] |= np.uint32(1 << (int(t) & 31))
+
+
+def to_ids(words: NDArray[np.uint32]) -> NDArray[np.int32]:
+    """The ids whose bits are set, ascending, int32."""
+    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).astype(np.int32)
