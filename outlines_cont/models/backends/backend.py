@@ -1,0 +1,28 @@
+"""What `Tokenizer` needs of a tokenizer library."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from outlines_cont.models.token_bytes import TokenTable
+
+
+class TokenizerBackend(Protocol):
+    """One tokenizer library behind two ways of encoding; the tokenizer that the user gave is never changed."""
+
+    @property
+    def table(self) -> TokenTable:
+        """The bytes of every token."""
+
+    @property
+    def start_token_ids(self) -> tuple[int, ...]:
+        """Special ids that the tokenizer puts before a text; empty if it adds none."""
+
+    def encode_start(self, text: str) -> list[int]:
+        """Encode the start of a text as the tokenizer does: normalised, special tokens recognised, none added."""
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Encode text as it is: no normalisation, no prefix space, no special tokens.
+
+        The joined bytes are those of the text wherever the vocabulary allows it; the caller checks.
+        """

@@ -1,0 +1,46 @@
+"""Which tokenizer library stands behind an object that the user gave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tokenizers
+
+from outlines_cont.errors import TokenizerError
+from outlines_cont.models.backends.backend import TokenizerBackend
+from outlines_cont.models.backends.fast import FastBackend
+from outlines_cont.models.backends.sentencepiece import SentencePieceBackend
+from outlines_cont.models.backends.tekken import TekkenBackend
+
+
+def open_backend(tokenizer: Any) -> TokenizerBackend:
+    """Return the backend of a Hugging Face tokenizer, or of the library object that one wraps.
+
+    Raises:
+        TokenizerError: The kind is unknown, or its tokens have no exact bytes.
+    """
+    if isinstance(tokenizer, tokenizers.Tokenizer):
+        return FastBackend(tokenizer)
+    if isinstance(getattr(tokenizer, "backend_tokenizer", None), tokenizers.Tokenizer):
+        return FastBackend(
+            tokenizer.backend_tokenizer,
+            special_token_ids=tokenizer.all_special_ids,
+            eos_token_id=tokenizer.eos_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+        )
+    if hasattr(tokenizer, "serialized_model_proto"):
+        return SentencePieceBackend(tokenizer)
+    if hasattr(tokenizer, "id_to_byte_piece"):
+        return TekkenBackend(tokenizer)
+    inner = getattr(
+        getattr(getattr(tokenizer, "tokenizer", None), "instruct_tokenizer", None), "tokenizer", None
+    )
+    if hasattr(inner, "id_to_byte_piece"):
+        return TekkenBackend(inner, start_token_ids=(inner.bos_id,))
+    processor = getattr(inner, "_model", None)
+    if hasattr(processor, "serialized_model_proto"):
+        return SentencePieceBackend(processor, start_token_ids=(processor.bos_id(),))
+    raise TokenizerError(
+        f"expected a Hugging Face tokenizer (fast, SentencePiece or mistral-common), received {type(tokenizer).__name__}. "
+        "Load one with `transformers.AutoTokenizer.from_pretrained`."
+    )

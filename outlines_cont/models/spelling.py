@@ -1,0 +1,58 @@
+"""Spelling bytes with tokens, where a tokenizer cannot encode them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlines_cont.errors import TokenizerError
+
+
+class Speller:
+    """Spells bytes with the fewest tokens, whatever the tokenizer's own rules.
+
+    Args:
+        token_bytes: Bytes of each id, None for ids that stand for no text. Of ids with the same bytes the
+            smallest is used.
+    """
+
+    def __init__(self, token_bytes: Sequence[bytes | None]) -> None:
+        self._token_ids: dict[bytes, int] = {}
+        self._longest: dict[
+            bytes, int
+        ] = {}  # first two bytes (or the one) of a token -> length of the longest such
+        for token_id, token in enumerate(token_bytes):
+            if token and token not in self._token_ids:
+                self._token_ids[token] = token_id
+                self._longest[token[:2]] = max(len(token), self._longest.get(token[:2], 0))
+
+    def spell(self, data: bytes) -> list[int]:
+        """Return the fewest token ids whose joined bytes are `data`; of several the one whose first token is longest, and so on.
+
+        Raises:
+            TokenizerError: The tokens cannot spell `data`.
+
+        Cost: the length of `data`, times that of the longest token with the same first two bytes.
+        """
+        unspelled = len(data) + 1
+        count = [unspelled] * len(data) + [0]  # tokens from here to the end
+        length = [0] * len(data)  # of the first of them
+        for start in range(len(data) - 1, -1, -1):
+            longest = max(self._longest.get(data[start : start + 2], 0), 1)
+            for end in range(min(start + longest, len(data)), start, -1):
+                if count[end] + 1 < count[start] and data[start:end] in self._token_ids:
+                    count[start], length[start] = count[end] + 1, end - start
+        if count[0] >= unspelled:
+            raise self._cannot_spell(data)
+        token_ids, start = [], 0
+        while start < len(data):
+            token_ids.append(self._token_ids[data[start : start + length[start]]])
+            start += length[start]
+        return token_ids
+
+    def _cannot_spell(self, data: bytes) -> TokenizerError:
+        missing = next((byte for byte in data if bytes([byte]) not in self._token_ids), None)
+        found = f"no token for the byte 0x{missing:02X}" if missing is not None else "no sequence of tokens"
+        return TokenizerError(
+            f"expected text that the vocabulary can spell, received {data[:60]!r}, for which it has {found}. "
+            "Use other text, or a model whose vocabulary has all 256 bytes."
+        )

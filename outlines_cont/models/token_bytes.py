@@ -1,0 +1,114 @@
+"""How the pieces of a vocabulary spell bytes: the byte alphabet of GPT-2, byte fallback, and a mark for the space.
+
+A *piece* is the text by which a tokenizer names a token; it is not the text that the token stands for. The
+functions here go from the one to the other by the rules with which the tokenizer encodes, so that the
+joined bytes of an encoded text are the bytes of the text. Decoding single ids cannot give this: a token
+may hold part of a character.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+PrefixScheme = Literal["never", "first", "always"]
+
+_FALLBACK_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_NOT_IN_ALPHABET = "\uffff"  # cannot be encoded in Latin-1
+
+
+def byte_alphabet() -> tuple[str, ...]:
+    """Return the character that stands for each byte in a byte-level vocabulary; 256 characters, by byte.
+
+    Printable Latin-1 characters stand for their own code; the other bytes take the characters from U+0100
+    on, in order.
+    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2).
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    shifted = iter(range(0x100, 0x200))
+    return tuple(chr(byte if byte in printable else next(shifted)) for byte in range(256))
+
+
+def _latin1_table() -> dict[int, str]:
+    alphabet = byte_alphabet()
+    outside = {code: _NOT_IN_ALPHABET for code in range(256) if chr(code) not in alphabet}
+    return outside | {ord(char): chr(byte) for byte, char in enumerate(alphabet)}
+
+
+_LATIN1_OF_ALPHABET = _latin1_table()
+
+
+def byte_level_bytes(piece: str) -> bytes:
+    """Return the bytes of a byte-level piece; a piece with a character outside the alphabet stands for itself."""
+    try:
+        return piece.translate(_LATIN1_OF_ALPHABET).encode("latin-1")
+    except UnicodeEncodeError:
+        return piece.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class PieceCode:
+    """The rule by which the pieces of one vocabulary spell bytes.
+
+    Attributes:
+        byte_level: Pieces are written in the byte alphabet; then nothing else applies.
+        byte_fallback: A piece such as `<0xE2>` is that one byte.
+        replacements: Pairs (mark, text), applied in order; SentencePiece writes a space as U+2581.
+    """
+
+    byte_level: bool = False
+    byte_fallback: bool = False
+    replacements: tuple[tuple[str, str], ...] = ()
+
+    def piece_bytes(self, piece: str) -> bytes:
+        """Return the bytes that `piece` stands for."""
+        if self.byte_level:
+            return byte_level_bytes(piece)
+        if self.byte_fallback and piece.startswith("<0x") and (match := _FALLBACK_PIECE.fullmatch(piece)):
+            return bytes([int(match[1], 16)])
+        for mark, text in self.replacements:
+            piece = piece.replace(mark, text)
+        return piece.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """What a vocabulary is: the bytes of every id, and which ids have none.
+
+    Attributes:
+        token_bytes: The bytes of each id; None for special and unused ids, and for ids that the vocabulary
+            leaves out.
+        special_token_ids: Ids that stand for no text: control tokens, padding, unknown.
+        eos_token_id: The id that ends a text, None if there is none.
+        bos_token_id: The id that begins a text, None if there is none.
+        prefix_scheme: Where encoding puts a space that is not in the text: "never", before the "first"
+            piece of a text, or "always" after a special token, too.
+    """
+
+    token_bytes: tuple[bytes | None, ...]
+    special_token_ids: frozenset[int]
+    eos_token_id: int | None
+    bos_token_id: int | None
+    prefix_scheme: PrefixScheme
+
+    @classmethod
+    def from_entries(
+        cls,
+        entries: Iterable[tuple[int, bytes]],
+        *,
+        special_token_ids: Iterable[int] = (),
+        eos_token_id: int | None = None,
+        bos_token_id: int | None = None,
+        prefix_scheme: PrefixScheme = "never",
+    ) -> TokenTable:
+        """Make a table of (id, bytes) pairs; the length is the greatest id, special ones included, plus 1.
+
+        An id that is special, or whose bytes are empty, gets None. Of two entries with one id the later
+        counts.
+        """
+        special = frozenset(special_token_ids)
+        spelled = {token_id: data for token_id, data in entries if data and token_id not in special}
+        size = max([-1, *spelled, *special]) + 1
+        return cls(tuple(map(spelled.get, range(size))), special, eos_token_id, bos_token_id, prefix_scheme)
