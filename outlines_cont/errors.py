@@ -1,0 +1,94 @@
+"""Errors of `outlines_cont`: each says what was expected, what was received, where, and what to do.
+
+`OutlinesContError` is the base of all; a child also derives from the built-in that it resembles and keeps its facts as
+attributes. An error that a plain call raises after its rows have ended carries `.results` and `.errors`, in the shape of
+the call's values; the same two attributes are set on an error of `fsm` that comes out of a call.
+"""
+
+from __future__ import annotations
+
+
+class OutlinesContError(Exception):
+    """Base of every error that `outlines_cont` raises on purpose.
+
+    Attributes:
+        results: the values of all rows of the call, None for a row that has none; None outside a call.
+        errors: the errors of all rows in the same shape, None for a row that ended well; None outside a call.
+    """
+
+    results: object = None
+    errors: object = None
+
+
+class EmptyPrompt(OutlinesContError, ValueError):
+    """A prompt encodes to no token at all, so there is nothing that a model could continue."""
+
+
+class PromptTypeError(OutlinesContError, TypeError):
+    """A prompt is neither text, nor a state, nor a list of one of them."""
+
+
+class ContextLengthError(OutlinesContError, ValueError):
+    """A prompt leaves no room in the model's context; `length` and `limit` are in tokens."""
+
+    def __init__(self, message: str, length: int, limit: int) -> None:
+        super().__init__(message)
+        self.length = length
+        self.limit = limit
+
+
+class OptionError(OutlinesContError, ValueError):
+    """An option of a call or a sampler has a value outside its range; `option` names it."""
+
+    def __init__(self, message: str, option: str) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+class MissingEOS(OutlinesContError, ValueError):
+    """A model names no end-of-sequence token, so no constraint could ever tell it that it may stop."""
+
+
+class MissingTokenizer(OutlinesContError, ValueError):
+    """A model folder holds no tokenizer that can be read."""
+
+
+class UnsupportedModel(OutlinesContError, ValueError):
+    """A model cannot be run exactly by this version, for example because its state is recurrent."""
+
+
+class InvalidLogits(OutlinesContError, ArithmeticError):
+    """A model returned logits that are no distribution: NaN, plus infinity, or minus infinity for every token."""
+
+
+class DeadEnd(OutlinesContError, RuntimeError):
+    """The policies of a row leave no token that the model can produce."""
+
+
+class IncompleteOutput(OutlinesContError, RuntimeError):
+    """A constrained text was cut before it conformed; `text` is what there is of it, `reason` says what cut it."""
+
+    def __init__(self, message: str, text: str, reason: str) -> None:
+        super().__init__(message)
+        self.text = text
+        self.reason = reason
+
+
+class UnsupportedBranch(OutlinesContError, RuntimeError):
+    """A policy asked for something that the loop does not do, or several policies asked for things that conflict."""
+
+
+class ResumeError(OutlinesContError, ValueError):
+    """A state cannot be resumed: nothing in it was cut, or what was cut belongs to another constraint."""
+
+
+class SampleMismatch(OutlinesContError, ValueError):
+    """A generator and a state, or two states, differ in their number of samples."""
+
+
+class BatchMismatch(OutlinesContError, ValueError):
+    """Two things that should have one batch size have different ones."""
+
+
+class TokenizerError(OutlinesContError, ValueError):
+    """The exact bytes of a tokenizer's tokens cannot be told, or its tokens cannot spell a text."""
