@@ -1,0 +1,35 @@
+"""Languages of a few given texts. (The module is not called `choice`: the public function bears that name.)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsm import node as nodes
+from fsm.errors import ExpressionError
+from fsm.expression import Expression
+
+
+def choice(options: Sequence[str]) -> Expression:
+    """One of `options`, exactly.
+
+    Raises:
+        ExpressionError: `options` is empty, is a single string, or holds something that is not text.
+
+    Cost: one sort; 50,000 options are fine.
+    """
+    if isinstance(options, str):
+        raise ExpressionError(f"expected a list of options, received one string {options!r}. Write [{options!r}] for a single option.")
+    if not options:
+        raise ExpressionError("expected at least one option, received none. Give the texts to choose from.")
+    for position, option in enumerate(options):
+        if not isinstance(option, str):
+            raise ExpressionError(
+                f"expected text for every option, received {option!r} at position {position}. Convert it with str() first."
+            )
+        try:
+            option.encode()
+        except UnicodeEncodeError as error:
+            raise ExpressionError(
+                f"option {option!r} at position {position} holds a lone surrogate, which has no UTF-8. Remove it."
+            ) from error
+    return Expression(nodes.words(o.encode() for o in options))

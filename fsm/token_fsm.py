@@ -1,0 +1,263 @@
+"""TokenFSM: an expression over the tokens of one vocabulary. States are ints; masks are made when first asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsm import bitmask
+from fsm import node as nodes
+from fsm.automaton import DEAD, Automaton
+from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
+from fsm.expression import Expression
+from fsm.loop import as_loop
+from fsm.node import Kind, Node
+from fsm.vocabulary import Vocabulary
+from fsm.walk import walk_narrow, walk_wide
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a token is or is not allowed in a state.
+
+    Attributes:
+        token_id, token: the id and its bytes (None for a special token).
+        allowed: the answer.
+        position: the index in `token` of the first byte that does not fit; None where no single byte is to blame.
+        expected: the bytes that would fit there, ascending.
+        text: the same for people.
+    """
+
+    token_id: int
+    token: bytes | None
+    allowed: bool
+    position: int | None
+    expected: bytes
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class TokenFSM:
+    """The token automaton of `expression` over `vocabulary`.
+
+    Args:
+        expression: the language.
+        vocabulary: the tokens.
+        max_states: most automaton states that may ever be made; see `BudgetExceeded`.
+
+    Attributes:
+        initial_state: the state before any token.
+
+    Raises:
+        EmptyLanguage: no text satisfies `expression`.
+        VocabularyGap: the tokens cannot spell any text that does.
+        BudgetExceeded: neither could be decided within the budget.
+
+    States are small ints, valid for this object and for its whole life. Several threads may use one object.
+    Masks belong to the vocabulary and are shared by all constraints in which the same situation occurs.
+    """
+
+    max_gap_search = 2_000
+
+    def __init__(self, expression: Expression, vocabulary: Vocabulary, *, max_states: int = 500_000) -> None:
+        self.expression = expression
+        self.vocabulary = vocabulary
+        self.automaton = Automaton(expression.node, max_states=max_states)
+        self.initial_state = Automaton.initial_state
+        self._keys: dict[int, Node] = {}
+        if self.automaton.is_empty():
+            raise EmptyLanguage(
+                f"no text satisfies {expression!r}. Look for parts that exclude each other, such as an intersection of "
+                "disjoint languages, a minimum above a maximum, or a required property that needs itself."
+            )
+        if not vocabulary.spells_everything:
+            self._check_spelling()
+
+    def __repr__(self) -> str:
+        return f"TokenFSM({self.expression!r}, {self.vocabulary!r})"
+
+    def is_accepting(self, state: int) -> bool:
+        """True when the text so far belongs to the language, by the automaton alone (checks are the engine's work).
+
+        Raises:
+            UnknownState: `state` is not a state of this object.
+        """
+        self.automaton.check(state)
+        return self.automaton.is_accepting(state)
+
+    def bitmask(self, state: int) -> NDArray[np.int32]:
+        """The tokens that keep `state` on a path to acceptance, packed; EOS ids among them when `state` accepts.
+
+        Returns:
+            int32, `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t; read-only.
+
+        Raises:
+            UnknownState: `state` is not a state of this object.
+            BudgetExceeded: the automaton would need more than `max_states` states.
+
+        Cost: a look-up when the situation is known; else a walk over the trie, 5 to 30 us where few bytes are live or
+        inside strings, some milliseconds for wide states of other shapes (131,072 tokens).
+        """
+        key = self._keys.get(state)
+        if key is None:
+            self.automaton.check(state)
+            key = self._keys[state] = self._bounded(self.automaton.nodes[state])
+        mask = self.vocabulary.masks.get(key)
+        return self._make_mask(key) if mask is None else mask
+
+    def allowed_token_ids(self, state: int) -> NDArray[np.int32]:
+        """The same tokens as ids: int32, 1-D, ascending, read-only. Cost: `bitmask` and one pass over its bits."""
+        ids = bitmask.to_ids(self.bitmask(state).view(np.uint32))
+        ids.flags.writeable = False
+        return ids
+
+    def next_state(self, state: int, token_id: int) -> int:
+        """The state after `token_id`.
+
+        Raises:
+            TokenNotAllowed: `state` does not allow it, or it is an EOS or special id, or no id of the vocabulary.
+            UnknownState: `state` is not a state of this object.
+
+        Cost: a look-up per byte of the token.
+        """
+        self.automaton.check(state)
+        token = self._token(token_id)
+        target = self.automaton.next_state(state, token) if token else DEAD
+        if target == DEAD:
+            raise TokenNotAllowed(str(self.explain(state, token_id)))
+        return target
+
+    def forced_text(self, state: int) -> bytes:
+        """The bytes with which every accepted continuation begins; empty where `state` accepts or has a choice.
+
+        They may end inside a character.
+        """
+        self.automaton.check(state)
+        return self.automaton.forced_text(state)
+
+    def explain(self, state: int, token_id: int) -> Explanation:
+        """Say whether `token_id` is allowed, and if not, which byte does not fit and what would."""
+        self.automaton.check(state)
+        token = self._token(token_id)
+        if not token:
+            return self._explain_special(state, token_id)
+        for position, byte in enumerate(token):
+            moves = self.automaton.moves(state)
+            if byte not in moves:
+                expected = bytes(sorted(moves))
+                text = (
+                    f"token {token_id} ({token!r}) is not allowed: expected {_show(expected)} at byte {position} of it, "
+                    f"received {bytes((byte,))!r}. `allowed_token_ids` lists what may come."
+                )
+                return Explanation(token_id, token, False, position, expected, text)
+            state = moves[byte]
+        return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
+
+    def _explain_special(self, state: int, token_id: int) -> Explanation:
+        if token_id in self.vocabulary.eos_token_ids:
+            accepting = self.automaton.is_accepting(state)
+            expected = bytes(sorted(self.automaton.moves(state)))
+            text = f"token {token_id} ends the text" + (
+                ", which is complete here; an end leads to no further state." if accepting else f", which still needs {_show(expected)}."
+            )
+            return Explanation(token_id, None, accepting, None, expected, text)
+        known = 0 <= token_id < len(self.vocabulary)
+        what = "a special token" if known else f"no id of this vocabulary of {len(self.vocabulary)}"
+        return Explanation(token_id, None, False, None, b"", f"token {token_id} is {what}, so it never belongs to a text.")
+
+    def _token(self, token_id: int) -> bytes | None:
+        return self.vocabulary.tokens[token_id] if 0 <= token_id < len(self.vocabulary) else None
+
+    def _bounded(self, node: Node) -> Node:
+        """The term that has the same mask but does not count beyond what one token can reach."""
+        if node.kind is Kind.ALTERNATION:
+            return nodes.alternation([self._bounded(child) for child in node.args])
+        loop = as_loop(node)
+        if loop is None or loop[0].nullable:
+            return node
+        body, lo, hi, rest = loop
+        reach = self.vocabulary.max_token_bytes
+        lo, hi = min(lo, reach + 1), None if hi is not None and hi > reach else hi
+        return nodes.concat(nodes.repeat(body, lo, hi), rest)
+
+    def _make_mask(self, key: Node) -> NDArray[np.int32]:
+        words = self._words(key)
+        if key.nullable:
+            words |= self.vocabulary.eos_mask
+        words.flags.writeable = False
+        return self.vocabulary.masks.put(key, words.view(np.int32), words.nbytes + 400)
+
+    def _words(self, node: Node) -> NDArray[np.uint32]:
+        """The tokens that `node` allows, without EOS: the tokens of an alternation are those of its members together."""
+        if node.kind is not Kind.ALTERNATION:
+            words = self._loop_words(node)
+            return self._walk_words(node) if words is None else words
+        in_loops = [words for child in node.args if (words := self._loop_words(child)) is not None]
+        if not in_loops:
+            return self._walk_words(node)
+        rest = nodes.alternation(child for child in node.args if as_loop(child) is None or self._loop_words(child) is None)
+        out = self._walk_words(rest) if rest is not nodes.EMPTY else np.zeros(self.vocabulary.num_words, np.uint32)
+        for words in in_loops:
+            out |= words
+        return out
+
+    def _loop_words(self, node: Node) -> NDArray[np.uint32] | None:
+        parts = as_loop(node)
+        if parts is None:
+            return None
+        body, lo, hi, rest = parts
+        loop = self.vocabulary.loop(body)
+        return None if loop is None else loop.mask(self.automaton, lo, hi, rest)
+
+    def _walk_words(self, node: Node) -> NDArray[np.uint32]:
+        vocabulary, state = self.vocabulary, self.automaton.state_of(node)
+        texts = walk_narrow(self.automaton, vocabulary.trie, state)
+        if texts is None:
+            texts = walk_wide(self.automaton, vocabulary.trie, state)
+        elif len(texts) <= 12:
+            return bitmask.from_ids([int(vocabulary.text_ids[t]) for t in texts], vocabulary.num_words)
+        return bitmask.from_ids(vocabulary.text_ids[texts], vocabulary.num_words)
+
+    def _check_spelling(self) -> None:
+        """Raise unless the tokens can spell some accepted text: by single bytes, or by a search over states."""
+        automaton, vocabulary = self.automaton, self.vocabulary
+        if automaton.derivatives.is_inhabited(self.expression.node, vocabulary.single_bytes):
+            return
+        seen = {self.initial_state}
+        queue = [self.initial_state]
+        for state in queue:
+            if automaton.is_accepting(state):
+                return
+            if len(queue) > self.max_gap_search:
+                raise BudgetExceeded(
+                    f"whether the vocabulary can spell the language was not decided within {self.max_gap_search} states. "
+                    "Add single-byte tokens to the vocabulary, or raise `TokenFSM.max_gap_search`.",
+                    "max_gap_search",
+                    self.max_gap_search,
+                )
+            for token_id in self.allowed_token_ids(state).tolist():
+                target = automaton.next_state(state, vocabulary.tokens[token_id] or b"")
+                if target not in seen:
+                    seen.add(target)
+                    queue.append(target)
+        raise VocabularyGap(self._gap(queue))
+
+    def _gap(self, states: list[int]) -> str:
+        wanted = {b for s in states for b in self.automaton.moves(s)}
+        missing = bytes(b for b in sorted(wanted) if not self.vocabulary.single_bytes >> b & 1)
+        return (
+            f"the vocabulary cannot spell any text of {self.expression!r}: no token supplies {_show(missing)} where it is needed. "
+            "Use a tokenizer with these characters (byte-level or byte-fallback ones have all), or another constraint."
+        )
+
+
+def _show(data: bytes) -> str:
+    """A few bytes for people."""
+    if not data:
+        return "the end of the text"
+    shown = ", ".join(repr(bytes((b,)))[1:] for b in data[:12])
+    return f"one of {shown}" + (f" and {len(data) - 12} more" if len(data) > 12 else "")
