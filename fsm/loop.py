@@ -85,6 +85,7 @@ class CharacterLoop:
     def _run(self, automaton: Automaton) -> None:
         """Walk the trie beside `body*`, counting rounds; note every step that starts between two rounds."""
         trie, between = self._trie, automaton.initial_state
+        self._first = frozenset(automaton.moves(between))
         here, states = np.array([trie.root], np.int32), np.array([between], np.int32)
         done, depth = np.zeros(1, np.int16), 0
         steps: list[tuple[NDArray[np.int32], NDArray[np.int16], int]] = []
@@ -149,8 +150,8 @@ class CharacterLoop:
             return words
         state = automaton.state_of(rest)
         moves = automaton.moves(state)
-        if len(moves) > 64:
-            return None
+        if len(moves) > 64 or (self._counts(hi) and any(byte in self._first for byte in moves)):
+            return None  # too many exits to walk; or a token that counts past `hi` may have left earlier
         for byte, target in moves.items():
             exits = self.exits(byte)
             if exits is None or not self._leave(words, automaton, exits, byte, target, lo, hi):
@@ -158,9 +159,11 @@ class CharacterLoop:
         return words
 
     def _stays(self, hi: int | None) -> NDArray[np.uint32]:
-        if hi is None or hi >= self.most_rounds:
-            return self.inside.copy()
-        return pack(self.rounds <= hi)
+        return pack(self.rounds <= hi) if hi is not None and self._counts(hi) else self.inside.copy()
+
+    def _counts(self, hi: int | None) -> bool:
+        """True when some token runs through more rounds than `hi`."""
+        return hi is not None and hi < self.most_rounds
 
     def _leave(
         self, words: NDArray[np.uint32], automaton: Automaton, exits: Exits, byte: int, target: int, lo: int, hi: int | None
@@ -175,7 +178,7 @@ class CharacterLoop:
         for text in (*ends, *found):
             span = slice(exits.start[text], exits.start[text + 1])
             ids = exits.token_ids[span]
-            if lo > 0 or (hi is not None and hi < self.most_rounds):
+            if lo > 0 or self._counts(hi):
                 rounds = exits.rounds[span]
                 ids = ids[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
             np.bitwise_or.at(words, ids >> 5, np.uint32(1) << (ids & 31).astype(np.uint32))
