@@ -19,20 +19,20 @@ def pack(flags: NDArray[np.bool_]) -> NDArray[np.uint32]:
 
 
 def from_ids(token_ids: Sequence[int] | NDArray[np.int32], words: int) -> NDArray[np.uint32]:
-    """Pack ids, in any order, into `words` words."""
-    out = np.zeros(words, np.uint32)
-    add_ids(out, token_ids)
-    return out
+    """Pack ids, in any order, into `words` words. Cost: 1 us, and 0.1 us (list) or 0.01 us (array) per id."""
+    if isinstance(token_ids, np.ndarray):
+        out = np.zeros(words, np.uint32)
+        add_ids(out, token_ids)
+        return out
+    data = bytearray(4 * words)
+    for t in token_ids:
+        data[t >> 3] |= 1 << (t & 7)
+    return np.frombuffer(data, np.uint32)
 
 
-def add_ids(words: NDArray[np.uint32], token_ids: Sequence[int] | NDArray[np.int32]) -> None:
+def add_ids(words: NDArray[np.uint32], token_ids: NDArray[np.int32]) -> None:
     """Set the bits of `token_ids` in place."""
-    if len(token_ids) > 12:
-        ids = np.asarray(token_ids, np.uint32)
-        np.bitwise_or.at(words, ids >> 5, np.uint32(1) << (ids & 31))
-    else:
-        for t in token_ids:
-            words[int(t) >> 5] |= np.uint32(1 << (int(t) & 31))
+    np.bitwise_or.at(words, token_ids >> 5, np.uint32(1) << (token_ids & 31).astype(np.uint32))
 
 
 def to_ids(words: NDArray[np.uint32]) -> NDArray[np.int32]:

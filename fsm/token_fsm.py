@@ -14,6 +14,7 @@ from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, Vocabular
 from fsm.expression import Expression
 from fsm.loop import as_loop
 from fsm.node import Kind, Node
+from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
 from fsm.walk import walk_narrow, walk_wide
 
@@ -62,6 +63,7 @@ class TokenFSM:
     """
 
     max_gap_search = 2_000
+    max_jumps = 6
 
     def __init__(self, expression: Expression, vocabulary: Vocabulary, *, max_states: int = 500_000) -> None:
         self.expression = expression
@@ -193,34 +195,40 @@ class TokenFSM:
 
     def _words(self, node: Node) -> NDArray[np.uint32]:
         """The tokens that `node` allows, without EOS: the tokens of an alternation are those of its members together."""
-        if node.kind is not Kind.ALTERNATION:
-            words = self._loop_words(node)
-            return self._walk_words(node) if words is None else words
-        in_loops = [words for child in node.args if (words := self._loop_words(child)) is not None]
-        if not in_loops:
+        out: NDArray[np.uint32] | None = None
+        others = []
+        for member in node.args if node.kind is Kind.ALTERNATION else (node,):
+            words = self._loop_words(member, Trie.root)
+            if words is None:
+                others.append(member)
+            else:
+                out = words if out is None else out | words
+        if out is None:
             return self._walk_words(node)
-        rest = nodes.alternation(child for child in node.args if as_loop(child) is None or self._loop_words(child) is None)
-        out = self._walk_words(rest) if rest is not nodes.EMPTY else np.zeros(self.vocabulary.num_words, np.uint32)
-        for words in in_loops:
-            out |= words
-        return out
+        return out | self._walk_words(nodes.alternation(others)) if others else out
 
-    def _loop_words(self, node: Node) -> NDArray[np.uint32] | None:
+    def _loop_words(self, node: Node, trie_node: int) -> NDArray[np.uint32] | None:
         parts = as_loop(node)
         if parts is None:
             return None
         body, lo, hi, rest = parts
-        loop = self.vocabulary.loop(body)
+        loop = self.vocabulary.loop(body, trie_node)
         return None if loop is None else loop.mask(self.automaton, lo, hi, rest)
 
     def _walk_words(self, node: Node) -> NDArray[np.uint32]:
         vocabulary, state = self.vocabulary, self.automaton.state_of(node)
-        texts = walk_narrow(self.automaton, vocabulary.trie, state)
-        if texts is None:
-            texts = walk_wide(self.automaton, vocabulary.trie, state)
-        elif len(texts) <= 12:
-            return bitmask.from_ids([int(vocabulary.text_ids[t]) for t in texts], vocabulary.num_words)
-        return bitmask.from_ids(vocabulary.text_ids[texts], vocabulary.num_words)
+        walked = walk_narrow(self.automaton, vocabulary.trie, state)
+        if walked is not None and len(walked[1]) <= self.max_jumps:
+            texts, jumps = walked
+            words = bitmask.from_ids(texts if len(texts) < 64 else np.array(texts, np.int32), vocabulary.num_words)
+            for trie_node, target in jumps:
+                inside = self._loop_words(self.automaton.nodes[target], trie_node)
+                if inside is None:
+                    break
+                words |= inside
+            else:
+                return words
+        return bitmask.from_ids(walk_wide(self.automaton, vocabulary.trie, state), vocabulary.num_words)
 
     def _check_spelling(self) -> None:
         """Raise unless the tokens can spell some accepted text: by single bytes, or by a search over states."""

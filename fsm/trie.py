@@ -6,20 +6,21 @@ sorted order. Duplicate texts are fine.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-Branches = dict[int, tuple[int, tuple[int, ...], bool]]
-"""For each next byte: the child, the texts that end there, and whether anything lies below it."""
+Branches = dict[int, tuple[int, tuple[int, ...], int]]
+"""For each next byte: the child, the labels of the texts that end there, and how many texts go on below it."""
 
 
 class Trie:
-    """The trie of `texts`; a text is known by its position in that list.
+    """The trie of `texts`; a text is known by its label: its position in the list, or what `labels` says.
 
     Attributes:
-        order: positions of the texts in byte order, int32.
+        order: labels of the texts in byte order, int32.
         byte, first_child, num_children: per node, how it is reached and where its children lie.
         first_text, num_texts, num_ends: per node, its range in `order`; the first `num_ends` of it end at the node.
 
@@ -28,12 +29,12 @@ class Trie:
 
     root = 0
 
-    def __init__(self, texts: Sequence[bytes]) -> None:
+    def __init__(self, texts: Sequence[bytes], labels: Sequence[int] | None = None) -> None:
         positions = sorted(range(len(texts)), key=texts.__getitem__)
         lengths = np.fromiter((len(texts[p]) for p in positions), np.int32, len(positions))
         data = np.frombuffer(b"".join([texts[p] for p in positions]), np.uint8)
         starts = np.cumsum(lengths, dtype=np.int64) - lengths
-        self.order: NDArray[np.int32] = np.array(positions, np.int32)
+        self.order: NDArray[np.int32] = np.array(positions if labels is None else [labels[p] for p in positions], np.int32)
         self._build(lengths, data, starts)
         self._branches: dict[int, Branches] = {}
 
@@ -43,6 +44,7 @@ class Trie:
         byte, first_text, num_texts, num_ends = [np.zeros(1, np.uint8)], [[0]], [[len(lengths)]], [[int((lengths == 0).sum())]]
         first_child, num_children = [], []
         depth, base, level_size = 0, 1, 1
+        self._levels = [0]
         while True:
             parent, here = at_node[below], data[starts[below] + depth]
             is_new = np.ones(len(below), bool)
@@ -55,6 +57,7 @@ class Trie:
             if not len(below):
                 break
             at_node[below] = base + local
+            self._levels.append(base)
             byte.append(here[heads])
             first_text.append(below[heads])
             num_texts.append(np.bincount(local, minlength=len(heads)))
@@ -70,6 +73,10 @@ class Trie:
 
     def __len__(self) -> int:
         return len(self.byte)
+
+    def depth(self, node: int) -> int:
+        """Bytes from the root to `node`."""
+        return bisect_right(self._levels, node) - 1
 
     @property
     def nbytes(self) -> int:
@@ -88,10 +95,10 @@ class Trie:
                 range(first, first + count),
                 self.first_text[span].tolist(),
                 self.num_ends[span].tolist(),
-                self.num_children[span].tolist(),
+                self.num_texts[span].tolist(),
                 strict=True,
             )
-            known = {b: (c, tuple(self.order[lo : lo + n].tolist()), below > 0) for b, c, lo, n, below in rows}
+            known = {b: (c, tuple(self.order[lo : lo + n].tolist()), total - n) for b, c, lo, n, total in rows}
             self._branches[node] = known
         return known
 
@@ -104,7 +111,7 @@ class Trie:
         return which, self.first_child[nodes][which] + offset
 
     def texts_ending_at(self, nodes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Positions of the texts that end exactly at one of `nodes`, in no particular order."""
+        """Labels of the texts that end exactly at one of `nodes`, in no particular order."""
         return self._gather(self.first_text[nodes], self.num_ends[nodes])
 
     def texts_below(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

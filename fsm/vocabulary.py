@@ -24,6 +24,7 @@ class Vocabulary:
         tokens: the bytes of each token id; None or empty for a special token, which is never allowed.
         eos_token_ids: ids that end a text; their bytes, if they have any, do not count.
         max_mask_bytes: most memory for finished masks, shared by every constraint over this vocabulary.
+        max_loop_bytes: most memory for what is remembered of loops over characters, likewise.
 
     Raises:
         VocabularyError: no token has bytes, a token is not bytes, or an EOS id is out of range.
@@ -32,7 +33,7 @@ class Vocabulary:
     which are safe to share between threads.
     """
 
-    def __init__(self, tokens: Sequence[bytes | None], eos_token_ids: Sequence[int], *, max_mask_bytes: int = 64 << 20) -> None:
+    def __init__(self, tokens: Sequence[bytes | None], eos_token_ids: Sequence[int], *, max_mask_bytes: int = 64 << 20, max_loop_bytes: int = 64 << 20) -> None:
         _check(tokens, eos_token_ids)
         special = frozenset(eos_token_ids)
         self.tokens: tuple[bytes | None, ...] = tuple(None if i in special or not t else t for i, t in enumerate(tokens))
@@ -41,16 +42,21 @@ class Vocabulary:
         ids = [i for i, t in enumerate(self.tokens) if t]
         if not ids:
             raise VocabularyError("expected at least one token with bytes, received none. Check how the tokens were read.")
-        self.text_ids: NDArray[np.int32] = np.array(ids, np.int32)
-        self._texts = tuple(t for t in self.tokens if t)
-        self.trie = Trie(self._texts)
-        self.max_token_bytes = max(map(len, self._texts))
+        self.trie = Trie([self.tokens[i] or b"" for i in ids], ids)
+        self.max_token_bytes = max(len(t) for t in self.tokens if t)
         self.eos_mask = bitmask.from_ids(self.eos_token_ids, self.num_words)
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_mask_bytes)
-        self._loops: ByteCache[Node, tuple[CharacterLoop | None]] = ByteCache(64 << 20)
-        loop = self.loop(JSON_CHARACTER)
-        if loop is not None:
-            loop.exits(ord('"'))
+        self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_loop_bytes)
+        self._is_class: dict[Node, bool] = {}
+        self._prepare_strings()
+
+    def _prepare_strings(self) -> None:
+        """Make the loops of JSON strings now: every extraction meets them, and a first mask should not wait for them."""
+        entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
+        for node in (Trie.root, *entries.tolist()):
+            loop = self.loop(JSON_CHARACTER, node)
+            if loop is not None:
+                loop.exits(ord('"'))
 
     def __len__(self) -> int:
         """The number of token ids, special ones included."""
@@ -82,14 +88,23 @@ class Vocabulary:
         """Bytes held by the trie, the loops and the masks (not by the token texts themselves)."""
         return self.trie.nbytes + self.masks.nbytes + self._loops.nbytes
 
-    def loop(self, body: Node) -> CharacterLoop | None:
-        """How the tokens run through `body*`; None where `body` is no wide class of characters. Cost: once per body."""
-        known = self._loops.get(body)
-        if known is None:
-            fits = is_character_class(body)
-            loop = CharacterLoop(body, self._texts, self.trie, self.text_ids, self.num_words) if fits else None
-            known = self._loops.put(body, (loop,), loop.nbytes if loop else 200)
-        return known[0]
+    def loop(self, body: Node, node: int = Trie.root) -> CharacterLoop | None:
+        """How the tokens below a trie node run through `body*`; None where `body` is no wide class of characters.
+
+        Cost: once per body and node; see `CharacterLoop`.
+        """
+        is_class = self._is_class.get(body)
+        if is_class is None:
+            if len(self._is_class) > 10_000:
+                self._is_class.clear()
+            is_class = self._is_class[body] = is_character_class(body)
+        if not is_class:
+            return None
+        loop = self._loops.get((body, node))
+        if loop is None:
+            loop = CharacterLoop(body, self.tokens, self.trie, self.num_words, node=node)
+            self._loops.put((body, node), loop, loop.nbytes)
+        return loop
 
 
 def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None:
