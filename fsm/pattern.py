@@ -1,0 +1,286 @@
+r"""Regular expressions in Python's syntax and with Python's meaning: `regex`.
+
+The text is read by the parser of the standard library itself (`re._parser`), because that is exact by definition: every
+escape, flag and quirk means what it means to `re` in the Python that runs. It has been in that place since Python 3.11.
+
+Supported: literals, escapes, classes, `.`, groups of all kinds, alternation, greedy and lazy repetition with any
+counts, the flags i s m a u x (global and scoped), and `^ $ \A \Z`.
+Not supported, refused by name: back-references, conditional groups, lookahead, lookbehind, `\b`, `\B`, atomic groups and
+possessive repetition; line anchors (MULTILINE) inside a repetition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from fsm import characters
+from fsm.character_class import category, ignoring_case, single, union
+from fsm.characters import Ranges, invert
+from fsm.errors import BudgetExceeded, RegexSyntaxError, UnsupportedRegex
+from fsm.expression import Expression
+from fsm.postfix import (
+    After,
+    Assert,
+    Before,
+    Character,
+    Choose,
+    Instruction,
+    Join,
+    Loop,
+    NotSupported,
+    Text,
+    compile_postfix,
+    full_match,
+)
+
+MAX_PATTERN_DEPTH = 200  # the parser of `re` takes two Python frames for each level, out of 1,000
+MAX_PATTERN_LENGTH = 1_000_000
+
+_sre: Any = import_module("re._parser")
+
+_SCOPED_TYPES = re.ASCII | re.LOCALE | re.UNICODE
+_NESTING = re.compile(r"\\.|\[\^?\]?|[\]()]", re.DOTALL)
+_NEWLINE: Ranges = ((0x0A, 0x0A),)
+
+_ADVICE = {
+    "missing ), unterminated subpattern": r"Close the group with ')', or write '\(' for a parenthesis.",
+    "unbalanced parenthesis": r"Remove the ')', or write '\)' for a parenthesis.",
+    "unterminated character set": r"Close the class with ']', or write '\[' for a bracket.",
+    "nothing to repeat": r"Put something before the quantifier, or write a backslash before it for the character itself.",
+    "multiple repeat": "Put a group around the first repetition, as in '(?:a*)*'.",
+    "bad escape (end of pattern)": r"Write '\\' for a backslash.",
+    "bad escape": "Remove the backslash, or use an escape that `re` knows.",
+    "bad character range": "Write the lower character first, or put '-' at the end of the class.",
+    "min repeat greater than max repeat": "Write the smaller count first.",
+    "global flags not at the start of the expression": "Move the flags to the start, or scope them as in '(?i:...)'.",
+}
+
+
+def regex(pattern: str, *, ascii: bool = False) -> Expression:
+    r"""Return the texts that `re.fullmatch(pattern, text)` matches, in UTF-8.
+
+    Surrogates have no UTF-8, so that nothing matches them. A doubtful class (`[[a]`) gives the FutureWarning of `re`.
+
+    Args:
+        pattern: a regular expression in the syntax of `re`.
+        ascii: `\d \w \s` and case-insensitive matching know ASCII only, as under `re.ASCII`.
+
+    Raises:
+        TypeError: `pattern` is not a `str`.
+        RegexSyntaxError: it is not a regular expression; the position is an attribute.
+        UnsupportedRegex: it uses something that is not regular or not supported; see the top of this module.
+        BudgetExceeded: it is longer than `MAX_PATTERN_LENGTH` or nested deeper than `MAX_PATTERN_DEPTH`.
+
+    Cost: linear in the pattern; a count such as `{1,50000}` costs nothing. `\w` takes some 50 ms when first used.
+    """
+    if not isinstance(pattern, str):
+        raise TypeError(f"a regular expression is a str, received {_describe(pattern)}")
+    parsed = _parse(pattern, re.ASCII if ascii else re.NOFLAG)
+    try:
+        table = compile_postfix(_postfix(parsed, parsed.state.flags), characters.utf8)
+    except NotSupported as refusal:
+        raise UnsupportedRegex(
+            f"{refusal.construct} is not supported, in {_shorten(pattern)!r}. {refusal.advice}", pattern
+        ) from None
+    return Expression(full_match(table))
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, re.Pattern):
+        return "a compiled pattern. Give its `.pattern`, and write its flags into it, as in '(?i)...'."
+    if isinstance(value, bytes):
+        return "bytes. Decode them first."
+    return f"{type(value).__name__}. Give the pattern as text."
+
+
+def _shorten(pattern: str) -> str:
+    return pattern if len(pattern) <= 80 else f"{pattern[:60]}...{pattern[-15:]}"
+
+
+def _parse(pattern: str, flags: re.RegexFlag) -> Any:
+    """Parse with `re`'s own parser; its failures become typed errors."""
+    _check_size(pattern)
+    try:
+        return _sre.parse(pattern, flags)
+    except re.error as error:
+        raise _syntax_error(pattern, error.msg, error.pos) from None
+    except (OverflowError, ValueError) as error:  # a count beyond 32 bits, flags that contradict each other
+        raise _syntax_error(pattern, str(error), None) from None
+    except FutureWarning as warning:  # only where the caller made errors of warnings
+        raise _syntax_error(pattern, str(warning), None, "Write a backslash before the bracket or sign.") from None
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _check_size(pattern: str) -> None:
+    if len(pattern) > MAX_PATTERN_LENGTH:
+        raise BudgetExceeded(
+            f"a pattern has at most {MAX_PATTERN_LENGTH:,} characters, received {len(pattern):,}. "
+            "Split it and join the parts with `|` or `+`; for many words use `fsm.choice`.",
+            "max_pattern_length",
+            MAX_PATTERN_LENGTH,
+        )
+    depth, in_class = 0, False
+    for token in _NESTING.findall(pattern):
+        if token[0] == "[":
+            in_class = not (in_class and token[-1] == "]")
+        elif token == "]":
+            in_class = False
+        elif not in_class:
+            depth += (token == "(") - (token == ")")
+            if depth > MAX_PATTERN_DEPTH:
+                raise _too_deep()
+
+
+def _too_deep() -> BudgetExceeded:
+    return BudgetExceeded(
+        f"a pattern nests at most {MAX_PATTERN_DEPTH} groups, and fewer where Python's stack is nearly full. "
+        "Remove needless groups, or build the inner part as an expression of its own and join with `+`, `|` and `.repeat`.",
+        "max_pattern_depth",
+        MAX_PATTERN_DEPTH,
+    )
+
+
+def _syntax_error(pattern: str, message: str, position: int | None, advice: str = "") -> RegexSyntaxError:
+    if not advice:
+        known = (text for start, text in _ADVICE.items() if message.startswith(start))
+        advice = next(known, "Correct the pattern, or write a backslash before a character that means itself.")
+    place = "" if position is None else f" at position {position}"
+    return RegexSyntaxError(f"{message}, in {_shorten(pattern)!r}{place}. {advice}", pattern, position)
+
+
+_Task = Instruction | tuple[Any, int]
+"""An instruction to emit, or a parsed sequence to expand, with the flags that hold in it."""
+
+
+def _postfix(parsed: Any, flags: int) -> Iterator[Instruction]:
+    """Walk what the parser returned, with a stack of our own."""
+    tasks: list[_Task] = [(parsed, flags)]
+    while tasks:
+        task = tasks.pop()
+        if isinstance(task, tuple):
+            tasks.extend(reversed(_expand_sequence(*task)))
+        else:
+            yield task
+
+
+def _expand_sequence(parsed: Any, flags: int) -> list[_Task]:
+    tasks: list[_Task] = []
+    run: list[str] = []
+    count = 0
+    for operator, argument in (*parsed, (None, None)):
+        if operator is _sre.LITERAL and not flags & re.IGNORECASE:
+            run.append(chr(argument))
+            continue
+        if run:
+            tasks.append(Text("".join(run)))
+            run.clear()
+            count += 1
+        if operator is not None:
+            tasks.extend(_expand(operator, argument, flags))
+            count += 1
+    return tasks if count == 1 else [*tasks, Join(count)]
+
+
+def _expand(operator: Any, argument: Any, flags: int) -> list[_Task]:
+    """Return what one parsed item stands for; exactly one value on the compiler's stack."""
+    if operator in _SETS:
+        return [Character(_SETS[operator](argument, flags))]
+    if operator is _sre.SUBPATTERN:
+        _, add, remove, body = argument
+        return [(body, _scoped(flags, add, remove))]
+    if operator in (_sre.MAX_REPEAT, _sre.MIN_REPEAT):
+        lo, hi, body = argument
+        return [(body, flags), Loop(int(lo), None if hi is _sre.MAXREPEAT else int(hi))]
+    if operator is _sre.BRANCH:
+        return [*((option, flags) for option in argument[1]), Choose(len(argument[1]))]
+    if operator is _sre.AT and argument in _ANCHORS:
+        return [_anchor(argument, flags)]
+    raise NotSupported(*_refusal(operator, argument))
+
+
+def _scoped(flags: int, add: int, remove: int) -> int:
+    if add & _SCOPED_TYPES:
+        flags &= ~_SCOPED_TYPES
+    return (flags | add) & ~remove
+
+
+_ANCHORS = {
+    _sre.AT_BEGINNING: (Assert(Before.TEXT_START), Assert(Before.LINE_START)),
+    _sre.AT_BEGINNING_STRING: (Assert(Before.TEXT_START),) * 2,
+    _sre.AT_END: (Assert(after=After.LAST_LINE_END), Assert(after=After.LINE_END)),
+    _sre.AT_END_STRING: (Assert(after=After.TEXT_END),) * 2,
+}
+
+
+def _anchor(argument: Any, flags: int) -> Assert:
+    single_line, multi_line = _ANCHORS[argument]
+    return multi_line if flags & re.MULTILINE else single_line
+
+
+_CATEGORIES = {
+    _sre.CATEGORY_DIGIT: "d",
+    _sre.CATEGORY_NOT_DIGIT: "D",
+    _sre.CATEGORY_SPACE: "s",
+    _sre.CATEGORY_NOT_SPACE: "S",
+    _sre.CATEGORY_WORD: "w",
+    _sre.CATEGORY_NOT_WORD: "W",
+}
+
+
+def _literal_set(argument: Any, flags: int) -> Ranges:
+    return _any_case(single(argument), flags)
+
+
+def _class(argument: Any, flags: int) -> Ranges:
+    plain: list[tuple[int, int]] = []
+    sets: list[Ranges] = []
+    negated = False
+    for operator, value in argument:
+        if operator is _sre.NEGATE:
+            negated = True
+        elif operator is _sre.CATEGORY:
+            sets.append(category(_CATEGORIES[value], bool(flags & re.ASCII)))
+        else:
+            plain.append(value if operator is _sre.RANGE else (value, value))
+    # Categories hold both cases of every letter, so only what was written out is widened.
+    found = union((_any_case(union((tuple(plain),)), flags), *sets))
+    return invert(found) if negated else found
+
+
+def _any_case(ranges: Ranges, flags: int) -> Ranges:
+    return ignoring_case(ranges, bool(flags & re.ASCII)) if flags & re.IGNORECASE else ranges
+
+
+_SETS = {
+    _sre.LITERAL: _literal_set,
+    _sre.NOT_LITERAL: lambda argument, flags: invert(_literal_set(argument, flags)),
+    _sre.IN: _class,
+    _sre.ANY: lambda argument, flags: characters.ALL_CHARACTERS if flags & re.DOTALL else invert(_NEWLINE),
+    _sre.FAILURE: lambda argument, flags: (),
+}
+
+_ALGEBRA = "Write the condition with the operators of expressions: `regex(a) & regex(b)`, `regex(a) & ~regex(b)`."
+
+
+def _refusal(operator: Any, argument: Any) -> tuple[str, str]:
+    """Name a construct that is refused, and what to write instead."""
+    if operator in (_sre.ASSERT, _sre.ASSERT_NOT):
+        ahead = argument[0] > 0
+        return ("a lookahead" if ahead else "a lookbehind") + (
+            " ('(?=' or '(?!')" if ahead else " ('(?<=' or '(?<!')"
+        ), _ALGEBRA
+    if operator is _sre.AT:
+        return r"a word boundary ('\b' or '\B')", r"Write the characters that may stand there, for example '\w+(?:\W+\w+)*'."
+    if operator is _sre.GROUPREF:
+        return f"a back-reference (to group {argument})", "Not a regular language: list the alternatives that you need."
+    if operator is _sre.GROUPREF_EXISTS:
+        return "a conditional group ('(?(1)...)')", "Write both cases as alternatives: '(?:<a>|a)'."
+    if operator is _sre.POSSESSIVE_REPEAT:
+        return "a possessive repetition ('*+', '++', '?+', '{m,n}+')", "Leave out the last '+'."
+    if operator is _sre.ATOMIC_GROUP:
+        return "an atomic group ('(?>...)')", "Write '(?:...)' instead."
+    return f"the construct {operator!s}", "Write it in another way."

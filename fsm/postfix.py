@@ -1,0 +1,284 @@
+"""Patterns in postfix order, and the one compiler from them to terms, for every dialect of regular expression.
+
+A reader (`pattern.py`, `ecma_pattern.py`) turns text into instructions: `ab|c*` is Text(a) Text(b) Join(2) Text(c)
+Loop(0, None) Choose(2). Postfix needs a stack of ours and none of Python's, however deeply a pattern is nested.
+
+Anchors are exact. A pattern compiles to a `Table`: its texts sorted by what they assert about the place before their
+first character and after their last one. Joining two parts keeps of the one what the assertions of the other allow.
+What this leaves out: line anchors inside a repetition, and an anchor inside a repetition of at least nine times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fsm import node as nodes
+from fsm.characters import Ranges, Speller
+from fsm.derivative import Derivatives
+from fsm.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
+
+MAX_ANCHORED_COUNT = 8  # such a loop is unrolled, and each turn may split the table
+
+
+class Before(IntEnum):
+    """What is asserted about the place before the first character; each level implies those below it."""
+
+    ANY = 0
+    LINE_START = 1
+    TEXT_START = 2
+
+
+class After(IntEnum):
+    """What is asserted about the place after the last character; each level implies those below it."""
+
+    ANY = 0
+    LINE_END = 1
+    LAST_LINE_END = 2  # at the end of the text, or before a newline that ends it
+    TEXT_END = 3
+
+
+Table = dict[tuple[Before, After], Node]
+"""The texts of a pattern by what they assert; the absent entries are empty."""
+
+FREE = (Before.ANY, After.ANY)
+_NOTHING: Table = {FREE: EPSILON}
+_NEWLINE = nodes.literal(b"\n")
+_ENDS_IN_NEWLINE = nodes.concat(nodes.repeat(nodes.byte_set(ALL_BYTES)), _NEWLINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Push exactly this text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Character:
+    """Push one character of a set."""
+
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Assert:
+    """Push the empty text where the assertion holds."""
+
+    before: Before = Before.ANY
+    after: After = After.ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Replace the last `count` by their concatenation."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Replace the last `count` by their union."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Replace the last one by its repetition, `lo` to `hi` times (None: no bound)."""
+
+    lo: int
+    hi: int | None
+
+
+Instruction = Text | Character | Assert | Join | Choose | Loop
+
+
+class NotSupported(Exception):
+    """A construct that is not regular, or not exact here; `pattern.py` and `ecma_pattern.py` make it a public error."""
+
+    def __init__(self, construct: str, advice: str) -> None:
+        super().__init__(construct, advice)
+        self.construct = construct
+        self.advice = advice
+
+
+def compile_postfix(program: Iterable[Instruction], spell: Speller) -> Table:
+    """Run the instructions and return the table of the pattern.
+
+    Args:
+        program: a well-formed pattern in postfix order.
+        spell: how a character is written in bytes.
+
+    Raises:
+        NotSupported: an anchor stands in a repetition where it is not handled.
+
+    Cost: linear in the pattern; counts cost nothing.
+    """
+    stack: list[Table] = []
+    spelled: dict[str, Node] = {}
+    for step in program:
+        if isinstance(step, Text):
+            stack.append({FREE: _spell_text(step.text, spell, spelled)})
+        elif isinstance(step, Character):
+            stack.append({FREE: spell(step.ranges)})
+        elif isinstance(step, Assert):
+            stack.append({(step.before, step.after): EPSILON})
+        elif isinstance(step, Loop):
+            stack.append(_loop(stack.pop(), step.lo, step.hi))
+        else:
+            operands = stack[len(stack) - step.count :]
+            del stack[len(stack) - step.count :]
+            stack.append(_join(operands) if isinstance(step, Join) else _choose(operands))
+    (table,) = stack
+    return table
+
+
+def full_match(table: Table) -> Node:
+    """The texts that a pattern matches from end to end."""
+    return nodes.alternation(table.values())
+
+
+def search(table: Table, spell: Speller) -> Node:
+    """The texts in which a pattern is found somewhere."""
+    any_text = nodes.repeat(spell(((0, 0x10FFFF),)))
+    out = []
+    for around in _product(_product({FREE: any_text}, table), {FREE: any_text}).values():
+        out.append(around)
+    return nodes.alternation(out)
+
+
+def _spell_text(text: str, spell: Speller, spelled: dict[str, Node]) -> Node:
+    for character in set(text).difference(spelled):
+        spelled[character] = spell(((ord(character), ord(character)),))
+    parts = [spelled[character] for character in text]
+    if all(part.kind is Kind.LITERAL for part in parts):
+        return nodes.literal(b"".join(part.args[0] for part in parts))
+    return nodes.sequence(parts)
+
+
+def _join(tables: Sequence[Table]) -> Table:
+    if all(table.keys() == {FREE} for table in tables):
+        return {FREE: nodes.sequence([table[FREE] for table in tables])}
+    joined = _NOTHING
+    for table in reversed(tables):
+        joined = _product(table, joined)
+    return joined
+
+
+def _choose(tables: Iterable[Table]) -> Table:
+    gathered: dict[tuple[Before, After], list[Node]] = {}
+    for table in tables:
+        for key, node in table.items():
+            gathered.setdefault(key, []).append(node)
+    return {key: _one_of(options) for key, options in gathered.items()}
+
+
+def _one_of(options: Sequence[Node]) -> Node:
+    """The union; many plain texts become a sorted list of words, which costs the same however many they are."""
+    texts, others = [], []
+    for option in options:
+        text = _literal_bytes(option)
+        if text is None or len(text) < 2:
+            others.append(option)
+        else:
+            texts.append(text)
+    return nodes.alternation((*others, nodes.words(texts))) if texts else nodes.alternation(others)
+
+
+def _literal_bytes(node: Node) -> bytes | None:
+    pieces = []
+    while node.kind is Kind.CONCAT:
+        head, node = node.args
+        if head.kind is not Kind.LITERAL:
+            return None
+        pieces.append(head.args[0])
+    return b"".join((*pieces, node.args[0])) if node.kind is Kind.LITERAL else None
+
+
+def _product(left: Table, right: Table) -> Table:
+    """Every text of `left` followed by every text of `right`, as far as their assertions hold."""
+    gathered: dict[tuple[Before, After], list[Node]] = {}
+    for (before_left, after_left), head in left.items():
+        for (before_right, after_right), tail in right.items():
+            for first, before in _allow_before(head, before_left, before_right):
+                for last, after in _allow_after(tail, after_right, after_left):
+                    gathered.setdefault((before, after), []).append(nodes.concat(first, last))
+    unions = {key: nodes.alternation(options) for key, options in gathered.items()}
+    return {key: node for key, node in unions.items() if node is not EMPTY}
+
+
+def _allow_before(head: Node, own: Before, asserted: Before) -> Iterator[tuple[Node, Before]]:
+    """What of `head` may stand before a place where `asserted` holds, and what that asserts about its own start."""
+    if asserted is Before.ANY:
+        yield head, own
+        return
+    if head.nullable:
+        yield EPSILON, max(own, asserted)
+    if asserted is Before.LINE_START and head is not EPSILON:
+        line = nodes.intersection((head, _ENDS_IN_NEWLINE))
+        if Derivatives().is_inhabited(line):
+            yield line, own
+
+
+def _allow_after(tail: Node, own: After, asserted: After) -> Iterator[tuple[Node, After]]:
+    """What of `tail` may stand after a place where `asserted` holds, and what that asserts about its own end."""
+    if asserted is After.ANY:
+        yield tail, own
+        return
+    if tail.nullable:
+        yield EPSILON, max(own, asserted)
+    if asserted in (After.LINE_END, After.LAST_LINE_END):
+        rest = _after_newline(tail)
+        if asserted is After.LINE_END:
+            yield nodes.concat(_NEWLINE, rest), own
+        elif rest.nullable:
+            yield _NEWLINE, After.TEXT_END
+
+
+def _after_newline(node: Node) -> Node:
+    return next((target for mask, target in Derivatives().arcs(node) if mask >> 0x0A & 1), EMPTY)
+
+
+def _loop(body: Table, lo: int, hi: int | None) -> Table:
+    free = body.get(FREE, EMPTY)
+    if body.keys() <= {FREE}:
+        return {FREE: nodes.repeat(free, lo, hi)}
+    if hi == 0:
+        return _NOTHING
+    if hi == 1:
+        return body if lo == 1 else _choose((_NOTHING, body))
+    _check_anchored_loop(body, lo)
+    return _join([body] * lo + [_at_most(body, None if hi is None else hi - lo)])
+
+
+def _check_anchored_loop(body: Table, lo: int) -> None:
+    if any(Before.LINE_START is before or After.LINE_END is after for before, after in body):
+        raise NotSupported(
+            "a line anchor ('^' or '$' under MULTILINE) inside a repetition",
+            r"Write the newline itself, for example '(?:line\n)*' instead of '(?:^line$\n)*'.",
+        )
+    if lo > MAX_ANCHORED_COUNT:
+        raise NotSupported(
+            f"an anchor inside a repetition of at least {lo} times",
+            "Take the anchor out of the repetition: it can hold in one turn only.",
+        )
+
+
+def _at_most(body: Table, hi: int | None) -> Table:
+    """`body` up to `hi` times, where some of its texts are anchored to the start or the end of the whole text.
+
+    Turns that read nothing may be left out: what they assert only makes the language smaller. Of the others, only the
+    first can be anchored to the start; one that is anchored to the end is the last, or stands before a final newline,
+    which is then one turn more. So there are three turns at most beside those that are free.
+    """
+    free = body.get(FREE, EMPTY)
+    anchored = {key: node for key, node in body.items() if key != FREE}
+    options = []
+    for first, last, newline in ((i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)):
+        rest = None if hi is None else hi - first - last - newline
+        if rest is None or rest >= 0:
+            middle: Table = {FREE: nodes.repeat(free, 0, rest)}
+            options.append(_join([anchored] * first + [middle] + [anchored] * last + [body] * newline))
+    return _choose(options)
