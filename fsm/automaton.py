@@ -22,7 +22,9 @@ DEAD = 0
 
 @cache
 def _bits(mask: int) -> tuple[int, ...]:
-    return tuple(np.flatnonzero(np.unpackbits(np.frombuffer(mask.to_bytes(32, "little"), np.uint8), bitorder="little")).tolist())
+    return tuple(
+        np.flatnonzero(np.unpackbits(np.frombuffer(mask.to_bytes(32, "little"), np.uint8), bitorder="little")).tolist()
+    )
 
 
 class Automaton:
@@ -42,11 +44,10 @@ class Automaton:
         self.max_states = max_states
         self.max_row_bytes = max_row_bytes
         self.derivatives = Derivatives()
-        self.nodes: list[Node] = [EMPTY]
-        self._ids: dict[Node, int] = {EMPTY: DEAD}
+        self.nodes: list[Node] = [EMPTY, root]
+        self._ids: dict[Node, int] = {root: self.initial_state, EMPTY: DEAD}
         self._lock = threading.RLock()
         self.forget_rows()
-        self.state_of(root)
 
     def __len__(self) -> int:
         """The number of states made so far, the dead one included."""
@@ -101,8 +102,7 @@ class Automaton:
 
     def is_empty(self) -> bool:
         """True when no text at all belongs to the language."""
-        root = self.nodes[self.initial_state] if len(self.nodes) > 1 else EMPTY
-        return root is EMPTY or not self.derivatives.is_inhabited(root)
+        return not self.derivatives.is_inhabited(self.nodes[self.initial_state])
 
     def moves(self, state: int) -> dict[int, int]:
         """The bytes that keep `state` alive and where they lead; do not change the dict. Cost: the arcs, once."""

@@ -22,7 +22,15 @@ _SCALARS: Ranges = ((0, 0xD7FF), (0xE000, MAX_CODE_POINT))
 ALL_CHARACTERS = _SCALARS
 
 # What `json.dumps(x, ensure_ascii=False)` writes with a backslash, and how.
-_SHORT_ESCAPES = {0x22: b'\\"', 0x5C: b"\\\\", 0x08: b"\\b", 0x0C: b"\\f", 0x0A: b"\\n", 0x0D: b"\\r", 0x09: b"\\t"}
+_SHORT_ESCAPES = {
+    0x22: b'\\"',
+    0x5C: b"\\\\",
+    0x08: b"\\b",
+    0x0C: b"\\f",
+    0x0A: b"\\n",
+    0x0D: b"\\r",
+    0x09: b"\\t",
+}
 _ESCAPED = tuple(sorted({*range(0x20), 0x22, 0x5C}))
 
 

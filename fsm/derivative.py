@@ -18,6 +18,7 @@ Arc = tuple[int, Node]
 Arcs = tuple[Arc, ...]
 
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE})
+_DIGITS = 0x3FF << 48
 
 
 class Derivatives:
@@ -93,8 +94,15 @@ class Derivatives:
         if kind is Kind.COMPLEMENT:
             return _negate(arcs[args[0]])
         if kind is Kind.DIVISIBLE:
-            divisor, remainder = args
-            return _merge((1 << (48 + d), nodes.divisible(divisor, (remainder * 10 + d) % divisor)) for d in range(10))
+            divisor, remainder, most = args
+            if most == 0:
+                return ()
+            left = None if most is None else most - 1
+            return _merge(
+                (1 << (48 + d), nodes.divisible(divisor, (remainder * 10 + d) % divisor, left)) for d in range(10)
+            )
+        if kind is Kind.FIELDS:
+            return tuple((1 << byte, target) for byte, target in args[0].split(*args[1:]))
         return ()
 
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
@@ -116,9 +124,10 @@ class Derivatives:
     def _settle(self, root: Node, alphabet: int) -> None:
         """Find the least fixed point over everything below `root` (rules make circles)."""
         found = {root}
-        order = [root]
+        order, inner = [root], list[Node]()
         for node in order:
             if (node, alphabet) not in self._inhabited and node.kind not in _SEARCHED:
+                inner.append(node)
                 new = [c for c in nodes.children(node) if c not in found]
                 found.update(new)
                 order.extend(new)
@@ -126,9 +135,11 @@ class Derivatives:
         changed = True
         while changed:
             changed = False
-            for node in reversed(order):
-                if not value[node] and _holds(node, value):
+            for node in reversed(inner):
+                if not value[node] and _holds(node, value, alphabet):
                     value[node] = changed = True
+        if len(self._inhabited) > self.max_memo:
+            self._inhabited.clear()
         for node, answer in value.items():
             self._inhabited[node, alphabet] = answer
 
@@ -144,6 +155,8 @@ class Derivatives:
         if kind is Kind.WORDS:
             word_list, lo, hi, depth = node.args
             return any(all(alphabet >> b & 1 for b in w[depth:]) for w in word_list.words[lo:hi])
+        if kind is Kind.DIVISIBLE and alphabet & _DIGITS == _DIGITS:
+            return True
         if kind in _SEARCHED:
             return self._search(node, alphabet)
         return node.nullable
@@ -182,8 +195,11 @@ class Derivatives:
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
 
 
-def _holds(node: Node, value: dict[Node, bool]) -> bool:
+def _holds(node: Node, value: dict[Node, bool], alphabet: int) -> bool:
     kind = node.kind
+    if kind is Kind.FIELDS:
+        table, *place = node.args
+        return bool(table.is_inhabited(*place, value, alphabet))
     if kind in (Kind.CONCAT, Kind.RULE):
         return all(value[c] for c in nodes.children(node))
     if kind is Kind.ALTERNATION:
@@ -194,7 +210,7 @@ def _holds(node: Node, value: dict[Node, bool]) -> bool:
 def _needed(node: Node) -> tuple[Node, ...]:
     if node.kind is Kind.CONCAT and not node.args[0].nullable:
         return node.args[:1]
-    return nodes.children(node)
+    return () if node.kind is Kind.FIELDS else nodes.children(node)
 
 
 def _refuse_left_recursion(stack: list[Node]) -> None:

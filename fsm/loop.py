@@ -116,7 +116,9 @@ class CharacterLoop:
     def nbytes(self) -> int:
         """Bytes held by the arrays, without the exits (a few hundred kB)."""
         arrays = (self._stays_ids, self._stays_rounds, self._step_nodes, self._step_rounds, self._step_depth)
-        return sum(a.nbytes for a in arrays) + self._inside.nbytes + (0 if self._rounds is None else self._rounds.nbytes)
+        return (
+            sum(a.nbytes for a in arrays) + self._inside.nbytes + (0 if self._rounds is None else self._rounds.nbytes)
+        )
 
     def exits(self, byte: int) -> Exits | None:
         """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte."""
@@ -148,7 +150,9 @@ class CharacterLoop:
         if not len(self._stays_ids):
             return np.zeros(len(token_ids), bool)
         place = np.searchsorted(self._stays_ids, token_ids)
-        return self._stays_ids[np.minimum(place, len(self._stays_ids) - 1)] == token_ids
+        nearest: NDArray[np.int32] = self._stays_ids[np.minimum(place, len(self._stays_ids) - 1)]
+        stays: NDArray[np.bool_] = nearest == token_ids
+        return stays
 
     def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.uint32] | None:
         """The packed mask of `body{lo,hi} rest`, or None where `rest` may begin in too many ways for this method."""
@@ -177,7 +181,14 @@ class CharacterLoop:
         return from_ids(self._stays_ids[self._stays_rounds <= hi], self._num_words)
 
     def _leave(
-        self, words: NDArray[np.uint32], automaton: Automaton, exits: Exits, byte: int, target: int, lo: int, hi: int | None
+        self,
+        words: NDArray[np.uint32],
+        automaton: Automaton,
+        exits: Exits,
+        byte: int,
+        target: int,
+        lo: int,
+        hi: int | None,
     ) -> bool:
         first = exits.trie.branches(Trie.root).get(byte)
         if first is None:

@@ -11,10 +11,13 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from fsm.errors import ExpressionError
+
+if TYPE_CHECKING:
+    from fsm.fields import FieldList
 
 ALL_BYTES = (1 << 256) - 1
 MAX_LITERAL = 64  # a longer literal is a chain of such pieces, so that taking off one byte stays cheap
@@ -34,7 +37,8 @@ class Kind(IntEnum):
     COMPLEMENT = 8  # (child,)
     REPEAT = 9  # (body, lo, hi or None)
     RULE = 10  # (Rule,): what the rule stands for
-    DIVISIBLE = 11  # (divisor, remainder): decimal digits that, written after `remainder`, divide evenly
+    DIVISIBLE = 11  # (divisor, remainder, most): up to `most` digits that, written after `remainder`, divide evenly
+    FIELDS = 12  # (FieldList, start, lo, hi, depth): optional fields in order; see `fields.py`
 
 
 class Node:
@@ -99,7 +103,7 @@ class WordList:
 _interned: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
 _lock = threading.Lock()
 _serial = iter(range(1 << 62))
-_NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.DIVISIBLE, Kind.EMPTY})
+_NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.EMPTY})
 
 
 def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[Node, ...] = ()) -> Node:
@@ -346,7 +350,9 @@ def repeat(body: Node, lo: int = 0, hi: int | None = None) -> Node:
         ExpressionError: `lo` is negative or above `hi`.
     """
     if lo < 0 or (hi is not None and hi < lo):
-        raise ExpressionError(f"a repetition needs 0 <= lo <= hi, received lo={lo!r}, hi={hi!r}. Swap or correct the bounds.")
+        raise ExpressionError(
+            f"a repetition needs 0 <= lo <= hi, received lo={lo!r}, hi={hi!r}. Swap or correct the bounds."
+        )
     if hi == 0 or body is EPSILON:
         return EPSILON
     if body is EMPTY:
@@ -370,12 +376,20 @@ def reference(rule: Rule) -> Node:
     return _intern(Kind.RULE, (rule,), False)
 
 
-def divisible(divisor: int, remainder: int = 0) -> Node:
-    """Decimal digits whose number, `remainder` written before them, is a multiple of `divisor`; nothing counts as `remainder` itself.
+def divisible(divisor: int, remainder: int = 0, most: int | None = None) -> Node:
+    """At most `most` decimal digits whose number, `remainder` written before them, is a multiple of `divisor`.
 
-    Cost: `divisor` states at most, made when reached.
+    No digits count as `remainder` itself. Cost: `divisor` times `most` states at the worst, made when reached.
     """
-    return _intern(Kind.DIVISIBLE, (divisor, remainder), remainder == 0)
+    shortest = most is None or most >= len(str(divisor))
+    if not shortest and all(-remainder * 10**n % divisor >= 10**n for n in range((most or 0) + 1)):
+        return EMPTY
+    return _intern(Kind.DIVISIBLE, (divisor, remainder, most), remainder == 0)
+
+
+def intern_fields(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node:
+    """A FIELDS node; `fields.fields` and `fields.narrowed` are the ways to make one."""
+    return _intern(Kind.FIELDS, (table, start, lo, hi, depth), False, table.parts(start))
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -387,6 +401,9 @@ def children(node: Node) -> tuple[Node, ...]:
         return node.args[:1]
     if kind is Kind.RULE:
         return (rule_body(node),)
+    if kind is Kind.FIELDS:
+        parts: tuple[Node, ...] = node.args[0].parts(node.args[1])
+        return parts
     return ()
 
 

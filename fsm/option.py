@@ -18,7 +18,9 @@ def choice(options: Sequence[str]) -> Expression:
     Cost: one sort; 50,000 options are fine.
     """
     if isinstance(options, str):
-        raise ExpressionError(f"expected a list of options, received one string {options!r}. Write [{options!r}] for a single option.")
+        raise ExpressionError(
+            f"expected a list of options, received one string {options!r}. Write [{options!r}] for a single option."
+        )
     if not options:
         raise ExpressionError("expected at least one option, received none. Give the texts to choose from.")
     for position, option in enumerate(options):

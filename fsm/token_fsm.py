@@ -164,12 +164,16 @@ class TokenFSM:
             accepting = self.automaton.is_accepting(state)
             expected = bytes(sorted(self.automaton.moves(state)))
             text = f"token {token_id} ends the text" + (
-                ", which is complete here; an end leads to no further state." if accepting else f", which still needs {_show(expected)}."
+                ", which is complete here; an end leads to no further state."
+                if accepting
+                else f", which still needs {_show(expected)}."
             )
             return Explanation(token_id, None, accepting, None, expected, text)
         known = 0 <= token_id < len(self.vocabulary)
         what = "a special token" if known else f"no id of this vocabulary of {len(self.vocabulary)}"
-        return Explanation(token_id, None, False, None, b"", f"token {token_id} is {what}, so it never belongs to a text.")
+        return Explanation(
+            token_id, None, False, None, b"", f"token {token_id} is {what}, so it never belongs to a text."
+        )
 
     def _token(self, token_id: int) -> bytes | None:
         return self.vocabulary.tokens[token_id] if 0 <= token_id < len(self.vocabulary) else None

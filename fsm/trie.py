@@ -34,14 +34,17 @@ class Trie:
         lengths = np.fromiter((len(texts[p]) for p in positions), np.int32, len(positions))
         data = np.frombuffer(b"".join([texts[p] for p in positions]), np.uint8)
         starts = np.cumsum(lengths, dtype=np.int64) - lengths
-        self.order: NDArray[np.int32] = np.array(positions if labels is None else [labels[p] for p in positions], np.int32)
+        self.order: NDArray[np.int32] = np.array(
+            positions if labels is None else [labels[p] for p in positions], np.int32
+        )
         self._build(lengths, data, starts)
         self._branches: dict[int, Branches] = {}
 
     def _build(self, lengths: NDArray[np.int32], data: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
         at_node = np.zeros(len(lengths), np.int32)
         below = np.flatnonzero(lengths > 0)
-        byte, first_text, num_texts, num_ends = [np.zeros(1, np.uint8)], [[0]], [[len(lengths)]], [[int((lengths == 0).sum())]]
+        byte = [np.zeros(1, np.uint8)]
+        first_text, num_texts, num_ends = ([np.array([n])] for n in (0, len(lengths), int((lengths == 0).sum())))
         first_child, num_children = [], []
         depth, base, level_size = 0, 1, 1
         self._levels = [0]
@@ -81,7 +84,15 @@ class Trie:
     @property
     def nbytes(self) -> int:
         """Bytes held by the arrays."""
-        arrays = (self.order, self.byte, self.first_child, self.num_children, self.first_text, self.num_texts, self.num_ends)
+        arrays = (
+            self.order,
+            self.byte,
+            self.first_child,
+            self.num_children,
+            self.first_text,
+            self.num_texts,
+            self.num_ends,
+        )
         return sum(a.nbytes for a in arrays)
 
     def branches(self, node: int) -> Branches:
@@ -123,4 +134,5 @@ class Trie:
     def _gather(self, first: NDArray[np.int32], counts: NDArray[np.int32]) -> NDArray[np.int32]:
         which = np.repeat(np.arange(len(first), dtype=np.int32), counts)
         before = (np.cumsum(counts) - counts).astype(np.int32)
-        return self.order[first[which] + np.arange(len(which), dtype=np.int32) - before[which]]
+        gathered: NDArray[np.int32] = self.order[first[which] + np.arange(len(which), dtype=np.int32) - before[which]]
+        return gathered

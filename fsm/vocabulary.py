@@ -33,15 +33,26 @@ class Vocabulary:
     which are safe to share between threads.
     """
 
-    def __init__(self, tokens: Sequence[bytes | None], eos_token_ids: Sequence[int], *, max_mask_bytes: int = 64 << 20, max_loop_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[bytes | None],
+        eos_token_ids: Sequence[int],
+        *,
+        max_mask_bytes: int = 64 << 20,
+        max_loop_bytes: int = 64 << 20,
+    ) -> None:
         _check(tokens, eos_token_ids)
         special = frozenset(eos_token_ids)
-        self.tokens: tuple[bytes | None, ...] = tuple(None if i in special or not t else t for i, t in enumerate(tokens))
+        self.tokens: tuple[bytes | None, ...] = tuple(
+            None if i in special or not t else t for i, t in enumerate(tokens)
+        )
         self.eos_token_ids = tuple(sorted(special))
         self.num_words = bitmask.num_words(len(self.tokens))
         ids = [i for i, t in enumerate(self.tokens) if t]
         if not ids:
-            raise VocabularyError("expected at least one token with bytes, received none. Check how the tokens were read.")
+            raise VocabularyError(
+                "expected at least one token with bytes, received none. Check how the tokens were read."
+            )
         self.trie = Trie([self.tokens[i] or b"" for i in ids], ids)
         self.max_token_bytes = max(len(t) for t in self.tokens if t)
         self.eos_mask = bitmask.from_ids(self.eos_token_ids, self.num_words)

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from fsm.automaton import DEAD, Automaton
 from fsm.trie import Trie
 
-
 Jump = tuple[int, int]
 """A trie node and a state at which a narrow walk stopped, because too much lies below both."""
 
