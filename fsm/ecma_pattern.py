@@ -1,0 +1,343 @@
+r"""Regular expressions as JSON Schema's `pattern` means them: ECMA-262 with the `u` flag, found anywhere in the text.
+
+Beside the letter of the `u` flag, what has one meaning without it is read, too: a backslash before any sign that is not
+a letter or digit, a lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`).
+Not supported, refused by name: back-references, lookahead, lookbehind, `\b`, `\B`, inline flags, and properties other
+than general categories (`\p{Script=...}`), for which Python holds no data.
+Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsm.character_class import ASCII_DIGITS, ASCII_WORD, ecma_space, single, unicode_property, union
+from fsm.characters import MAX_CODE_POINT, Ranges, Speller, invert
+from fsm.errors import SchemaError
+from fsm.node import Node
+from fsm.postfix import (
+    After,
+    Assert,
+    Before,
+    Character,
+    Choose,
+    Instruction,
+    Join,
+    Loop,
+    NotSupported,
+    Text,
+    compile_postfix,
+    search,
+)
+
+MAX_COUNT = 10**15
+MAX_PATTERN_LENGTH = 1_000_000
+
+_LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
+_CONTROLS = {"t": 0x09, "n": 0x0A, "v": 0x0B, "f": 0x0C, "r": 0x0D}
+_RUN = re.compile(r"[^\\^$.*+?()\[\]{}|]+")
+_QUANTIFIER = re.compile(r"(?:[*+?]|\{(\d+)(?:(,)(\d*))?\})\??", re.ASCII)
+_HEX2 = re.compile(r"[0-9A-Fa-f]{2}")
+_HEX4 = re.compile(r"[0-9A-Fa-f]{4}")
+_BRACED_HEX = re.compile(r"\{([0-9A-Fa-f]+)\}")
+_LOW_SURROGATE = re.compile(r"\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})")
+_PROPERTY = re.compile(r"\{([^{}]*)\}")
+_GROUP = re.compile(r"\((?:\?(?::|<([^>=!][^>]*)>))?")
+_COUNTS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+
+_LOOKAROUNDS = {"(?=": "a lookahead", "(?!": "a lookahead", "(?<=": "a lookbehind", "(?<!": "a lookbehind"}
+
+
+def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
+    """Return the texts in which `pattern` is found, each character spelled by `spell`.
+
+    Args:
+        pattern: a regular expression in ECMA-262 syntax.
+        spell: how one character of a set is written, for example `characters.json_spelling`.
+        pointer: JSON pointer to the pattern, for errors.
+
+    Raises:
+        SchemaError: the pattern is malformed, or uses something that is not supported; see the top of this module.
+
+    Cost: linear in the pattern; a count such as `{1,50000}` costs nothing.
+    """
+    if not isinstance(pattern, str):
+        raise SchemaError(f"a pattern is a string, received {type(pattern).__name__}. Give it as text", pointer)
+    try:
+        return search(compile_postfix(_Reader(pattern).read(), spell), spell)
+    except _Malformed as error:
+        raise SchemaError(f"{error.problem}, in pattern {_shorten(pattern)!r} at position {error.position}. {error.advice}", pointer) from None
+    except NotSupported as refusal:
+        raise SchemaError(
+            f"{refusal.construct} is not supported, in pattern {_shorten(pattern)!r}. {refusal.advice}", pointer
+        ) from None
+
+
+def _shorten(pattern: str) -> str:
+    return pattern if len(pattern) <= 80 else f"{pattern[:60]}...{pattern[-15:]}"
+
+
+class _Malformed(Exception):
+    def __init__(self, problem: str, position: int, advice: str) -> None:
+        super().__init__(problem, position, advice)
+        self.problem = problem
+        self.position = position
+        self.advice = advice
+
+
+@dataclass(slots=True)
+class _Group:
+    """A group that is being read: where it began, its alternatives so far, the items of the present one."""
+
+    start: int
+    alternatives: int = 0
+    items: int = 0
+
+
+class _Reader:
+    """Reads one pattern into instructions, without recursion: an open group is an entry of `groups`."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.position = 0
+        self.groups = [_Group(-1)]
+        self.names = set[str]()
+
+    def read(self) -> Iterator[Instruction]:
+        """Yield the pattern in postfix order.
+
+        Raises:
+            _Malformed: it breaks the syntax.
+            NotSupported: it uses a construct that is refused.
+        """
+        if len(self.pattern) > MAX_PATTERN_LENGTH:
+            raise NotSupported(f"a pattern of more than {MAX_PATTERN_LENGTH:,} characters", "Write an `enum`, or split it.")
+        while self.position < len(self.pattern):
+            yield from self._read_item()
+        if len(self.groups) > 1:
+            raise _Malformed("unclosed group", self.groups[-1].start, r"Close it with ')', or write '\(' for a parenthesis.")
+        yield from self._close(self.groups[0])
+
+    def _read_item(self) -> Iterator[Instruction]:
+        sign = self.pattern[self.position]
+        if sign == "(":
+            self._open_group()
+        elif sign == "|":
+            yield Join(self.groups[-1].items)
+            self.groups[-1].alternatives += 1
+            self.groups[-1].items = 0
+            self.position += 1
+        elif sign in "^$":
+            yield Assert(Before.TEXT_START) if sign == "^" else Assert(after=After.TEXT_END)
+            self.groups[-1].items += 1
+            self.position += 1
+        elif sign == ")":
+            yield from self._close_group()
+        else:
+            yield from self._read_atom(sign)
+
+    def _open_group(self) -> None:
+        start = self.position
+        opening = _GROUP.match(self.pattern, start)
+        if self.pattern.startswith("(?", start) and (opening is None or opening.end() == start + 1):
+            self._refuse_group(start)
+        assert opening is not None
+        name = opening[1]
+        if name is not None:
+            if not name.replace("$", "_").isidentifier() or name in self.names:
+                raise _Malformed(f"group name {name!r} is not an identifier, or is taken", start, "Choose another name.")
+            self.names.add(name)
+        self.groups.append(_Group(start))
+        self.position = opening.end()
+
+    def _refuse_group(self, start: int) -> None:
+        for opening, construct in _LOOKAROUNDS.items():
+            if self.pattern.startswith(opening, start):
+                raise NotSupported(
+                    f"{construct} ({opening!r})",
+                    "Split the pattern: `allOf` of several patterns, `not` around one, or `minLength` and `maxLength`.",
+                )
+        if self.pattern.startswith("(?P", start):
+            raise _Malformed("group syntax of Python", start, "In ECMA-262 a named group is '(?<name>...)'.")
+        if re.compile(r"\(\?[a-zA-Z-]").match(self.pattern, start):
+            raise NotSupported("an inline flag", "Write both cases of a letter as a class, for example '[aA]'.")
+        raise _Malformed("unknown kind of group", start, "Write '(?:...)', '(...)' or '(?<name>...)'.")
+
+    def _close_group(self) -> Iterator[Instruction]:
+        if len(self.groups) == 1:
+            raise _Malformed("unmatched ')'", self.position, r"Remove it, or write '\)' for a parenthesis.")
+        yield from self._close(self.groups.pop())
+        self.position += 1
+        yield from self._read_quantifier()
+
+    def _close(self, group: _Group) -> Iterator[Instruction]:
+        yield Join(group.items)
+        if group.alternatives:
+            yield Choose(group.alternatives + 1)
+
+    def _read_quantifier(self) -> Iterator[Instruction]:
+        """Count the item that was just read, and repeat it if a quantifier follows."""
+        self.groups[-1].items += 1
+        found = _QUANTIFIER.match(self.pattern, self.position)
+        if found is None:
+            return
+        if found[1] is None:
+            lo, hi = _COUNTS[found[0][0]]
+        else:
+            lo = self._count(found[1])
+            hi = lo if found[2] is None else self._count(found[3]) if found[3] else None
+            if hi is not None and hi < lo:
+                raise _Malformed(f"counts out of order in {found[0]!r}", self.position, "Write the smaller count first.")
+        yield Loop(lo, hi)
+        self.position = found.end()
+
+    def _count(self, digits: str) -> int:
+        if len(digits.lstrip("0")) > 15:
+            raise _Malformed(f"a count above {MAX_COUNT:,}", self.position, "Leave the bound out, as in '{3,}'.")
+        return int(digits)
+
+    def _read_atom(self, sign: str) -> Iterator[Instruction]:
+        start = self.position
+        if sign in "*+?" or (sign == "{" and _QUANTIFIER.match(self.pattern, start)):
+            raise _Malformed(f"nothing to repeat before {sign!r}", start, r"Write a backslash before it for the character itself.")
+        if sign == "[":
+            yield Character(self._read_class())
+        elif sign == "\\":
+            yield Character(self._read_escape())
+        elif sign == ".":
+            self.position += 1
+            yield Character(invert(_LINE_ENDS))
+        else:
+            yield Text(self._read_run())
+        yield from self._read_quantifier()
+
+    def _read_run(self) -> str:
+        """Read plain characters; the last one is left for itself when it is repeated."""
+        found = _RUN.match(self.pattern, self.position)
+        end = self.position + 1 if found is None else found.end()
+        if end - self.position > 1 and _QUANTIFIER.match(self.pattern, end):
+            end -= 1
+        start, self.position = self.position, end
+        return self.pattern[start:end]
+
+    def _read_class(self) -> Ranges:
+        start = self.position
+        negated = self.pattern.startswith("[^", start)
+        self.position += 2 if negated else 1
+        sets: list[Ranges] = []
+        while not self.pattern.startswith("]", self.position):
+            if self.position >= len(self.pattern):
+                raise _Malformed("unclosed class", start, r"Close it with ']', or write '\[' for a bracket.")
+            sets.append(self._read_class_range())
+        self.position += 1
+        return invert(union(sets)) if negated else union(sets)
+
+    def _read_class_range(self) -> Ranges:
+        start = self.position
+        first = self._read_class_member()
+        if not self.pattern.startswith("-", self.position) or self.pattern[self.position + 1 : self.position + 2] in ("]", ""):
+            return first
+        self.position += 1
+        last = self._read_class_member()
+        if not (_is_single(first) and _is_single(last)):
+            return union((first, single(ord("-")), last))
+        if last[0][0] < first[0][0]:
+            raise _Malformed(f"range out of order: {self.pattern[start : self.position]!r}", start, "Write the lower character first.")
+        return ((first[0][0], last[0][0]),)
+
+    def _read_class_member(self) -> Ranges:
+        sign = self.pattern[self.position]
+        if sign != "\\":
+            self.position += 1
+            return single(ord(sign))
+        if self.pattern.startswith(r"\b", self.position):
+            self.position += 2
+            return single(0x08)
+        return self._read_escape()
+
+    def _read_escape(self) -> Ranges:
+        start = self.position
+        sign = self.pattern[start + 1 : start + 2]
+        self.position += 2
+        if sign in _CLASS_ESCAPES:
+            found = _CLASS_ESCAPES[sign.lower()]()
+            return invert(found) if sign.isupper() else found
+        if sign in ("p", "P"):
+            return self._read_property(start, sign == "P")
+        if sign in _CONTROLS:
+            return single(_CONTROLS[sign])
+        if sign in ("x", "u", "c", "0"):
+            return single(self._read_code_point(start, sign))
+        if sign and not sign.isalnum():
+            return single(ord(sign))
+        raise self._bad_escape(start, sign)
+
+    def _bad_escape(self, start: int, sign: str) -> Exception:
+        if sign in ("b", "B"):
+            return NotSupported(rf"a word boundary ('\{sign}')", r"Write the characters that may stand there, for example '(^|\W)word(\W|$)'.")
+        if sign == "k" or (sign.isdigit() and sign.isascii()):
+            return NotSupported(rf"a back-reference ('\{sign}')", "Not a regular language: list the alternatives that you need.")
+        if sign in ("A", "Z", "z"):
+            return _Malformed(rf"'\{sign}' is not part of ECMA-262", start, "Write '^' for the start of the text and '$' for its end.")
+        return _Malformed(rf"unknown escape '\{sign}'", start, r"Remove the backslash, or write '\\' for a backslash itself.")
+
+    def _read_property(self, start: int, negated: bool) -> Ranges:
+        name = _PROPERTY.match(self.pattern, self.position)
+        if name is None:
+            raise _Malformed("a property without a name in braces", start, r"Write it as in '\p{L}'.")
+        self.position = name.end()
+        found = unicode_property(name[1])
+        if found is None:
+            raise NotSupported(
+                f"the property {name[0]!r}",
+                r"Write a general category ('\p{L}', '\p{Lu}', '\p{Nd}'), or ranges, for example '[\u0370-\u03ff]' for Greek.",
+            )
+        return invert(found) if negated else found
+
+    def _read_code_point(self, start: int, sign: str) -> int:
+        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`."""
+        rest = self.pattern[self.position : self.position + 1]
+        if sign == "0" and not (rest.isdigit() and rest.isascii()):
+            return 0
+        if sign == "c" and rest.isalpha() and rest.isascii():
+            self.position += 1
+            return ord(rest) % 32
+        if sign == "u" and rest == "{":
+            return self._read_braced(start)
+        digits = _HEX2 if sign == "x" else _HEX4
+        found = digits.match(self.pattern, self.position) if sign in ("x", "u") else None
+        if found is None:
+            raise _Malformed(rf"incomplete escape '\{sign}'", start, r"Write '\xHH', '\uHHHH', '\u{H...}', '\cX' or '\0'.")
+        self.position = found.end()
+        return self._join_surrogates(int(found[0], 16))
+
+    def _read_braced(self, start: int) -> int:
+        found = _BRACED_HEX.match(self.pattern, self.position)
+        digits = found[1].lstrip("0") if found else ""
+        if found is None or len(digits) > 6 or int(digits or "0", 16) > MAX_CODE_POINT:
+            raise _Malformed(r"'\u{' without the number of a character", start, r"Write hexadecimal digits, as in '\u{1F600}'.")
+        self.position = found.end()
+        return int(digits or "0", 16)
+
+    def _join_surrogates(self, unit: int) -> int:
+        low = _LOW_SURROGATE.match(self.pattern, self.position) if 0xD800 <= unit <= 0xDBFF else None
+        if low is None:
+            return unit
+        self.position = low.end()
+        return 0x10000 + ((unit - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)
+
+
+_CLASS_ESCAPES = {
+    "d": lambda: ASCII_DIGITS,
+    "w": lambda: ASCII_WORD,
+    "s": ecma_space,
+    "D": lambda: ASCII_DIGITS,
+    "W": lambda: ASCII_WORD,
+    "S": ecma_space,
+}
+
+
+def _is_single(ranges: Ranges) -> bool:
+    return len(ranges) == 1 and ranges[0][0] == ranges[0][1]
