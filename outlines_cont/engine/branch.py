@@ -1,0 +1,147 @@
+"""`Branch`, the one instruction that a policy gives the loop, and `TokenSet`, the set of tokens that it may sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+_WORD_BITS = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenSet:
+    """A set of token ids: finite, or everything but a finite set.
+
+    Attributes:
+        words: int32, 1-D, read-only; bit t % 32 of word t // 32 says whether token t is in the set.
+        rest: whether the ids beyond `words` are in the set.
+    """
+
+    words: NDArray[np.int32]
+    rest: bool = False
+
+    all: ClassVar[TokenSet]
+    none: ClassVar[TokenSet]
+
+    @classmethod
+    def of(cls, token_ids: Iterable[int]) -> TokenSet:
+        """Return the set of `token_ids`, each of them 0 or larger."""
+        ids = np.fromiter(token_ids, dtype=np.int64)
+        if not len(ids):
+            return cls.none
+        if ids.min() < 0:
+            raise ValueError(f"a token id is 0 or larger, got {int(ids.min())}")
+        bits = np.zeros((int(ids.max()) // _WORD_BITS + 1) * _WORD_BITS, dtype=np.uint8)
+        bits[ids] = 1
+        return cls.of_bitmask(np.packbits(bits, bitorder="little").view(np.int32))
+
+    @classmethod
+    def of_bitmask(cls, words: NDArray[np.int32]) -> TokenSet:
+        """Return the set whose bits are `words`, int32 and 1-D, without a copy; ids beyond them are not in the set."""
+        view = words.view()
+        view.flags.writeable = False
+        return cls(view)
+
+    def bitmask(self, vocab_size: int) -> NDArray[np.int32]:
+        """Return ceil(vocab_size / 32) words, int32, 1-D; bits from `vocab_size` on mean nothing."""
+        return self._stretch(-(-vocab_size // _WORD_BITS))
+
+    def count(self, vocab_size: int) -> int:
+        """Return how many ids below `vocab_size` are in the set."""
+        bits = np.unpackbits(self.bitmask(vocab_size).view(np.uint8), bitorder="little")
+        return int(np.count_nonzero(bits[:vocab_size]))
+
+    def __bool__(self) -> bool:
+        """Whether any token is in the set."""
+        return self.rest or bool(self.words.any())
+
+    def __contains__(self, token_id: int) -> bool:
+        word, bit = divmod(token_id, _WORD_BITS)
+        if word >= len(self.words):
+            return self.rest and token_id >= 0
+        return token_id >= 0 and bool(int(self.words[word]) >> bit & 1)
+
+    def __and__(self, other: object) -> TokenSet:
+        if not isinstance(other, TokenSet):
+            return NotImplemented
+        if other is TokenSet.all:
+            return self
+        if self is TokenSet.all:
+            return other
+        size = max(len(self.words), len(other.words))
+        return TokenSet(_locked(self._stretch(size) & other._stretch(size)), self.rest and other.rest)
+
+    def __or__(self, other: object) -> TokenSet:
+        if not isinstance(other, TokenSet):
+            return NotImplemented
+        size = max(len(self.words), len(other.words))
+        return TokenSet(_locked(self._stretch(size) | other._stretch(size)), self.rest or other.rest)
+
+    def __invert__(self) -> TokenSet:
+        return TokenSet(_locked(~self.words), not self.rest)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TokenSet):
+            return NotImplemented
+        size = max(len(self.words), len(other.words))
+        return self.rest == other.rest and np.array_equal(self._stretch(size), other._stretch(size))
+
+    __hash__ = None  # type: ignore[assignment]  # equal sets may differ in the length of their words
+
+    def __repr__(self) -> str:
+        if self.rest:
+            return "TokenSet.all" if not len(self.words) else f"~{~self!r}"
+        ids = np.flatnonzero(np.unpackbits(self.words.view(np.uint8), bitorder="little"))
+        listing = ", ".join(map(str, ids[:16])) + (f", ... ({len(ids)} ids)" if len(ids) > 16 else "")
+        return f"TokenSet.of([{listing}])"
+
+    def _stretch(self, size: int) -> NDArray[np.int32]:
+        missing = size - len(self.words)
+        if missing <= 0:
+            return self.words[:size] if missing else self.words
+        return np.pad(self.words, (0, missing), constant_values=-1 if self.rest else 0)
+
+
+def _locked(words: NDArray[np.int32]) -> NDArray[np.int32]:
+    words.flags.writeable = False
+    return words
+
+
+TokenSet.all = TokenSet(_locked(np.zeros(0, dtype=np.int32)), rest=True)
+TokenSet.none = TokenSet(_locked(np.zeros(0, dtype=np.int32)))
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What one sequence does next.
+
+    First give back `backtrack` tokens, counted from the present end. Then, with a mask, sample one token under it; if a
+    sequence in `ff_tokens` begins with that token append the whole of it, else keep the token. Without a mask, append the
+    one sequence of `ff_tokens` without sampling. A branch with nothing in it waits one step; no branch at all stops.
+
+    Text that is spelled anew (`backtrack` with `ff_tokens` and without a mask) counts as re-encoded: its log-probabilities
+    are 0, as those of a prompt.
+
+    Attributes:
+        backtrack: tokens to give back, 0 or more.
+        sample_mask: the tokens that may be sampled; `TokenSet.all` is free sampling, None samples nothing.
+        ff_tokens: sequences of token ids to append at once, none of them empty; at most one without a mask.
+    """
+
+    backtrack: int = 0
+    sample_mask: TokenSet | None = None
+    ff_tokens: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.backtrack < 0:
+            raise ValueError(f"`backtrack` is a number of tokens, 0 or more, got {self.backtrack!r}")
+        if self.sample_mask is None and len(self.ff_tokens) > 1:
+            raise ValueError(
+                f"without a mask nothing chooses between sequences: expected at most one in `ff_tokens`, got {len(self.ff_tokens)}"
+            )
+        if not all(self.ff_tokens):
+            raise ValueError("a sequence in `ff_tokens` is empty; leave it out")

@@ -1,0 +1,103 @@
+"""Several policies on one row: which single branch follows from what each of them wants.
+
+Any policy may stop the row; else one that gives tokens back goes first and alone; else text without a choice is appended as
+far as all the others agree; else one waits for the other; else the masks are intersected.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.errors import UnsupportedBranch
+
+
+class Track:
+    """One policy on one row, with its state after each token of the piece; the last is the present one."""
+
+    __slots__ = ("policy", "states")
+
+    def __init__(self, policy: Policy[Any], row: RowView) -> None:
+        self.policy = policy
+        self.states: list[Any] = [policy.initial(row)]
+
+    def branch(self, row: RowView) -> Branch | None:
+        """Return the one branch that the policy wants, None to stop."""
+        branches = self.policy.branches(self.states[-1], row)
+        if len(branches) > 1:
+            raise UnsupportedBranch(
+                f"expected at most one branch from {self.policy!r}, got {len(branches)}. "
+                "This loop does not fork a row; run the row once per branch."
+            )
+        return branches[0] if branches else None
+
+    def append(self, token_id: int) -> None:
+        """Go on by one token."""
+        self.states.append(self.policy.advance(self.states[-1], token_id))
+
+    def rewind(self, count: int, *, own: bool) -> None:
+        """Go back by `count` tokens; `own` says that this policy asked for it."""
+        before = self.states[-1]
+        del self.states[len(self.states) - count :]
+        if own:
+            self.states[-1] = self.policy.rewound(before, self.states[-1])
+
+
+def compose(tracks: list[Track], row: RowView) -> tuple[Branch | None, Track]:
+    """Return the branch that the row takes, None to stop, and the track that decided it.
+
+    Cost: one call of `branches` per policy; forced text asks the other policies again for every token of it.
+    """
+    if len(tracks) == 1:
+        return tracks[0].branch(row), tracks[0]
+    branches = [(track.branch(row), track) for track in tracks]
+    for branch, track in branches:
+        if branch is None:
+            return None, track
+    wanted = [(branch, track) for branch, track in branches if branch is not None]
+    for branch, track in wanted:
+        if branch.backtrack:
+            return branch, track
+    for branch, track in wanted:
+        if branch.sample_mask is None and branch.ff_tokens:
+            return _agreed(branch, track, tracks, row), track
+    for branch, track in wanted:
+        if branch.sample_mask is None:
+            return branch, track
+    return _intersected(wanted), tracks[0]
+
+
+def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
+    mask = TokenSet.all
+    sequences: list[list[int]] = []
+    for branch, _ in wanted:
+        if branch.sample_mask is not None:
+            mask = mask & branch.sample_mask
+        if branch.ff_tokens:
+            if sequences:
+                raise UnsupportedBranch("two policies of one row want to append sequences after the same sample")
+            sequences = branch.ff_tokens
+    return Branch(sample_mask=mask, ff_tokens=sequences)
+
+
+def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:
+    """Return as much of the forced text as every other policy lets pass; what it does after that is asked then."""
+    states = [(track.policy, track.states[-1]) for track in tracks if track is not leader]
+    token_ids: list[int] = []
+    for token_id in branch.ff_tokens[0]:
+        for policy, state in states:
+            wanted = policy.branches(state, row)
+            if len(wanted) != 1 or wanted[0].backtrack:
+                return Branch(ff_tokens=[token_ids]) if token_ids else Branch()
+            allowed = wanted[0].sample_mask
+            if allowed is not None and token_id not in allowed:
+                if token_ids:
+                    return Branch(ff_tokens=[token_ids])
+                raise UnsupportedBranch(
+                    f"{leader.policy!r} forces token {token_id}, which {policy!r} does not allow. "
+                    "No text satisfies both; drop one of them."
+                )
+        states = [(policy, policy.advance(state, token_id)) for policy, state in states]
+        token_ids.append(token_id)
+    return Branch(ff_tokens=[token_ids])

@@ -1,0 +1,169 @@
+"""The loop: rows run together until each has ended, one forward per step.
+
+Left out so far: rows that join a running loop, forks, and masks that are computed while the forward runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from outlines_cont.engine.branch import TokenSet
+from outlines_cont.engine.row import Draw, Row, Want
+from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv import KVBatch
+from outlines_cont.models.meter import Meter
+from outlines_cont.samplers import Sampler
+from outlines_cont.state import StateRow
+
+
+class Loop:
+    """Rows that run together with one sampler.
+
+    Attributes:
+        rows: those that still run.
+        done: what became of the others, by their index at the beginning.
+    """
+
+    def __init__(self, model: LanguageModel, rows: Sequence[Row], sampler: Sampler, counts: Meter) -> None:
+        self.rows = list(rows)
+        self.done: dict[int, StateRow] = {}
+        self._model = model
+        self._sampler = sampler
+        self._counts = counts
+        self._index = {id(row): index for index, row in enumerate(rows)}
+        self._kv: KVBatch | None = None
+
+    def step(self) -> None:
+        """Ask every row what it wants, let those that have ended leave, feed what is pending, sample."""
+        for row in self.rows:
+            row.plan()
+        self._leave()
+        with torch.inference_mode():
+            if self.rows:
+                self._feed()
+                self._sample([row for row in self.rows if row.want is Want.SAMPLE])
+        self._model.count(self._counts)
+        self._counts.clear()
+
+    def _leave(self) -> None:
+        """Take the rows that have ended out of the batch, each with its keys and values."""
+        leaving = [i for i, row in enumerate(self.rows) if row.want is Want.LEAVE]
+        if not leaving:
+            return
+        if self._kv is None:
+            shares = [row.source.kv for row in self.rows]
+        elif len(leaving) == len(self.rows):
+            shares = self._kv.release_all()
+        else:
+            shares = [self._kv.release(i) if i in leaving else None for i in range(len(self.rows))]
+        for i in leaving:
+            row, share = self.rows[i], shares[i]
+            self.done[self._index[id(row)]] = row.leave(share[: row.cached] if share is not None else None)
+        staying = [i for i in range(len(self.rows)) if i not in leaving]
+        if self._kv is not None and staying:
+            self._kv.keep(staying)
+        self.rows = [self.rows[i] for i in staying]
+
+    def _feed(self) -> None:
+        """Feed the pending tokens of all rows in one forward; score the forced ones among them."""
+        chunks = [row.chunk() for row in self.rows]
+        if not any(chunks):
+            self._refuse_deadlock()
+            return
+        if self._kv is None:
+            self._kv = KVBatch(self._model, [row.source.kv for row in self.rows])
+        for i, row in enumerate(self.rows):
+            if row.cached < self._kv.lengths[i]:
+                self._kv.rewind(i, row.cached)
+        fed = self._kv.feed(chunks, [row.wanted() for row in self.rows])
+        self._counts.forwards += 1
+        self._score(fed.logits, fed.places)
+        for i, (row, chunk) in enumerate(zip(self.rows, chunks, strict=True)):
+            if chunk:
+                row.fed(len(chunk), {index: fed.logits[i, at] for index, at in fed.places[i].items()})
+
+    def _score(self, logits: torch.Tensor, places: Sequence[dict[int, int]]) -> None:
+        """Give every row that was fed the log-probabilities of its forced tokens."""
+        rows = [(i, row, row.unscored()) for i, row in enumerate(self.rows) if row.want is not Want.WAIT]
+        asked = [(i, places[i][index], token_id) for i, _, tokens in rows for index, token_id in tokens]
+        if not asked:
+            return
+        row_index, place, token_ids = torch.tensor(asked, device=logits.device).unbind(1)
+        picked = logits[row_index, place]
+        scores = iter((picked.gather(1, token_ids[:, None])[:, 0] - picked.logsumexp(1)).tolist())
+        for _, row, tokens in rows:
+            if tokens:
+                row.score([next(scores) for _ in tokens])
+
+    def _sample(self, rows: list[Row]) -> None:
+        """Draw a token for every row, all at once."""
+        if not rows:
+            return
+        logits = torch.stack([row.logits for row in rows if row.logits is not None])
+        norm = logits.logsumexp(dim=-1)
+        masked = self._masked(logits, [row.mask for row in rows])
+        uniforms = None
+        if self._sampler.needs_random:
+            uniforms = torch.tensor([row.stream.draw() for row in rows], dtype=torch.float64, device=logits.device)
+        token_ids, sampling_logprobs = self._sampler.sample(masked, uniforms)
+        logprobs = logits.gather(-1, token_ids[:, None])[:, 0] - norm
+        # One transfer from the device per step; ids are exact in float64.
+        table = torch.stack([token_ids.double(), norm.double(), logprobs.double(), sampling_logprobs.double()])
+        for row, (token_id, *numbers) in zip(rows, table.T.tolist(), strict=True):
+            self._give(row, int(token_id), numbers)
+
+    def _give(self, row: Row, token_id: int, numbers: list[float]) -> None:
+        norm, logprob, sampling_logprob = numbers
+        if not _is_finite(norm):
+            row.fail(InvalidLogits(_INVALID.format(len(row.token_ids))))
+        elif not _is_finite(sampling_logprob):
+            row.fail(DeadEnd(_DEAD_END.format(len(row.token_ids))))
+        else:
+            row.take(Draw(token_id, logprob, sampling_logprob))
+
+    def _masked(self, logits: torch.Tensor, masks: list[TokenSet]) -> torch.Tensor:
+        """Return the logits with minus infinity where a row's mask has no bit."""
+        if all(mask is TokenSet.all for mask in masks):
+            return logits
+        vocab_size = logits.shape[-1]
+        same = all(mask is masks[0] for mask in masks)
+        words = np.stack([mask.bitmask(vocab_size) for mask in (masks[:1] if same else masks)])
+        bits = np.unpackbits(words.view(np.uint8), axis=-1, count=vocab_size, bitorder="little")
+        allowed = torch.from_numpy(bits).to(logits.device).bool()
+        return logits.masked_fill(~allowed, -torch.inf)
+
+    def _refuse_deadlock(self) -> None:
+        if all(row.want is Want.WAIT for row in self.rows):
+            for row in self.rows:
+                row.fail(UnsupportedBranch("every row of the loop waits; no row is left that could wake another"))
+
+
+def run(model: LanguageModel, rows: Sequence[Row], sampler: Sampler, counts: Meter) -> Iterator[dict[int, StateRow]]:
+    """Run rows until all have ended; after each step yield what became of those that have, by their index."""
+    together = len(rows) == 1 or model.can_stack
+    groups = [range(len(rows))] if together else [range(i, i + 1) for i in range(len(rows))]
+    done: dict[int, StateRow] = {}
+    for group in groups:
+        loop = Loop(model, [rows[i] for i in group], sampler, counts)
+        while loop.rows:
+            loop.step()
+            done |= {group[i]: row for i, row in loop.done.items()}
+            yield done
+
+
+_INVALID = (
+    "expected finite logits from the model after {} tokens, got NaN, an infinity, or minus infinity for every token. "
+    "The weights or their float type may be at fault: try `dtype='float32'`, and check the checkpoint."
+)
+_DEAD_END = (
+    "every token that the constraint allows after {} tokens has probability zero in the model. "
+    "The model itself masks tokens that the text needs; loosen the constraint, or use another model."
+)
+
+
+def _is_finite(value: float) -> bool:
+    return value - value == 0.0

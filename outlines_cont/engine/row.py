@@ -1,0 +1,349 @@
+"""`Row`: one running sequence. It appends, rewinds and ends; the loop feeds it and samples for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.compose import Track, compose
+from outlines_cont.engine.policy import Policy
+from outlines_cont.errors import DeadEnd, InvalidLogits
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv import RowKV
+from outlines_cont.models.meter import Meter
+from outlines_cont.state import APPENDED, FORCED, GENERATED, Piece, StateRow
+
+
+class Want(Enum):
+    """What a row wants from this step."""
+
+    SAMPLE = "sample"
+    SCORE = "score"
+    WAIT = "wait"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A sampled token, with its log-probability by the model and as it was sampled."""
+
+    token_id: int
+    logprob: float
+    sampling_logprob: float
+
+
+class Row:
+    """One running sequence.
+
+    Attributes:
+        token_ids: all ids, prompt included.
+        piece_start: index of the first token of the piece.
+        cached: how many tokens have been fed; the rest is pending.
+        logits: (V,) after the last token, where that was fed.
+        want: what the row wants from this step, set by `plan`.
+        mask: the tokens that may be sampled, where it wants a sample.
+        stream: the row's random numbers.
+    """
+
+    def __init__(
+        self,
+        source: StateRow,
+        policies: Iterable[Policy[Any]],
+        model: LanguageModel,
+        *,
+        counts: Meter,
+        max_tokens: int | None = None,
+        resume: bool = False,
+        score_last: bool = True,
+    ) -> None:
+        """Begin a piece at the end of `source`, or go on with its last one.
+
+        Args:
+            source: where to start; it is not changed.
+            policies: what steers the row, at least one.
+            model: whose context and ends of text count.
+            counts: where the row counts its work; the rows of a loop share one.
+            max_tokens: the most tokens to append, forced ones included; None is up to the context.
+            resume: go on with the piece of `source` instead of beginning one.
+            score_last: feed what is needed to know the log-probabilities of forced tokens at the very end of the piece.
+        """
+        self.source = source
+        self.token_ids: list[int] = list(source.token_ids)
+        self.logits = source.logits
+        self.cached = source.cached
+        self.counts = counts
+        self.counts.reused_tokens += source.cached
+        self.stream = source.stream.open()
+        piece = source.piece if resume and source.piece is not None else Piece(len(self.token_ids))
+        self.piece_start = piece.start
+        self.want = Want.WAIT
+        self.mask = TokenSet.all
+        self.finish_reason = ""
+        self.error: Exception | None = None
+        self._owed = list(piece.owed)
+        self._sequences: list[list[int]] = []
+        self._kinds = bytearray(source.kinds)
+        self._logprobs = list(source.logprobs)
+        self._sampling_logprobs = list(source.sampling_logprobs)
+        self._ends = source.ends
+        self._unscored: list[int] = []
+        self._recent: dict[int, torch.Tensor] = {}
+        self._score_last = score_last
+        self._eos = TokenSet.of(model.eos_token_ids)
+        # As wide as the masks, so that they need no stretching at every step.
+        self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
+        limits = [limit for limit in (model.context_length, _plus(max_tokens, len(self.token_ids))) if limit is not None]
+        self._max_length = min(limits, default=None)
+        self._tracks: list[Track] = []
+        self._guard(self._start, list(policies))
+
+    # -- what the loop calls -------------------------------------------------------------------------------------------
+
+    def plan(self) -> None:
+        """Ask the policies until the row wants a sample, waits, or has ended."""
+        self._guard(self._plan)
+
+    def chunk(self) -> list[int]:
+        """Return the pending ids that this step feeds."""
+        if self.want is Want.SAMPLE:
+            return self.token_ids[self.cached :]
+        if self.want is Want.SCORE:
+            return self.token_ids[self.cached : self._unscored[-1]]
+        return []
+
+    def wanted(self) -> list[int]:
+        """Return the indices into the chunk after which the row needs logits, ascending."""
+        chunk_size = len(self.chunk())
+        if not chunk_size:
+            return []
+        indices = {index - 1 - self.cached for index in self._unscored}
+        if self.want is Want.SAMPLE:
+            # What a policy may take back leaves logits to go on from, so nothing needs feeding again.
+            first = max(self.piece_start - 1 - self.cached, chunk_size - 1 - self._horizon, 0)
+            indices.update(range(first, chunk_size))
+        return sorted(index for index in indices if 0 <= index < chunk_size)
+
+    def unscored(self) -> list[tuple[int, int]]:
+        """Return (index into the chunk, token id that follows there) of forced tokens that the chunk will score."""
+        return [(index - 1 - self.cached, self.token_ids[index]) for index in self._unscored]
+
+    def score(self, logprobs: Sequence[float]) -> None:
+        """Take the log-probabilities of the tokens in `unscored`."""
+        for index, logprob in zip(self._unscored, logprobs, strict=True):
+            self._logprobs[index] = logprob
+        self._unscored.clear()
+        if not all(map(_is_finite, logprobs)):
+            self.fail(_invalid_logits(len(self.token_ids)))
+
+    def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
+        """Note that `count` pending tokens were fed; `logits` holds the wanted ones by index into the chunk."""
+        if self._horizon:
+            self._recent.update({self.cached + index + 1: tensor for index, tensor in logits.items()})
+            oldest = len(self.token_ids) - self._horizon
+            self._recent = {length: t for length, t in self._recent.items() if length >= oldest}
+        self.counts.fed_tokens += count
+        self.cached += count
+        self.logits = logits.get(count - 1) if self.cached == len(self.token_ids) else None
+
+    def take(self, draw: Draw) -> None:
+        """Append a sampled token, or end on it."""
+        self._guard(self._take, draw)
+
+    def fail(self, error: Exception) -> None:
+        """End the row with its own error; the others go on."""
+        self.error = error
+        self._end("error")
+
+    def leave(self, kv: RowKV | None) -> StateRow:
+        """Return the row as a value, with the keys and values of its first `cached` tokens."""
+        ended_fed = self.logits is not None and self.cached == len(self.token_ids)
+        return replace(
+            self.source,
+            token_ids=tuple(self.token_ids),
+            kinds=bytes(self._kinds),
+            logprobs=tuple(self._logprobs),
+            sampling_logprobs=tuple(self._sampling_logprobs),
+            ends=self._ends,
+            kv=kv,
+            # A copy, so that the logits of the other rows of the step are let go.
+            logits=self.logits.clone() if ended_fed and self.logits is not None else None,
+            stream=self.stream.close(),
+            piece=Piece(self.piece_start, tuple(self._owed)),
+            finish_reason=self.finish_reason,
+            value=None,
+            error=self.error,
+        )
+
+    # -- what a generator reads ----------------------------------------------------------------------------------------
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is appended."""
+        return bool(self.finish_reason)
+
+    @property
+    def piece_ids(self) -> list[int]:
+        """The ids of the piece so far."""
+        return self.token_ids[self.piece_start :]
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes at the end of the piece may yet be taken back."""
+        if self.has_ended:
+            return 0
+        return max(track.policy.held_bytes(track.states[-1]) for track in self._tracks)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _guard(self, act: Any, *arguments: Any) -> None:
+        try:
+            act(*arguments)
+        except Exception as error:
+            # Whatever goes wrong in one row's policies must not take the other rows of the batch with it.
+            self.fail(error)
+
+    def _start(self, policies: list[Policy[Any]]) -> None:
+        self._horizon = max(policy.horizon for policy in policies)
+        written = self.token_ids
+        try:
+            # A piece that is resumed is walked again from its start, so that every policy has its whole history.
+            self.token_ids = written[: self.piece_start]
+            self._tracks = [Track(policy, self) for policy in policies]
+            for token_id in written[self.piece_start :]:
+                for track in self._tracks:
+                    track.append(token_id)
+        finally:
+            self.token_ids = written
+
+    def _plan(self) -> None:
+        while not self.has_ended:
+            branch = self._next_branch()
+            if branch is None:
+                break
+            if branch.backtrack:
+                self._rewind(branch.backtrack)
+            if branch.sample_mask is not None:
+                self._want_sample(branch.sample_mask, branch.ff_tokens)
+                break
+            if branch.ff_tokens:
+                self._append_all(branch.ff_tokens[0], APPENDED if branch.backtrack else FORCED)
+            elif not branch.backtrack:
+                self.want = Want.WAIT
+                return
+        if self.has_ended:
+            self.want = Want.SCORE if self._unscored and self._score_last and self.error is None else Want.LEAVE
+
+    def _next_branch(self) -> Branch | None:
+        """Return the branch to take; None, and the row ended, where there is none."""
+        if self._owed:
+            owed, self._owed = self._owed, []
+            return Branch(ff_tokens=[owed])
+        started = perf_counter()
+        branch, self._decider = compose(self._tracks, self)
+        self.counts.mask_seconds += perf_counter() - started
+        if branch is None:
+            self._end(self._decider.policy.finish_reason)
+        return branch
+
+    def _want_sample(self, mask: TokenSet, sequences: list[list[int]]) -> None:
+        if not (mask & self._not_eos):
+            if not (mask & self._eos):
+                raise DeadEnd(
+                    f"no token is allowed after {len(self.token_ids)} tokens. "
+                    "The policies of this row exclude each other; give the generator fewer of them."
+                )
+            self._end("constraint")
+        elif self._room() == 0:
+            self._end("length")
+        else:
+            self._need_logits()
+            self.mask, self._sequences, self.want = mask, sequences, Want.SAMPLE
+
+    def _take(self, draw: Draw) -> None:
+        self.counts.sampled_tokens += 1
+        if draw.token_id in self._eos:
+            self._ends += draw.logprob
+            self._end("stop")
+            return
+        self._append(draw.token_id, GENERATED, draw.logprob, draw.sampling_logprob)
+        follow = next((ids for ids in self._sequences if ids[0] == draw.token_id), None)
+        if follow is not None and len(follow) > 1:
+            self._append_all(follow[1:], FORCED)
+
+    def _append_all(self, token_ids: list[int], kind: bytes) -> None:
+        """Append tokens without sampling, as many as there is room for; the rest stays owed."""
+        room = self._room()
+        now = token_ids if room is None else token_ids[:room]
+        first = 0.0
+        if kind == FORCED and now:
+            self._need_logits()
+            self.counts.forced_tokens += len(now)
+            start = len(self.token_ids)
+            self._unscored += range(start, start + len(now))
+            if self.cached == start and self.logits is not None:
+                del self._unscored[-len(now)]
+                first = float(self.logits[now[0]] - self.logits.logsumexp(0))
+        for index, token_id in enumerate(now):
+            self._append(token_id, kind, 0.0 if index else first, 0.0)
+        if len(now) < len(token_ids):
+            self._owed = token_ids[len(now) :]
+            self._end("length")
+
+    def _append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
+        for track in self._tracks:
+            track.append(token_id)
+        self.token_ids.append(token_id)
+        self._kinds += kind
+        self._logprobs.append(logprob)
+        self._sampling_logprobs.append(sampling_logprob)
+
+    def _rewind(self, count: int) -> None:
+        """Give `count` tokens back, and with them everything that is known because of them."""
+        length = len(self.token_ids) - count
+        if length < self.piece_start:
+            raise ValueError(
+                f"expected a policy to give back at most {len(self.token_ids) - self.piece_start} tokens, those of the piece, "
+                f"got {count}"
+            )
+        for track in self._tracks:
+            track.rewind(count, own=track is self._decider)
+        for values in (self.token_ids, self._kinds, self._logprobs, self._sampling_logprobs):
+            del values[length:]  # type: ignore[attr-defined]
+        self._unscored = [index for index in self._unscored if index < length]
+        self.counts.rewound_tokens += count
+        self.cached = min(self.cached, length)
+        self.logits = self._recent.get(length) if self.cached == length else None
+
+    def _need_logits(self) -> None:
+        """Make sure that something is pending or that the logits at the end are known; else feed the last token again."""
+        if self.cached == len(self.token_ids) and self.logits is None:
+            self.cached -= 1
+            self.counts.recomputed_tokens += 1
+
+    def _room(self) -> int | None:
+        return None if self._max_length is None else max(self._max_length - len(self.token_ids), 0)
+
+    def _end(self, reason: str) -> None:
+        self.finish_reason = reason
+        self.want = Want.LEAVE
+
+
+def _plus(count: int | None, start: int) -> int | None:
+    return None if count is None else start + count
+
+
+def _is_finite(value: float) -> bool:
+    return value - value == 0.0
+
+
+def _invalid_logits(length: int) -> InvalidLogits:
+    return InvalidLogits(
+        f"expected finite logits from the model after {length} tokens, got NaN or an infinity. "
+        "The weights or their float type may be at fault: try `dtype='float32'`, and check the checkpoint."
+    )

@@ -1,0 +1,125 @@
+"""The small protocols between the parts. Nothing is imported at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from transformers import DynamicCache
+
+    from outlines_cont.models.meter import Meter
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back, exact in bytes. `outlines_cont.models.tokenizer.Tokenizer` is the one for users."""
+
+    @property
+    def token_bytes(self) -> Sequence[bytes | None]:
+        """The bytes of every token id of the model; None for a special token and for an id without a token."""
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The id that ends a text, None where the tokenizer names none."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the whole vocabulary: equal digests, equal tokens."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Return the ids of a text that stands at the beginning."""
+
+    def encode_inside(self, text: str, before: Sequence[int]) -> list[int]:
+        """Return ids whose bytes are exactly those of `text`, which goes on after the ids `before`."""
+
+    def text_bytes(self, token_ids: Sequence[int]) -> bytes:
+        """Return the joined bytes of `token_ids`; special tokens have none."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of a whole sequence, `errors="replace"`, without a leading prefix space."""
+
+
+class TokenFSM(Protocol):
+    """What a constraint asks of a token FSM; `fsm.TokenFSM` says what each method means."""
+
+    @property
+    def initial_state(self) -> int:
+        """The state before the first token."""
+
+    def is_accepting(self, state: int) -> bool:
+        """Return whether the text so far may end here."""
+
+    def allowed_token_ids(self, state: int) -> NDArray[np.int32]:
+        """Return the allowed ids, ascending; those that end the text among them when `state` accepts."""
+
+    def bitmask(self, state: int) -> NDArray[np.int32]:
+        """Return the same as packed bits."""
+
+    def next_state(self, state: int, token_id: int) -> int:
+        """Return the state after `token_id`, which must be allowed and no end of text."""
+
+    def forced_text(self, state: int) -> bytes:
+        """Return bytes with which every accepted continuation begins."""
+
+
+class LanguageModel(Protocol):
+    """What the engine asks of a model. `outlines_cont.models.HuggingFaceModel` is the one for users."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that belongs to the model."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the width of the logits."""
+
+    @property
+    def context_length(self) -> int | None:
+        """The largest number of tokens of a sequence, None where the model sets none."""
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Every id that ends a text."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the input ids go and the logits come from."""
+
+    @property
+    def can_stack(self) -> bool:
+        """Whether rows of different lengths may be left-padded into one batch without changing their logits."""
+
+    @property
+    def can_skip(self) -> bool:
+        """Whether masked columns between the tokens of a row leave its logits as they are."""
+
+    @property
+    def memo(self) -> dict[object, Any]:
+        """Values that belong to the model, such as its vocabulary and its token FSMs."""
+
+    def count(self, counts: Meter) -> None:
+        """Add the work of a step to every open meter."""
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor,
+        cache: DynamicCache,
+        columns: Sequence[int],
+    ) -> torch.Tensor:
+        """Feed `input_ids` on top of `cache`, which grows.
+
+        Args:
+            input_ids: (R, Q) int64.
+            attention_mask: (R, C + Q) int64, 1 for tokens; C columns are in the cache.
+            position_ids: (R, Q) int64.
+            cache: the keys and values of R rows; the forward appends to it.
+            columns: ascending columns of `input_ids` whose logits are wanted, at least one.
+
+        Returns:
+            (R, len(columns), V) logits in the float type of the model, at least float32.
+        """

@@ -1,0 +1,114 @@
+"""What may be done with the cache of a model: one static check, and one probe that runs the model on a few random ids.
+
+Left out: models with a recurrent state and encoder-decoders (refused), and caches that forget (never used).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from outlines_cont.errors import UnsupportedModel
+
+# Config attributes that make a mask count columns instead of positions, and families that hide such a window.
+_WINDOW_ATTRIBUTES = ("attention_chunk_size", "alibi", "attention_types", "window_size", "local_attention_window")
+_HOLE_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
+_HALF_TOLERANCE = 0.2
+
+Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, DynamicCache, list[int]], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What leaves the logits of a model as they are.
+
+    Attributes:
+        can_stack: left-padding rows of different lengths into one batch.
+        can_skip: masked columns between the tokens of a row.
+    """
+
+    can_stack: bool
+    can_skip: bool
+
+
+def check_supported(model: PreTrainedModel) -> None:
+    """Raise `UnsupportedModel` unless every layer of `model` keeps plain keys and values."""
+    name = type(model).__name__
+    advice = "Use a decoder-only model whose layers are attention with keys and values."
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise UnsupportedModel(f"expected a decoder-only model, got {name}, an encoder-decoder. {advice}")
+    if getattr(model, "_is_stateful", False):
+        raise UnsupportedModel(
+            f"expected a model whose cache can be cut and stacked, got {name}, which has a recurrent state. {advice}"
+        )
+    try:
+        layers = DynamicCache(config=model.config).layers
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise UnsupportedModel(f"the cache of {name} is unknown ({error}). {advice}") from error
+    # Exact types: layers with a recurrent state derive from DynamicLayer.
+    odd = sorted({type(layer).__name__ for layer in layers} - _KNOWN_LAYERS)
+    if odd:
+        raise UnsupportedModel(
+            f"expected layers of the kinds {sorted(_KNOWN_LAYERS)} in the cache of {name}, got {odd}. {advice}"
+        )
+
+
+_KNOWN_LAYERS = {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__, "DummyLayer"}
+
+
+def probe(model: PreTrainedModel, forward: Forward) -> Capability:
+    """Return what `model` stands, by a few forwards of at most 15 random ids.
+
+    Cost: 5 forwards, 10 to 50 ms with a tiny model.
+    """
+    config: Any = model.config.get_text_config(decoder=True)
+    if getattr(config, "attention_chunk_size", None):
+        return Capability(can_stack=False, can_skip=False)
+    stacked, skipped = _probe_errors(config.vocab_size, model.device, forward)
+    tolerance = _HOLE_TOLERANCE.get(model.dtype, _HALF_TOLERANCE)
+    can_skip = skipped < tolerance and not _has_window(config)
+    return Capability(can_stack=stacked < tolerance, can_skip=can_skip)
+
+
+def _has_window(config: Any) -> bool:
+    # A probe shorter than the window cannot see it, so windows are ruled out by the config.
+    sliding = any(type(layer) is DynamicSlidingWindowLayer for layer in DynamicCache(config=config).layers)
+    hidden = any(getattr(config, name, None) for name in (*_WINDOW_ATTRIBUTES, "sliding_window"))
+    return sliding or hidden or config.model_type in ("gpt_neo", "mpt", "bloom")
+
+
+def _probe_errors(vocab_size: int, device: torch.device, forward: Forward) -> tuple[float, float]:
+    """Return the relative errors of a left-padded pair of rows, and of the same after a ragged chunk."""
+    generator = torch.Generator().manual_seed(0)
+    long = torch.randint(vocab_size, (1, 13), generator=generator).to(device)
+    short = torch.randint(vocab_size, (1, 7), generator=generator).to(device)
+
+    def alone(ids: torch.Tensor, columns: list[int]) -> torch.Tensor:
+        positions = torch.arange(ids.shape[1], device=device)[None]
+        return forward(ids, torch.ones_like(ids), positions, DynamicCache(), columns)[0]
+
+    # Columns:  9 tokens | 3 tokens | 1 token       of the long row
+    #       4 pads, 5 tokens | 2 pads, 1 token | 1 token   of the short row
+    wanted = torch.stack([alone(long, [8, 11, 12]), alone(short, [4, 5, 6])])
+    ids = torch.zeros((2, 13), dtype=torch.long, device=device)
+    mask = torch.zeros_like(ids)
+    positions = torch.zeros_like(ids)
+    for row, (tokens, columns) in enumerate(((long, [*range(13)]), (short, [4, 5, 6, 7, 8, 11, 12]))):
+        ids[row, columns] = tokens[0]
+        mask[row, columns] = 1
+        positions[row, columns] = torch.arange(len(columns), device=device)
+    cache = DynamicCache()
+    got = []
+    for start, stop in ((0, 9), (9, 12), (12, 13)):
+        part = slice(start, stop)
+        columns = [stop - start - 1]
+        got.append(forward(ids[:, part], mask[:, :stop], positions[:, part], cache, columns)[:, 0])
+    errors = (torch.stack(got, dim=1) - wanted).abs().amax(dim=(0, 2)) / wanted.std().clamp_min(1e-30)
+    # A comparison with NaN is false, so a model that breaks on padding counts as one that cannot stand it.
+    stacked, *skipped = errors.nan_to_num(nan=float("inf")).tolist()
+    return float(stacked), float(max(skipped))

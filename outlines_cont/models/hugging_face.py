@@ -1,0 +1,189 @@
+"""A Hugging Face causal language model behind the protocol of the engine, and the functions that make one.
+
+Nothing is fetched but what the given id asks transformers for, and no code of a repository is run unless the caller passes
+`trust_remote_code=True`. The model and the tokenizer of the caller are never changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DynamicCache,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from outlines_cont.errors import MissingTokenizer
+from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
+from outlines_cont.models.capability import Capability, check_supported, probe
+from outlines_cont.models.meter import Meter, MeterBoard
+from outlines_cont.models.tokenizer import Tokenizer
+
+
+class HuggingFaceModel:
+    """A causal language model with its tokenizer, ready for the generators. Make one with `models.transformers`.
+
+    Attributes:
+        hugging_face: the `transformers` model, in evaluation mode, not changed.
+        tokenizer: the tokenizer, exact in bytes.
+        vocab_size: V, the width of the logits.
+        context_length: the largest number of tokens of a sequence, None where the config sets none.
+        eos_token_ids: every id that ends a text: those of the generation config and the tokenizer's.
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: TokenizerProtocol | PreTrainedTokenizerBase) -> None:
+        check_supported(model)
+        self.hugging_face = model
+        self.vocab_size = _vocab_size(model)
+        self.tokenizer: TokenizerProtocol = (
+            tokenizer if hasattr(tokenizer, "token_bytes") else Tokenizer(tokenizer, vocab_size=self.vocab_size)
+        )
+        config: Any = model.config.get_text_config(decoder=True)
+        self.context_length: int | None = getattr(config, "max_position_embeddings", None)
+        self.eos_token_ids = _eos_token_ids(model, self.tokenizer)
+        self._meters = MeterBoard()
+        # Values that belong to one model, such as its vocabulary and its token FSMs, by name.
+        self.memo: dict[object, Any] = {}
+        parameters = inspect.signature(model.forward).parameters
+        self._takes_columns = "logits_to_keep" in parameters
+        self._takes_positions = "position_ids" in parameters
+
+    @property
+    def device(self) -> torch.device:
+        """Where the input ids go."""
+        return self.hugging_face.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The float type of the weights."""
+        return self.hugging_face.dtype
+
+    @property
+    def can_stack(self) -> bool:
+        """Whether rows of different lengths may run in one batch; asking runs a short probe, once."""
+        return self._capability.can_stack
+
+    @property
+    def can_skip(self) -> bool:
+        """Whether masked columns inside a row are harmless; asking runs a short probe, once."""
+        return self._capability.can_skip
+
+    def meter(self) -> AbstractContextManager[Meter]:
+        """Count what the model does inside a `with` block. See `Meter` for what is counted."""
+        return self._meters.open()
+
+    def count(self, counts: Meter) -> None:
+        """Add the work of a step to every open meter."""
+        self._meters.add(counts)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor,
+        cache: DynamicCache,
+        columns: Sequence[int],
+    ) -> torch.Tensor:
+        """Feed ids on top of `cache` and return (R, len(columns), V) logits. See `LanguageModel.forward`."""
+        width = input_ids.shape[1]
+        options: dict[str, Any] = {"position_ids": position_ids} if self._takes_positions else {}
+        last = len(columns) == 1 and columns[0] == width - 1
+        if self._takes_columns:
+            options["logits_to_keep"] = 1 if last else torch.tensor(columns, device=input_ids.device)
+        with torch.inference_mode():
+            logits: torch.Tensor = self.hugging_face(
+                input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True, **options
+            ).logits
+            if not self._takes_columns:
+                logits = logits[:, list(columns)]
+            return logits if logits.dtype == torch.float64 else logits.float()
+
+    @cached_property
+    def _capability(self) -> Capability:
+        return probe(self.hugging_face, self.forward)
+
+    def __repr__(self) -> str:
+        kind = type(self.hugging_face).__name__
+        return f"<{type(self).__name__} {kind}, {self.vocab_size} tokens, {self.dtype}, {self.device}>"
+
+
+def transformers(
+    id_or_path: str | PathLike[str],
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    **kwargs: Any,
+) -> HuggingFaceModel:
+    """Load a model and its tokenizer by hub id or path.
+
+    Args:
+        id_or_path: what `AutoModelForCausalLM.from_pretrained` takes. A hub id downloads that repository's files.
+        device: where to put the weights, such as `"cuda"`; None leaves it to transformers (the CPU, or `device_map`).
+        dtype: the float type of the weights, such as `"bfloat16"`; None takes that of the checkpoint.
+        **kwargs: given to `AutoModelForCausalLM.from_pretrained`; `revision`, `token`, `cache_dir`, `local_files_only`,
+            `subfolder` and `trust_remote_code` to the tokenizer, too.
+
+    Raises:
+        OSError: transformers finds no such model.
+        MissingTokenizer: there is a model but no tokenizer that can be read.
+        UnsupportedModel: the model is recurrent, hybrid or an encoder-decoder.
+    """
+    shared = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "trust_remote_code")
+    model = AutoModelForCausalLM.from_pretrained(id_or_path, dtype="auto" if dtype is None else dtype, **kwargs)
+    if device is not None:
+        model = model.to(device)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            id_or_path, **{name: kwargs[name] for name in shared if name in kwargs}
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise MissingTokenizer(
+            f"expected a tokenizer beside the model at {str(id_or_path)!r}, but: {error}. "
+            "Load the two yourself and give them to `models.from_transformers(model, tokenizer)`."
+        ) from error
+    return from_transformers(model, tokenizer)
+
+
+def from_transformers(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | TokenizerProtocol
+) -> HuggingFaceModel:
+    """Wrap a model and a tokenizer that are loaded already. Neither is changed, but the model is put in evaluation mode.
+
+    Raises:
+        UnsupportedModel: the model is recurrent, hybrid or an encoder-decoder.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"expected a transformers model as `model`, got {type(model).__name__}. "
+            "To load one by its id or path use `models.transformers(...)`."
+        )
+    return HuggingFaceModel(model.eval(), tokenizer)
+
+
+def _vocab_size(model: PreTrainedModel) -> int:
+    """Return the width of the logits: the output layer's, which may be padded beyond the tokenizer."""
+    head = model.get_output_embeddings()
+    weight = getattr(head, "weight", None)
+    if weight is not None:
+        return int(weight.shape[0])
+    return int(model.config.get_text_config(decoder=True).vocab_size)
+
+
+def _eos_token_ids(model: PreTrainedModel, tokenizer: TokenizerProtocol) -> frozenset[int]:
+    sources = [
+        getattr(model.generation_config, "eos_token_id", None),
+        tokenizer.eos_token_id,
+    ]
+    ids: set[int] = set()
+    for source in sources:
+        ids.update([source] if isinstance(source, int) else source or [])
+    return frozenset(ids)

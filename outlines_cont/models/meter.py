@@ -1,0 +1,66 @@
+"""What was paid: counters that a model keeps while `model.meter()` is open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts of the work that one model did while the meter was open; meters may be nested, each counts all.
+
+    Attributes:
+        forwards: calls of the model.
+        fed_tokens: tokens given to the model, padding not counted.
+        sampled_tokens: tokens drawn by a sampler, an end-of-sequence token included.
+        forced_tokens: tokens appended without sampling because the constraint left no choice.
+        rewound_tokens: tokens taken back from the end of a row by a policy.
+        reused_tokens: tokens whose keys and values a call found in the states that it was given, so that it did not feed
+            them; at each call, summed over its rows.
+        recomputed_tokens: those of `fed_tokens` that had been fed before for the same row.
+        mask_seconds: seconds in which policies computed their branches (masks, forced text), summed over rows.
+    """
+
+    forwards: int = 0
+    fed_tokens: int = 0
+    sampled_tokens: int = 0
+    forced_tokens: int = 0
+    rewound_tokens: int = 0
+    reused_tokens: int = 0
+    recomputed_tokens: int = 0
+    mask_seconds: float = 0.0
+
+    def add(self, other: Meter) -> None:
+        """Add the counts of `other` to these."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+    def clear(self) -> None:
+        """Set every count to zero."""
+        for field in fields(self):
+            setattr(self, field.name, field.default)
+
+
+class MeterBoard:
+    """The meters of one model that are open now."""
+
+    def __init__(self) -> None:
+        self._open: list[Meter] = []
+
+    @contextmanager
+    def open(self) -> Iterator[Meter]:
+        """Yield a new meter that counts until the block ends."""
+        meter = Meter()
+        self._open.append(meter)
+        try:
+            yield meter
+        finally:
+            # By identity: two meters with the same counts are equal.
+            self._open = [other for other in self._open if other is not meter]
+
+    def add(self, counts: Meter) -> None:
+        """Add `counts` to every open meter."""
+        for meter in self._open:
+            meter.add(counts)

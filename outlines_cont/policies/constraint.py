@@ -1,0 +1,115 @@
+"""A constraint: only tokens that a token FSM allows, and the text that it leaves no choice about as one chunk.
+
+Law of forced text. The bytes that every accepted continuation begins with are encoded by the tokenizer in context, as far as
+they are whole characters. From the first place on where some allowed token reaches beyond them, sampling decides: there the
+tokenizer might have joined them with what follows.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.interfaces import TokenFSM, Tokenizer
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MEMO_SIZE = 4096
+_CONTEXT = 8
+
+
+class Constraint(Policy[int]):
+    """Keep one piece of a row inside the language of a token FSM. The state is that of the FSM."""
+
+    def __init__(self, token_fsm: TokenFSM, tokenizer: Tokenizer, *, force: bool = True) -> None:
+        """Follow `token_fsm`; with `force`, append text without a choice in one chunk instead of sampling it."""
+        self.token_fsm = token_fsm
+        self.force = force
+        self._tokenizer = tokenizer
+        self._lengths = np.array([len(data or b"") for data in tokenizer.token_bytes], dtype=np.int64)
+        self._forced = _Memo[tuple[int, tuple[int, ...]], list[Branch]]()
+        self._longest = _Memo[int, int]()
+
+    @property
+    def finish_reason(self) -> str:
+        """`constraint`: nothing may follow."""
+        return "constraint"
+
+    def initial(self, row: RowView) -> int:
+        """Return the initial state of the FSM: the language begins where the piece begins."""
+        return self.token_fsm.initial_state
+
+    def advance(self, state: int, token_id: int) -> int:
+        """Return the next state of the FSM."""
+        return self.token_fsm.next_state(state, token_id)
+
+    def branches(self, state: int, row: RowView) -> list[Branch]:
+        """Return the forced tokens if there are any, else the mask of the state."""
+        if self.force:
+            forced = self._forced_branches(state, row)
+            if forced:
+                return forced
+        return [Branch(sample_mask=TokenSet.of_bitmask(self.token_fsm.bitmask(state)))]
+
+    def _forced_branches(self, state: int, row: RowView) -> list[Branch]:
+        key = (state, tuple(row.token_ids[-_CONTEXT:]))
+        branches = self._forced.get(key)
+        if branches is None:
+            token_ids = self.forced_tokens(state, row.token_ids)
+            branches = self._forced.put(key, [Branch(ff_tokens=[token_ids])] if token_ids else [])
+        return branches
+
+    def forced_tokens(self, state: int, before: Sequence[int]) -> list[int]:
+        """Return the tokens that follow `before` without a choice, by the law at the top of this module."""
+        text = _whole_characters(self.token_fsm.forced_text(state))
+        if not text:
+            return []
+        kept: list[int] = []
+        left = len(text.encode())
+        for token_id in self._tokenizer.encode_inside(text, before):
+            if self._longest_allowed(state) > left or token_id not in self._allowed(state):
+                break
+            kept.append(token_id)
+            left -= int(self._lengths[token_id])
+            state = self.token_fsm.next_state(state, token_id)
+        return kept
+
+    def _allowed(self, state: int) -> TokenSet:
+        return TokenSet.of_bitmask(self.token_fsm.bitmask(state))
+
+    def _longest_allowed(self, state: int) -> int:
+        longest = self._longest.get(state)
+        if longest is None:
+            lengths = self._lengths[self.token_fsm.allowed_token_ids(state)]
+            longest = self._longest.put(state, int(lengths.max(initial=0)))
+        return longest
+
+
+class _Memo(Generic[K, V]):
+    """The last values that were put in, `_MEMO_SIZE` of them at most."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        return self._values.get(key)
+
+    def put(self, key: K, value: V) -> V:
+        self._values[key] = value
+        if len(self._values) > _MEMO_SIZE:
+            self._values.popitem(last=False)
+        return value
+
+
+def _whole_characters(data: bytes) -> str:
+    """Return the text of `data` without a character that only begins in it, and up to what is no text at all."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        return data[: error.start].decode()

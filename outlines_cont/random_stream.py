@@ -1,0 +1,102 @@
+"""A stream of random numbers per row, keyed by (seed, batch index, sample index): a row's numbers do not depend on others.
+
+The generator is the counter-based Philox 4x64 of numpy (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"),
+so a stream is a value: its key and how many numbers were drawn.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from outlines_cont.errors import BatchMismatch, OptionError
+
+if TYPE_CHECKING:
+    import torch
+
+_MAX_SEED = 2**64
+# Philox makes its numbers four at a time; `advance` counts in fours.
+_BLOCK = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RandomStream:
+    """The place in one row's stream.
+
+    Attributes:
+        seed: 0 <= seed < 2 ** 64.
+        batch, sample: the row's indices when the stream began.
+        drawn: how many numbers were drawn so far.
+    """
+
+    seed: int
+    batch: int = 0
+    sample: int = 0
+    drawn: int = 0
+
+    def open(self) -> OpenStream:
+        """Return a source that goes on from here."""
+        return OpenStream(self)
+
+
+class OpenStream:
+    """Draws from a stream, one number after the other; the stream it came from stays as it is."""
+
+    def __init__(self, stream: RandomStream) -> None:
+        bits = np.random.Philox(key=np.array([stream.seed, stream.batch << 32 | stream.sample], dtype=np.uint64))
+        blocks, rest = divmod(stream.drawn, _BLOCK)
+        bits.advance(blocks)
+        self._generator = np.random.Generator(bits)
+        self._generator.random(rest)
+        self._stream = stream
+        self._drawn = stream.drawn
+
+    def draw(self) -> float:
+        """Return the next number, float64, uniform in [0, 1)."""
+        self._drawn += 1
+        return float(self._generator.random())
+
+    def close(self) -> RandomStream:
+        """Return the place that the drawing has come to."""
+        return replace(self._stream, drawn=self._drawn)
+
+
+def open_seeds(rng: int | torch.Generator | Sequence[int] | None, batch_size: int) -> tuple[list[int], bool]:
+    """Return one seed per batch entry, and whether they are seeds of their own.
+
+    Args:
+        rng: a seed for all; a generator to draw that seed from (which moves it on by one number); a seed per entry, each of
+            which then has the stream it would have alone; None draws a seed from the operating system.
+        batch_size: B.
+
+    Raises:
+        OptionError: a seed is out of range, or `rng` is something else.
+        BatchMismatch: not one seed per entry.
+    """
+    if rng is None:
+        return [secrets.randbits(63)] * batch_size, False
+    if isinstance(rng, int):
+        return [_checked(rng)] * batch_size, False
+    if isinstance(rng, Sequence) and not isinstance(rng, str | bytes):
+        if len(rng) != batch_size:
+            raise BatchMismatch(f"expected {batch_size} seeds in `rng`, one per prompt, got {len(rng)}")
+        return [_checked(seed) for seed in rng], True
+    draw = getattr(rng, "initial_seed", None)
+    if draw is None:
+        raise OptionError(
+            f"expected an int, a torch.Generator or a list of ints as `rng`, got {type(rng).__name__}", "rng"
+        )
+    import torch
+
+    seed = torch.randint(2**63 - 1, (), generator=rng, device=rng.device)
+    return [int(seed)] * batch_size, False
+
+
+def _checked(seed: object) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < _MAX_SEED:
+        raise OptionError(f"expected a seed as `rng`, an int from 0 up to 2 ** 64 - 1, got {seed!r}", "rng")
+    return seed
