@@ -1,0 +1,113 @@
+"""Runs of optional fields in a fixed order, as one term: linear in the fields, whatever the number of subsets.
+
+A run is a list of entries, each a word (for JSON: a spelled key) and a value term. Its texts are the selections of
+entries in order, with a separator between them. Written out as alternatives, n optional entries need n * n / 2 of them;
+here only the suffix that a state has reached is looked at. What may stand before and after the run is JSON's business
+(`schema/object.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsm import node as nodes
+from fsm.errors import ExpressionError
+from fsm.node import EMPTY, Node
+
+
+class FieldList:
+    """Entries in their order: `words[i]` begins entry i, `values[i]` follows it.
+
+    After an entry that is not the last there is either `stop`, or `between` and a later entry; after the last entry there
+    is `last`. With `stop` the empty language, every selection goes on to the last entry (a required one).
+
+    Raises:
+        ExpressionError: a word is the beginning of another, or there is no entry.
+    """
+
+    __slots__ = ("_hash", "_order", "_places", "between", "last", "ranks", "stop", "values", "words")
+
+    def __init__(
+        self, words: tuple[bytes, ...], values: tuple[Node, ...], between: Node, stop: Node, last: Node
+    ) -> None:
+        self.values, self.between, self.stop, self.last = values, between, stop, last
+        self.ranks = tuple(sorted(range(len(words)), key=words.__getitem__))
+        self.words = tuple(words[rank] for rank in self.ranks)
+        self._order = words
+        self._places = sorted(range(len(words)), key=self.ranks.__getitem__)
+        self._hash = hash((words, values, between, stop, last))
+        if not words or any(b.startswith(a) for a, b in zip(self.words, self.words[1:], strict=False)):
+            raise ExpressionError("the words of fields must be given, and none may be the beginning of another.")
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, FieldList) and self._content() == other._content())
+
+    def _content(self) -> tuple[object, ...]:
+        return self._order, self.values, self.between, self.stop, self.last
+
+    def parts(self, start: int) -> tuple[Node, ...]:
+        """The terms that selections from entry `start` on are built from."""
+        stop = () if self.stop is EMPTY else (self.stop,)
+        return (*self.values[start:], self.between, self.last, *stop)
+
+    def is_inhabited(self, start: int, lo: int, hi: int, depth: int, alive: dict[Node, bool], alphabet: int) -> bool:
+        """True when the narrowed run has a text over `alphabet`, given which of the parts have one."""
+        may_stop = self.stop is not EMPTY and alive[self.stop]
+        later = False  # whether some selection of later entries has a text
+        for rank in reversed(range(start, len(self.values))):
+            may_follow = (
+                alive[self.last] if rank == len(self.values) - 1 else may_stop or (later and alive[self.between])
+            )
+            if not may_follow or not alive[self.values[rank]]:
+                continue
+            place = self._places[rank]
+            if lo <= place < hi and _is_over(self.words[place][depth:], alphabet):
+                return True
+            later = later or _is_over(self.words[place], alphabet)
+        return False
+
+    def follow(self, rank: int) -> Node:
+        """What comes after entry `rank` and its value."""
+        if rank == len(self.values) - 1:
+            return self.last
+        return nodes.alternation((self.stop, nodes.concat(self.between, fields(self, rank + 1))))
+
+    def split(self, start: int, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
+        """Yield each next byte of a narrowed run with the term that it leaves. Cost: one look at each word in lo..hi."""
+        first = lo
+        while first < hi:
+            byte = self.words[first][depth]
+            end = first + 1
+            while end < hi and self.words[end][depth] == byte:
+                end += 1
+            target = narrowed(self, start, first, end, depth + 1)
+            if target is not EMPTY:
+                yield byte, target
+            first = end
+
+
+def _is_over(text: bytes, alphabet: int) -> bool:
+    return all(alphabet >> byte & 1 for byte in text)
+
+
+def fields(table: FieldList, start: int = 0) -> Node:
+    """The selections from entry `start` on, at least one entry."""
+    return narrowed(table, start, 0, len(table.words), 0)
+
+
+def narrowed(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node:
+    """The selections from entry `start` on whose first word is among the sorted words lo..hi, without its first `depth` bytes."""
+    ranks = table.ranks
+    while lo < hi and ranks[lo] < start:
+        lo += 1
+    while lo < hi and ranks[hi - 1] < start:
+        hi -= 1
+    if lo == hi:
+        return EMPTY
+    if hi - lo == 1:
+        tail = nodes.concat(table.values[ranks[lo]], table.follow(ranks[lo]))
+        return nodes.concat(nodes.literal(table.words[lo][depth:]), tail)
+    return nodes.intern_fields(table, start, lo, hi, depth)
