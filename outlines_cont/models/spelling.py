@@ -17,16 +17,14 @@ class Speller:
 
     def __init__(self, token_bytes: Sequence[bytes | None]) -> None:
         self._token_ids: dict[bytes, int] = {}
-        self._longest: dict[
-            bytes, int
-        ] = {}  # first two bytes (or the one) of a token -> length of the longest such
+        self._longest: dict[bytes, int] = {}  # first two bytes (or the one) of a token -> length of the longest such
         for token_id, token in enumerate(token_bytes):
             if token and token not in self._token_ids:
                 self._token_ids[token] = token_id
                 self._longest[token[:2]] = max(len(token), self._longest.get(token[:2], 0))
 
     def spell(self, data: bytes) -> list[int]:
-        """Return the fewest token ids whose joined bytes are `data`; of several the one whose first token is longest, and so on.
+        """Return the fewest token ids whose joined bytes are `data`; of equals, longer tokens come first.
 
         Raises:
             TokenizerError: The tokens cannot spell `data`.

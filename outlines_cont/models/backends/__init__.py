@@ -1,8 +1,6 @@
 """Tokenizer libraries behind one protocol."""
 
 from outlines_cont.models.backends.backend import TokenizerBackend
-from outlines_cont.models.backends.fast import FastBackend
-from outlines_cont.models.backends.sentencepiece import SentencePieceBackend
-from outlines_cont.models.backends.tekken import TekkenBackend
+from outlines_cont.models.backends.open import open_backend
 
-__all__ = ["FastBackend", "SentencePieceBackend", "TekkenBackend", "TokenizerBackend"]
+__all__ = ["TokenizerBackend", "open_backend"]

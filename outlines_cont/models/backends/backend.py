@@ -8,7 +8,7 @@ from outlines_cont.models.token_bytes import TokenTable
 
 
 class TokenizerBackend(Protocol):
-    """One tokenizer library behind two ways of encoding; the tokenizer that the user gave is never changed."""
+    """One tokenizer library behind two ways of encoding. What the user gave is never changed."""
 
     @property
     def table(self) -> TokenTable:
@@ -19,10 +19,13 @@ class TokenizerBackend(Protocol):
         """Special ids that the tokenizer puts before a text; empty if it adds none."""
 
     def encode_start(self, text: str) -> list[int]:
-        """Encode the start of a text as the tokenizer does: normalised, special tokens recognised, none added."""
+        """Encode the start of a text as the tokenizer does, without the special tokens that it adds.
+
+        It may normalise the text, add a space in front, and recognise special tokens in the text.
+        """
 
     def encode_plain(self, text: str) -> list[int]:
         """Encode text as it is: no normalisation, no prefix space, no special tokens.
 
-        The joined bytes are those of the text wherever the vocabulary allows it; the caller checks.
+        The joined bytes are those of the text wherever the library can do it; the caller checks.
         """

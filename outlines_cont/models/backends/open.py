@@ -10,6 +10,7 @@ from outlines_cont.errors import TokenizerError
 from outlines_cont.models.backends.backend import TokenizerBackend
 from outlines_cont.models.backends.fast import FastBackend
 from outlines_cont.models.backends.sentencepiece import SentencePieceBackend
+from outlines_cont.models.backends.slow import SlowBackend
 from outlines_cont.models.backends.tekken import TekkenBackend
 
 
@@ -32,15 +33,24 @@ def open_backend(tokenizer: Any) -> TokenizerBackend:
         return SentencePieceBackend(tokenizer)
     if hasattr(tokenizer, "id_to_byte_piece"):
         return TekkenBackend(tokenizer)
-    inner = getattr(
-        getattr(getattr(tokenizer, "tokenizer", None), "instruct_tokenizer", None), "tokenizer", None
+    if hasattr(tokenizer, "sp_model"):
+        return SlowBackend(tokenizer)
+    instruct = getattr(getattr(tokenizer, "tokenizer", None), "instruct_tokenizer", None)
+    if (inner := getattr(instruct, "tokenizer", None)) is not None:
+        return _open_mistral_common(inner)
+    raise TokenizerError(
+        "expected a Hugging Face tokenizer (fast, SentencePiece or mistral-common), received "
+        f"{type(tokenizer).__name__}. Load one with `transformers.AutoTokenizer.from_pretrained`."
     )
+
+
+def _open_mistral_common(inner: Any) -> TokenizerBackend:
+    """Return the backend of the tokenizer inside a `MistralTokenizer`, which puts BOS before a text."""
     if hasattr(inner, "id_to_byte_piece"):
         return TekkenBackend(inner, start_token_ids=(inner.bos_id,))
-    processor = getattr(inner, "_model", None)
-    if hasattr(processor, "serialized_model_proto"):
-        return SentencePieceBackend(processor, start_token_ids=(processor.bos_id(),))
+    if hasattr(processor := getattr(inner, "_model", None), "serialized_model_proto"):
+        return SentencePieceBackend(processor, start_token_ids=(inner.bos_id,))
     raise TokenizerError(
-        f"expected a Hugging Face tokenizer (fast, SentencePiece or mistral-common), received {type(tokenizer).__name__}. "
-        "Load one with `transformers.AutoTokenizer.from_pretrained`."
+        f"expected a tekken or SentencePiece tokenizer of mistral-common, received {type(inner).__name__}. "
+        "Load the model's tokenizer.json instead, with `transformers.PreTrainedTokenizerFast`."
     )

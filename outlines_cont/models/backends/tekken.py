@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from outlines_cont.models.token_bytes import TokenTable
 
 
 class TekkenBackend:
-    """A `mistral_common` `Tekkenizer`; it is not changed.
+    """A `Tekkenizer` of mistral-common; it is not changed.
 
-    Special ids come first, and no text is ever encoded to one of them.
+    No text is ever encoded to a special id, nothing is normalised, and no space is added.
+
+    Args:
+        tekkenizer: The tokenizer.
+        start_token_ids: Special ids that go before a text.
     """
 
-    def __init__(self, tekkenizer: Any, *, start_token_ids: Iterable[int] = ()) -> None:
+    def __init__(self, tekkenizer: Any, *, start_token_ids: tuple[int, ...] = ()) -> None:
         special = frozenset(tekkenizer.special_ids)
-        size = tekkenizer.n_words
+        ordinary = (token_id for token_id in range(tekkenizer.n_words) if token_id not in special)
         self.table = TokenTable.from_entries(
-            (
-                (token_id, tekkenizer.id_to_byte_piece(token_id))
-                for token_id in range(size)
-                if token_id not in special
-            ),
+            {token_id: tekkenizer.id_to_byte_piece(token_id) for token_id in ordinary},
             special_token_ids=special,
             eos_token_id=tekkenizer.eos_id,
             bos_token_id=tekkenizer.bos_id,
         )
-        self.start_token_ids = tuple(start_token_ids)
+        self.start_token_ids = start_token_ids
         self._tekkenizer = tekkenizer
 
     def encode_start(self, text: str) -> list[int]:
-        """Encode a text; tekken neither normalises nor adds a space."""
+        """Encode the start of a text."""
         return self.encode_plain(text)
 
     def encode_plain(self, text: str) -> list[int]:
-        """Encode text as it is: no normalisation, no prefix space, no special tokens."""
+        """Encode text as it is."""
         token_ids: list[int] = self._tekkenizer.encode(text, bos=False, eos=False)
         return token_ids
