@@ -8,6 +8,7 @@ here only the suffix that a state has reached is looked at. What may stand befor
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from fsm import node as nodes
@@ -25,7 +26,7 @@ class FieldList:
         ExpressionError: a word is the beginning of another, or there is no entry.
     """
 
-    __slots__ = ("_hash", "_order", "_places", "between", "last", "ranks", "stop", "values", "words")
+    __slots__ = ("_hash", "_flags", "_order", "_places", "between", "last", "ranks", "stop", "values", "words")
 
     def __init__(
         self, words: tuple[bytes, ...], values: tuple[Node, ...], between: Node, stop: Node, last: Node
@@ -35,6 +36,7 @@ class FieldList:
         self.words = tuple(words[rank] for rank in self.ranks)
         self._order = words
         self._places = sorted(range(len(words)), key=self.ranks.__getitem__)
+        self._flags = self._witnesses()
         self._hash = hash((words, values, between, stop, last))
         if not words or any(b.startswith(a) for a, b in zip(self.words, self.words[1:], strict=False)):
             raise ExpressionError("the words of fields must be given, and none may be the beginning of another.")
@@ -47,6 +49,19 @@ class FieldList:
 
     def _content(self) -> tuple[object, ...]:
         return self._order, self.values, self.between, self.stop, self.last
+
+    def _witnesses(self) -> list[tuple[Node, ...]]:
+        found = tuple(n for n in (self.between, self.last, self.stop) if n is not EMPTY and not n.is_plain)
+        out = []
+        for value in reversed(self.values):
+            if not value.is_plain and (not found or (not value.is_regular and all(n.is_regular for n in found))):
+                found = (*found, value)
+            out.append(found)
+        return out[::-1]
+
+    def witnesses(self, start: int) -> tuple[Node, ...]:
+        """A few of the parts from entry `start` on: one that is not plain and one that is not regular, if there are any."""
+        return self._flags[start]
 
     def parts(self, start: int) -> tuple[Node, ...]:
         """The terms that selections from entry `start` on are built from."""
@@ -76,17 +91,16 @@ class FieldList:
         return nodes.alternation((self.stop, nodes.concat(self.between, fields(self, rank + 1))))
 
     def split(self, start: int, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
-        """Yield each next byte of a narrowed run with the term that it leaves. Cost: one look at each word in lo..hi."""
-        first = lo
-        while first < hi:
-            byte = self.words[first][depth]
-            end = first + 1
-            while end < hi and self.words[end][depth] == byte:
-                end += 1
-            target = narrowed(self, start, first, end, depth + 1)
+        """Yield each next byte of a narrowed run with the term that it leaves. Cost: one bisection per byte."""
+        words = self.words
+        while lo < hi:
+            head = words[lo][: depth + 1]
+            byte = head[depth]
+            end = hi if byte == 255 else bisect_left(words, head[:depth] + bytes((byte + 1,)), lo, hi)
+            target = narrowed(self, start, lo, end, depth + 1)
             if target is not EMPTY:
                 yield byte, target
-            first = end
+            lo = end
 
 
 def _is_over(text: bytes, alphabet: int) -> bool:
@@ -107,7 +121,12 @@ def narrowed(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node
         hi -= 1
     if lo == hi:
         return EMPTY
+    first, last = table.words[lo], table.words[hi - 1]
     if hi - lo == 1:
         tail = nodes.concat(table.values[ranks[lo]], table.follow(ranks[lo]))
-        return nodes.concat(nodes.literal(table.words[lo][depth:]), tail)
-    return nodes.intern_fields(table, start, lo, hi, depth)
+        return nodes.concat(nodes.literal(first[depth:]), tail)
+    common = depth
+    while first[common] == last[common]:
+        common += 1
+    rest = nodes.intern_fields(table, start, lo, hi, common)
+    return nodes.concat(nodes.literal(first[depth:common]), rest)

@@ -389,7 +389,7 @@ def divisible(divisor: int, remainder: int = 0, most: int | None = None) -> Node
 
 def intern_fields(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node:
     """A FIELDS node; `fields.fields` and `fields.narrowed` are the ways to make one."""
-    return _intern(Kind.FIELDS, (table, start, lo, hi, depth), False, table.parts(start))
+    return _intern(Kind.FIELDS, (table, start, lo, hi, depth), False, table.witnesses(start))
 
 
 def children(node: Node) -> tuple[Node, ...]:
