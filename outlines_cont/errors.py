@@ -92,3 +92,7 @@ class BatchMismatch(OutlinesContError, ValueError):
 
 class TokenizerError(OutlinesContError, ValueError):
     """The exact bytes of a tokenizer's tokens cannot be told, or its tokens cannot spell a text."""
+
+
+class ModelMismatch(OutlinesContError, ValueError):
+    """A state was made by another model than the one that should continue it."""

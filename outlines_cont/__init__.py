@@ -1,0 +1,83 @@
+"""Continuous structured generation on Hugging Face transformers: chain generators, keep every token.
+
+Names are loaded when first asked for, so that importing the package loads neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outlines_cont import generate, models, samplers
+    from outlines_cont.continuation import continuous
+    from outlines_cont.engine.branch import Branch, TokenSet
+    from outlines_cont.errors import (
+        BatchMismatch,
+        ContextLengthError,
+        DeadEnd,
+        EmptyPrompt,
+        IncompleteOutput,
+        InvalidLogits,
+        MissingEOS,
+        MissingTokenizer,
+        ModelMismatch,
+        OptionError,
+        OutlinesContError,
+        PromptTypeError,
+        ResumeError,
+        SampleMismatch,
+        TokenizerError,
+        UnsupportedBranch,
+        UnsupportedModel,
+    )
+    from outlines_cont.state import SequenceState
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BatchMismatch",
+    "Branch",
+    "ContextLengthError",
+    "DeadEnd",
+    "EmptyPrompt",
+    "IncompleteOutput",
+    "InvalidLogits",
+    "MissingEOS",
+    "MissingTokenizer",
+    "ModelMismatch",
+    "OptionError",
+    "OutlinesContError",
+    "PromptTypeError",
+    "ResumeError",
+    "SampleMismatch",
+    "SequenceState",
+    "TokenSet",
+    "TokenizerError",
+    "UnsupportedBranch",
+    "UnsupportedModel",
+    "continuous",
+    "generate",
+    "models",
+    "samplers",
+]
+
+_MODULES = ("generate", "models", "samplers")
+_HOMES = {
+    "Branch": "engine.branch",
+    "SequenceState": "state",
+    "TokenSet": "engine.branch",
+    "continuous": "continuation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name in __all__:
+        return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

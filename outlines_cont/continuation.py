@@ -1,0 +1,85 @@
+"""`continuous`: a generator that returns the state it has come to, ready for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outlines_cont.generate import Generator
+from outlines_cont.prompt import Prompt
+from outlines_cont.run import Run
+from outlines_cont.state import SequenceState
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """A generator that goes on from a state to a state."""
+
+    generator: Generator
+
+    def __call__(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        stop_at: str | Sequence[str] | None = None,
+        rng: Any = None,
+    ) -> SequenceState:
+        """Write one piece per row after what is there, and return the state.
+
+        No token is fed twice: only what the state has not fed yet goes into the model. What was given stays valid.
+
+        Args:
+            prompt: a text, a state, or a list of either; states in a list become the batch entries of one state.
+            max_tokens: the most tokens of a piece, forced ones included; None is up to the context.
+            stop_at: a text, or several, before the first of which the piece ends.
+            rng: a seed, a `torch.Generator` to draw the seed from, or a list with a seed per batch entry. None continues the
+                streams of a state, and takes a seed from the operating system for a prompt.
+
+        Raises:
+            OptionError, PromptTypeError, EmptyPrompt, ContextLengthError, SampleMismatch, ModelMismatch: before anything
+                runs. A row that fails alone has its error in `errors` of the state, and is left as it is by later
+                generators; the others go on.
+        """
+        return self._to_end(Run(self.generator, prompt, max_tokens=max_tokens, stop_at=stop_at, rng=rng))
+
+    def resume(
+        self,
+        state: SequenceState,
+        *,
+        max_tokens: int | None = None,
+        stop_at: str | Sequence[str] | None = None,
+    ) -> SequenceState:
+        """Go on with the pieces of `state` that were cut, constraint included, as if they had not been cut.
+
+        Rows that have finished or failed stay as they are.
+
+        Args:
+            state: a state that this generator has made.
+            max_tokens: the most tokens to add now; None is up to the context.
+            stop_at: the stop texts of the piece; they are not kept in the state.
+
+        Raises:
+            ResumeError: nothing was generated last, or not by this generator.
+        """
+        return self._to_end(Run(self.generator, state, max_tokens=max_tokens, stop_at=stop_at, resume=True))
+
+    def _to_end(self, run: Run) -> SequenceState:
+        for _ in run.steps():
+            pass
+        return run.state()
+
+
+def continuous(generator: Generator) -> Continuation:
+    """Return `generator` as a function from a prompt or a state to a `SequenceState`.
+
+    Raises:
+        TypeError: `generator` is none.
+    """
+    if not isinstance(generator, Generator):
+        raise TypeError(
+            f"expected a generator, such as `generate.text(model)`, got {type(generator).__name__}. "
+            "The model itself and functions of `generate` are no generators."
+        )
+    return Continuation(generator)

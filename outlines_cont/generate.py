@@ -1,0 +1,262 @@
+"""Generators: what is written next, and which value it becomes.
+
+A generator is a frozen value. Called with a prompt, a state, or a list of either, it returns values; wrapped in
+`continuous` it returns a state.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import TypeAdapter
+
+import fsm as fsm_package
+from fsm import Expression
+from outlines_cont.engine.policy import Policy
+from outlines_cont.errors import IncompleteOutput, MissingEOS
+from outlines_cont.formats import format_of
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies import Constraint, FreeText, StopAt
+from outlines_cont.prompt import Prompt
+from outlines_cont.run import Run
+from outlines_cont.samplers import Sampler, greedy
+from outlines_cont.state import SequenceState, StateRow
+
+
+@dataclass(frozen=True, eq=False)
+class Generator:
+    """Writes one piece of text after a prompt or a state. Make one with `generate.text`, `generate.json` and so on.
+
+    Attributes:
+        model: the model that writes.
+        sampler: how tokens are drawn.
+        constraint: what the text must be; None for free text.
+        parse: from the text of a piece to its value.
+    """
+
+    model: LanguageModel
+    sampler: Sampler
+    constraint: Constraint | None
+    parse: Callable[[str], Any] = field(repr=False)
+
+    def __call__(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        stop_at: str | Sequence[str] | None = None,
+        rng: Any = None,
+    ) -> Any:
+        """Write one piece per row and return the values.
+
+        Args:
+            prompt: a text, a state, or a list of either.
+            max_tokens: the most tokens of a piece, forced ones included; None is up to the context.
+            stop_at: a text, or several, before the first of which the piece ends.
+            rng: for a sampler that draws: a seed, a `torch.Generator` to draw the seed from, or a list with a seed per
+                prompt. None continues the streams of a state, and takes a seed from the operating system for a prompt.
+
+        Returns:
+            `[batch][sample]` lists of values; a dimension of size 1 is left out.
+
+        Raises:
+            OptionError, PromptTypeError, EmptyPrompt, ContextLengthError, SampleMismatch: before anything runs.
+            IncompleteOutput: after all rows have ended: a constrained text was cut. It carries `.results` and `.errors`, as
+                does any other error that a single row has failed with.
+        """
+        run = self._run(prompt, max_tokens, stop_at, rng)
+        for _ in run.steps():
+            pass
+        return self._values(run.state())
+
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        stop_at: str | Sequence[str] | None = None,
+        rng: Any = None,
+    ) -> Iterator[Any]:
+        """Write as a call does, and yield the text as it comes.
+
+        Yields:
+            New text, never empty: a `str` for one row; for more rows lists of `str` in the shape of the values, with empty
+            texts for rows that have none. Characters are whole, and nothing is taken back. Joined, they are the piece.
+
+        Raises:
+            As a call does: what can be checked at once here, the rest after the last text.
+        """
+        run = self._run(prompt, max_tokens, stop_at, rng)
+        return self._stream(run)
+
+    def policies(self, stop_at: Sequence[str]) -> list[Policy[Any]]:
+        """Return what steers a row of this generator."""
+        main: Policy[Any] = self.constraint if self.constraint is not None else _free_text(self.model)
+        return [main, StopAt(stop_at, self.model.tokenizer)] if stop_at else [main]
+
+    def finish(self, row: StateRow) -> StateRow:
+        """Return a row that has ended with its value; None where a constrained text was cut."""
+        if not self._is_whole(row):
+            return replace(row, value=None)
+        return replace(row, value=self.parse(_piece_text(self.model, row)))
+
+    def _is_whole(self, row: StateRow) -> bool:
+        if self.constraint is None or row.finish_reason == "constraint":
+            return True
+        if row.finish_reason != "stop" or row.piece is None:
+            return False
+        state = self.constraint.token_fsm.initial_state
+        for token_id in row.token_ids[row.piece.start :]:
+            state = self.constraint.token_fsm.next_state(state, token_id)
+        return self.constraint.token_fsm.is_accepting(state)
+
+    def _run(self, prompt: Any, max_tokens: int | None, stop_at: str | Sequence[str] | None, rng: Any) -> Run:
+        # Nobody sees log-probabilities here, so those of forced tokens at the very end need no forward.
+        return Run(self, prompt, max_tokens=max_tokens, stop_at=stop_at, rng=rng, score_last=False)
+
+    def _stream(self, run: Run) -> Iterator[Any]:
+        feeds = run.texts()
+        samples = len(feeds) // run.batch_size
+        for _ in run.steps():
+            texts = [feed.pull() for feed in feeds]
+            if any(texts):
+                yield _squeezed([texts[i : i + samples] for i in range(0, len(texts), samples)])
+        self._values(run.state())
+
+    def _values(self, state: SequenceState) -> Any:
+        """Return the values of a state, or raise the first error of its rows."""
+        errors = [[self._row_error(row) for row in group] for group in state.rows]
+        first = next((error for group in errors for error in group if error is not None), None)
+        if first is not None:
+            first.results = _squeezed(state.values)  # type: ignore[attr-defined]
+            first.errors = _squeezed(errors)  # type: ignore[attr-defined]
+            raise first
+        return _squeezed(state.values)
+
+    def _row_error(self, row: StateRow) -> Exception | None:
+        if row.error is not None or self._is_whole(row):
+            return row.error
+        text = _piece_text(self.model, row)
+        limit = "max_tokens or the context" if row.finish_reason == "length" else "a stop text"
+        return IncompleteOutput(
+            f"expected a text that conforms to the constraint, but {limit} cut it to {_short(text)}. Raise `max_tokens`, "
+            "leave out `stop_at`, or use `continuous(generator)`, whose state `resume` goes on with.",
+            text,
+            row.finish_reason,
+        )
+
+
+def text(model: LanguageModel, *, sampler: Sampler | None = None) -> Generator:
+    """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
+    return Generator(model, sampler or greedy(), None, str)
+
+
+def regex(model: LanguageModel, pattern: str, *, sampler: Sampler | None = None, force: bool = True) -> Generator:
+    """Write text that matches `pattern` as a whole (Python's syntax and meaning). The value is the text.
+
+    Raises:
+        fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
+        fsm.EmptyLanguage, fsm.VocabularyGap: nothing matches, or nothing that the model could write.
+    """
+    return _constrained(model, fsm_package.regex(pattern), sampler, force, str)
+
+
+def choice(
+    model: LanguageModel, options: Sequence[str], *, sampler: Sampler | None = None, force: bool = True
+) -> Generator:
+    """Write one of `options`. The value is the option.
+
+    Raises:
+        fsm.ExpressionError: there are no options, or one is not a string.
+    """
+    return _constrained(model, fsm_package.choice(options), sampler, force, str)
+
+
+def json(
+    model: LanguageModel,
+    schema: dict[str, Any] | bool | str | type | Any,
+    *,
+    sampler: Sampler | None = None,
+    force: bool = True,
+    **options: Any,
+) -> Generator:
+    """Write JSON that validates against `schema`.
+
+    Args:
+        model: the model that writes.
+        schema: a JSON schema as a dict or as JSON text, a pydantic model, or another type that pydantic knows.
+        sampler: how tokens are drawn; greedy by default.
+        force: append text without a choice in one chunk instead of sampling it.
+        **options: given to `fsm.json_schema`, such as `whitespace`.
+
+    The value is what the type makes of it: an object of a pydantic model, for a schema what `json.loads` returns.
+
+    Raises:
+        fsm.SchemaError: the schema is malformed, or uses a keyword that would not be enforced.
+        fsm.EmptyLanguage: nothing satisfies the schema.
+    """
+    expression = fsm_package.json_schema(schema, **options)
+    is_schema = isinstance(schema, dict | str | bool)
+    parse = json_module.loads if is_schema else TypeAdapter(schema).validate_json
+    return _constrained(model, expression, sampler, force, parse)
+
+
+def format(model: LanguageModel, type: Any, *, sampler: Sampler | None = None, force: bool = True) -> Generator:
+    """Write one value of a Python type; the value has that type.
+
+    Args:
+        model: the model that writes.
+        type: `int`, `float`, `bool`, `datetime.date`, `time` or `datetime`, `uuid.UUID`, an `Enum`, or a `Literal`.
+        sampler: how tokens are drawn; greedy by default.
+        force: append text without a choice in one chunk instead of sampling it.
+
+    Raises:
+        OptionError: any other type.
+    """
+    chosen = format_of(type)
+    return _constrained(model, chosen.expression, sampler, force, chosen.parse)
+
+
+def fsm(model: LanguageModel, expression: Expression, *, sampler: Sampler | None = None, force: bool = True) -> Generator:
+    """Write a text of an expression of the package `fsm`. The value is the text.
+
+    Raises:
+        fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
+    """
+    return _constrained(model, expression, sampler, force, str)
+
+
+def _constrained(
+    model: LanguageModel, expression: Expression, sampler: Sampler | None, force: bool, parse: Callable[[str], Any]
+) -> Generator:
+    if not model.eos_token_ids:
+        raise MissingEOS(
+            "expected a model with an end-of-sequence token, by which it says that a constrained text is complete; "
+            "got one that names none. Set `eos_token_id` in the generation config or the tokenizer before wrapping it."
+        )
+    return Generator(model, sampler or greedy(), Constraint.of_model(model, expression, force=force), parse)
+
+
+def _free_text(model: LanguageModel) -> FreeText:
+    if "free_text" not in model.memo:
+        model.memo["free_text"] = FreeText.of_model(model)
+    policy: FreeText = model.memo["free_text"]
+    return policy
+
+
+def _piece_text(model: LanguageModel, row: StateRow) -> str:
+    start = row.piece.start if row.piece is not None else len(row.token_ids)
+    return model.tokenizer.text_bytes(row.token_ids[start:]).decode("utf-8", errors="replace")
+
+
+def _squeezed(grid: list[list[Any]]) -> Any:
+    """Return `[batch][sample]` lists without the dimensions of size 1."""
+    rows = [group[0] for group in grid] if len(grid[0]) == 1 else grid
+    return rows[0] if len(grid) == 1 else rows
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 60 else f"{text[:28]!r}...{text[-28:]!r}"

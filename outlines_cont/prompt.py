@@ -1,0 +1,165 @@
+"""What a generator is given, as rows: texts become prompts, states go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from outlines_cont.errors import (
+    ContextLengthError,
+    EmptyPrompt,
+    ModelMismatch,
+    PromptTypeError,
+    SampleMismatch,
+    TokenizerError,
+)
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv import KVBatch
+from outlines_cont.models.meter import Meter
+from outlines_cont.random_stream import RandomStream, open_seeds
+from outlines_cont.state import SequenceState, StateRow
+
+if TYPE_CHECKING:
+    import torch
+
+Prompt = str | SequenceState | Sequence[str] | Sequence[SequenceState]
+Rng = "int | torch.Generator | Sequence[int] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Rows to continue.
+
+    Attributes:
+        rows: B lists of S rows; one that cannot run has its `error`.
+        seed: of the random streams, as in `SequenceState`.
+    """
+
+    rows: list[list[StateRow]]
+    seed: int | tuple[int, ...]
+
+
+def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng: Any) -> Opened:
+    """Return the rows of `prompt`.
+
+    Args:
+        model: the model that will continue them.
+        prompt: a text, a list of texts, a state or a list of states.
+        num_samples: S, None to follow the state; 1 for texts.
+        rng: see `open_seeds`; None continues the streams of a state.
+
+    Raises:
+        PromptTypeError: `prompt` is something else, or an empty list.
+        EmptyPrompt, ContextLengthError, TokenizerError: no row at all can run. Where some can, the others keep their error.
+        SampleMismatch, ModelMismatch: a state does not fit.
+    """
+    items = [prompt] if isinstance(prompt, str | SequenceState) else prompt
+    if isinstance(items, Sequence) and not isinstance(items, bytes | bytearray) and items:
+        if all(isinstance(item, str) for item in items):
+            return _open_texts(model, list(items), num_samples or 1, rng)
+        if all(isinstance(item, SequenceState) for item in items):
+            return _open_states(model, list(items), num_samples, rng)
+    raise PromptTypeError(
+        "expected a prompt that is a text, a SequenceState, or a list with one or more of either, "
+        f"got {_describe(prompt)}. Chat messages become a text by the tokenizer's `apply_chat_template`."
+    )
+
+
+def _open_texts(model: LanguageModel, texts: list[str], num_samples: int, rng: Any) -> Opened:
+    seeds, own = open_seeds(rng, len(texts))
+    prompts = [
+        _prompt_row(model, text, RandomStream(seed, 0 if own else batch))
+        for batch, (text, seed) in enumerate(zip(texts, seeds, strict=True))
+    ]
+    errors = [row.error for row in prompts]
+    if errors[0] is not None and all(errors):
+        raise errors[0]
+    if num_samples > 1:
+        prompts = _prefill(model, prompts)
+    rows = [[_sample_of(row, sample) for sample in range(num_samples)] for row in prompts]
+    return Opened(rows, tuple(seeds) if own else seeds[0])
+
+
+def _prompt_row(model: LanguageModel, text: str, stream: RandomStream) -> StateRow:
+    try:
+        token_ids = model.tokenizer.encode(text, add_special_tokens=True)
+        _check_length(model, token_ids)
+    except (TokenizerError, EmptyPrompt, ContextLengthError) as error:
+        return replace(StateRow.of_prompt([], stream), error=error, finish_reason="error")
+    return StateRow.of_prompt(token_ids, stream)
+
+
+def _check_length(model: LanguageModel, token_ids: list[int]) -> None:
+    if not token_ids:
+        raise EmptyPrompt(
+            "expected a prompt of one token or more, got an empty text, and the tokenizer puts no token at the beginning. "
+            "Give the model some text to continue, such as a line break."
+        )
+    limit = model.context_length
+    if limit is not None and len(token_ids) >= limit:
+        raise ContextLengthError(
+            f"expected a prompt of fewer than {limit} tokens, the context of the model, got {len(token_ids)}. "
+            "Shorten the prompt, or use a model with a longer context.",
+            len(token_ids),
+            limit,
+        )
+
+
+def _sample_of(row: StateRow, sample: int) -> StateRow:
+    return replace(row, stream=replace(row.stream, sample=sample))
+
+
+def _prefill(model: LanguageModel, rows: list[StateRow]) -> list[StateRow]:
+    """Feed prompts once, so that all their samples begin with the same keys, values and logits."""
+    good = [i for i, row in enumerate(rows) if row.error is None]
+    groups = [good] if model.can_stack else [[i] for i in good]
+    filled = list(rows)
+    for group in groups:
+        batch = KVBatch(model, [None] * len(group))
+        chunks = [rows[i].token_ids for i in group]
+        fed = batch.feed(chunks, [[len(chunk) - 1] for chunk in chunks])
+        model.count(Meter(forwards=1, fed_tokens=sum(map(len, chunks))))
+        for at, (i, share) in enumerate(zip(group, batch.release_all(), strict=True)):
+            place = fed.places[at][len(chunks[at]) - 1]
+            filled[i] = replace(rows[i], kv=share, logits=fed.logits[at, place].clone())
+    return filled
+
+
+def _open_states(model: LanguageModel, states: list[SequenceState], num_samples: int | None, rng: Any) -> Opened:
+    samples = states[0].num_samples
+    for state in states:
+        if state.model is not model:
+            raise ModelMismatch(
+                f"expected a state of the generator's model {model!r}, got one of {state.model!r}. "
+                "Give its text to this model instead: `generator(str(state))`."
+            )
+        if state.num_samples != (num_samples or samples):
+            raise SampleMismatch(
+                f"expected a state with {num_samples or samples} samples, got one with {state.num_samples}. "
+                f"Use a sampler with n={state.num_samples}, or `greedy()`, which takes any number."
+            )
+    rows = [list(group) for state in states for group in state.rows]
+    if rng is None:
+        seeds = [seed for state in states for seed in _seeds_of(state)]
+        return Opened(rows, seeds[0] if len(set(seeds)) == 1 else tuple(seeds))
+    seeds, own = open_seeds(rng, len(rows))
+    fresh = [
+        [
+            replace(row, stream=RandomStream(seed, 0 if own else batch, sample))
+            for sample, row in enumerate(group)
+        ]
+        for batch, (group, seed) in enumerate(zip(rows, seeds, strict=True))
+    ]
+    return Opened(fresh, tuple(seeds) if own else seeds[0])
+
+
+def _seeds_of(state: SequenceState) -> list[int]:
+    return list(state.seed) if isinstance(state.seed, tuple) else [state.seed] * state.batch_size
+
+
+def _describe(prompt: object) -> str:
+    if isinstance(prompt, list | tuple):
+        kinds = sorted({type(item).__name__ for item in prompt})
+        return f"a list of {', '.join(kinds)}" if kinds else "an empty list"
+    return f"{type(prompt).__name__}"

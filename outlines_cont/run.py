@@ -1,0 +1,195 @@
+"""`Run`: one call of a generator, from what it was given to a state, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from fsm import FSMError
+from outlines_cont.engine.loop import run
+from outlines_cont.engine.policy import Policy
+from outlines_cont.engine.row import Row
+from outlines_cont.errors import MissingEOS, OptionError, ResumeError
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.meter import Meter
+from outlines_cont.prompt import open_prompt
+from outlines_cont.samplers import Sampler
+from outlines_cont.state import SequenceState, StateRow
+from outlines_cont.stream import TextDecoder
+
+
+class PieceMaker(Protocol):
+    """What a run asks of a generator."""
+
+    @property
+    def model(self) -> LanguageModel:
+        """The model that runs."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """How tokens are drawn."""
+
+    def policies(self, stop_at: Sequence[str]) -> list[Policy[Any]]:
+        """Return what steers each row."""
+
+    def finish(self, row: StateRow) -> StateRow:
+        """Return a row that has ended with its value."""
+
+
+class Run:
+    """One call of a generator.
+
+    Everything is checked here, before anything runs, but what belongs to a single row. Then exhaust `steps`, and take `state`.
+    """
+
+    def __init__(
+        self,
+        maker: PieceMaker,
+        prompt: Any,
+        *,
+        max_tokens: int | None,
+        stop_at: str | Sequence[str] | None,
+        rng: Any = None,
+        resume: bool = False,
+        score_last: bool = True,
+    ) -> None:
+        _check_max_tokens(max_tokens)
+        stop_texts = _stop_texts(stop_at)
+        policies = maker.policies(stop_texts)
+        if not maker.model.eos_token_ids and max_tokens is None and not stop_texts:
+            raise MissingEOS(
+                "expected a model with an end-of-sequence token, got one that names none, so the text would never end. "
+                "Pass `max_tokens` or `stop_at`, or set `eos_token_id` in the generation config."
+            )
+        self._maker = maker
+        opened = open_prompt(maker.model, prompt, maker.sampler.num_samples, rng)
+        self._seed = opened.seed
+        self._num_samples = len(opened.rows[0])
+        self._results = [row for group in opened.rows for row in group]
+        self._counts = Meter()
+        self.rows: list[Row | None] = [
+            Row(
+                row,
+                policies,
+                maker.model,
+                counts=self._counts,
+                max_tokens=max_tokens,
+                resume=resume,
+                score_last=score_last,
+            )
+            if _runs(row, resume)
+            else None
+            for row in self._results
+        ]
+        if resume:
+            self._check_resumed()
+
+    def steps(self) -> Iterator[None]:
+        """Run to the end, one step of the loop after the other."""
+        running = [(i, row) for i, row in enumerate(self.rows) if row is not None]
+        for done in run(self._maker.model, [row for _, row in running], self._maker.sampler, self._counts):
+            yield
+        if running:
+            for at, row in done.items():
+                self._results[running[at][0]] = self._finish(row)
+
+    @property
+    def batch_size(self) -> int:
+        """B."""
+        return len(self._results) // self._num_samples
+
+    def state(self) -> SequenceState:
+        """Return the state that the run has come to; to be asked after `steps`."""
+        samples, flat = self._num_samples, self._results
+        rows = tuple(tuple(flat[i : i + samples]) for i in range(0, len(flat), samples))
+        return SequenceState(self._maker.model, rows, self._seed)
+
+    def texts(self) -> list[TextFeed]:
+        """Return the new text of each row, as it comes."""
+        return [TextFeed(row, self._maker.model) for row in self.rows]
+
+    def _finish(self, row: StateRow) -> StateRow:
+        if row.error is not None:
+            return row
+        try:
+            return self._maker.finish(row)
+        except Exception as error:
+            # A parser of the user, such as a pydantic validator, may refuse one row; the others keep their values.
+            return replace(row, error=error, finish_reason="error")
+
+    def _check_resumed(self) -> None:
+        if not any(row.piece for row in self._results):
+            raise ResumeError(
+                "expected a state whose last piece was cut, got one in which nothing was generated, or text was appended since. "
+                "Begin a new piece with `continuous(generator)(state)`."
+            )
+        for row in self.rows:
+            if row is not None and isinstance(row.error, FSMError):
+                raise ResumeError(
+                    "expected a state that this generator has cut, but its last piece is no beginning of what the generator "
+                    f"writes ({row.error}). Resume with the generator that made it."
+                ) from row.error
+
+
+class TextFeed:
+    """The new text of one row: whole characters only, and nothing that may be taken back."""
+
+    def __init__(self, row: Row | None, model: LanguageModel) -> None:
+        self._row = row
+        self._tokenizer = model.tokenizer
+        self._decoder = TextDecoder()
+        # All bytes before token `_token`, and `_offset` bytes more, were given out.
+        self._token = row.piece_start if row is not None else 0
+        self._offset = 0
+        self._is_over = row is None
+
+    def pull(self) -> str:
+        """Return the text that has come since the last call."""
+        row = self._row
+        if row is None or self._is_over:
+            return ""
+        token_ids = row.token_ids[self._token :]
+        data = self._tokenizer.text_bytes(token_ids)
+        visible = len(data) - row.held_bytes
+        text = ""
+        if visible > self._offset:
+            self._decoder, text = self._decoder.push(data[self._offset : visible])
+            self._offset = visible
+            self._pass(token_ids)
+        if row.has_ended:
+            self._is_over = True
+            text += self._decoder.flush()
+        return text
+
+    def _pass(self, token_ids: list[int]) -> None:
+        for token_id in token_ids:
+            size = len(self._tokenizer.text_bytes([token_id]))
+            if size > self._offset:
+                break
+            self._offset -= size
+            self._token += 1
+
+
+def _runs(row: StateRow, resume: bool) -> bool:
+    if row.error is not None:
+        return False
+    return not resume or (row.finish_reason == "length" and row.piece is not None)
+
+
+def _check_max_tokens(max_tokens: int | None) -> None:
+    if max_tokens is None:
+        return
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
+        raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {max_tokens!r}", "max_tokens")
+
+
+def _stop_texts(stop_at: str | Sequence[str] | None) -> list[str]:
+    if stop_at is None:
+        return []
+    texts = [stop_at] if isinstance(stop_at, str) else stop_at
+    if not isinstance(texts, Sequence) or isinstance(texts, bytes):
+        raise OptionError(
+            f"expected a text or a list of texts as `stop_at`, got {type(stop_at).__name__}", "stop_at"
+        )
+    return list(texts)
