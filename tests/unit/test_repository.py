@@ -1,0 +1,106 @@
+"""Promises about the repository as a whole: what it never does, what its packages export, what importing them loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(
+    p for d in ("fsm", "outlines_cont", "scripts", "benchmarks", "examples") for p in (ROOT / d).rglob("*.py")
+)
+FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "diskcache"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_source_unpickles_evaluates_or_trusts_remote_code(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert not {n.name.split(".")[0] for n in node.names} & FORBIDDEN_MODULES
+        elif isinstance(node, ast.ImportFrom):
+            assert (node.module or "").split(".")[0] not in FORBIDDEN_MODULES
+        elif isinstance(node, ast.Call):
+            assert not (isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS), ast.unparse(node)
+            assert ast.unparse(node.func) not in {"torch.load", "yaml.load", "jinja2.Environment", "Environment"}
+        elif isinstance(node, ast.keyword) and node.arg == "trust_remote_code":
+            assert not (isinstance(node.value, ast.Constant) and node.value.value is True)
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(' '.join(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(done.stdout.split())
+
+
+def test_importing_fsm_loads_neither_torch_nor_transformers_nor_outlines_cont() -> None:
+    assert not loaded_by("import fsm") & {"torch", "transformers", "outlines_cont"}
+
+
+def test_importing_outlines_cont_loads_neither_torch_nor_transformers() -> None:
+    assert not loaded_by("import outlines_cont") & {"torch", "transformers"}
+
+
+def test_everything_that_is_exported_can_be_had_and_is_sorted() -> None:
+    import fsm
+    import outlines_cont
+
+    for package in (fsm, outlines_cont):
+        assert list(package.__all__) == sorted(package.__all__)
+        assert len(package.__all__) == len(set(package.__all__))
+        for name in package.__all__:
+            assert getattr(package, name) is not None
+            assert name in dir(package)
+        with pytest.raises(AttributeError):
+            package.no_such_name  # noqa: B018
+
+
+def import_edges(package: str) -> dict[str, set[str]]:
+    edges = {}
+    for path in (ROOT / package).rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module and n.level == 0}
+        found |= {
+            f"{n.module}.{a.name}"
+            for n in ast.walk(tree)
+            if isinstance(n, ast.ImportFrom) and n.module
+            for a in n.names
+        }
+        found |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        edges[module] = found
+    known = set(edges)
+    return {m: {t for t in found if t in known and t != m and not m.startswith(t + ".")} for m, found in edges.items()}
+
+
+@pytest.mark.parametrize("package", ["fsm", "outlines_cont"])
+def test_imports_make_no_cycle(package: str) -> None:
+    edges = import_edges(package)
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path, module))
+        if module not in done:
+            for target in edges[module]:
+                visit(target, (*path, module))
+            done.add(module)
+
+    for module in edges:
+        visit(module, ())
+
+
+def test_nothing_imports_the_command_line() -> None:
+    importers = [m for m, targets in import_edges("outlines_cont").items() if "outlines_cont.cli" in targets]
+    assert importers == []
+
+
+@pytest.mark.parametrize("package", ["fsm", "outlines_cont"])
+def test_every_module_is_named_in_the_page_on_structure(package: str) -> None:
+    page = (ROOT / "docs" / "structure.md").read_text(encoding="utf-8")
+    modules = [p for p in (ROOT / package).rglob("*.py") if p.name != "__init__.py"]
+    missing = [str(p.relative_to(ROOT)) for p in modules if f"`{p.relative_to(ROOT / package)}`" not in page]
+    assert missing == []
