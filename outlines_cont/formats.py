@@ -56,7 +56,8 @@ def format_of(kind: Any) -> Format:
     if build is None:
         known = ", ".join(known.__name__ for known in _FORMATS)
         raise OptionError(
-            f"expected {known}, an Enum or a Literal as `type`, got {kind!r}. For anything else use `generate.json`.", "type"
+            f"expected {known}, an Enum or a Literal as `type`, got {kind!r}. For anything else use `generate.json`.",
+            "type",
         )
     return build()
 

@@ -177,7 +177,7 @@ def choice(
 
 def json(
     model: LanguageModel,
-    schema: dict[str, Any] | bool | str | type | Any,
+    schema: Any,
     *,
     sampler: Sampler | None = None,
     force: bool = True,
@@ -200,7 +200,7 @@ def json(
     """
     expression = fsm_package.json_schema(schema, **options)
     is_schema = isinstance(schema, dict | str | bool)
-    parse = json_module.loads if is_schema else TypeAdapter(schema).validate_json
+    parse: Callable[[str], Any] = json_module.loads if is_schema else TypeAdapter[Any](schema).validate_json
     return _constrained(model, expression, sampler, force, parse)
 
 
@@ -220,7 +220,9 @@ def format(model: LanguageModel, type: Any, *, sampler: Sampler | None = None, f
     return _constrained(model, chosen.expression, sampler, force, chosen.parse)
 
 
-def fsm(model: LanguageModel, expression: Expression, *, sampler: Sampler | None = None, force: bool = True) -> Generator:
+def fsm(
+    model: LanguageModel, expression: Expression, *, sampler: Sampler | None = None, force: bool = True
+) -> Generator:
     """Write a text of an expression of the package `fsm`. The value is the text.
 
     Raises:

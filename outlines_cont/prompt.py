@@ -21,7 +21,7 @@ from outlines_cont.random_stream import RandomStream, open_seeds
 from outlines_cont.state import SequenceState, StateRow
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 Prompt = str | SequenceState | Sequence[str] | Sequence[SequenceState]
 Rng = "int | torch.Generator | Sequence[int] | None"
@@ -54,7 +54,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
         EmptyPrompt, ContextLengthError, TokenizerError: no row at all can run. Where some can, the others keep their error.
         SampleMismatch, ModelMismatch: a state does not fit.
     """
-    items = [prompt] if isinstance(prompt, str | SequenceState) else prompt
+    items: Any = [prompt] if isinstance(prompt, str | SequenceState) else prompt
     if isinstance(items, Sequence) and not isinstance(items, bytes | bytearray) and items:
         if all(isinstance(item, str) for item in items):
             return _open_texts(model, list(items), num_samples or 1, rng)
@@ -145,10 +145,7 @@ def _open_states(model: LanguageModel, states: list[SequenceState], num_samples:
         return Opened(rows, seeds[0] if len(set(seeds)) == 1 else tuple(seeds))
     seeds, own = open_seeds(rng, len(rows))
     fresh = [
-        [
-            replace(row, stream=RandomStream(seed, 0 if own else batch, sample))
-            for sample, row in enumerate(group)
-        ]
+        [replace(row, stream=RandomStream(seed, 0 if own else batch, sample)) for sample, row in enumerate(group)]
         for batch, (group, seed) in enumerate(zip(rows, seeds, strict=True))
     ]
     return Opened(fresh, tuple(seeds) if own else seeds[0])

@@ -85,13 +85,12 @@ def open_seeds(rng: int | torch.Generator | Sequence[int] | None, batch_size: in
         if len(rng) != batch_size:
             raise BatchMismatch(f"expected {batch_size} seeds in `rng`, one per prompt, got {len(rng)}")
         return [_checked(seed) for seed in rng], True
-    draw = getattr(rng, "initial_seed", None)
-    if draw is None:
+    import torch
+
+    if not isinstance(rng, torch.Generator):
         raise OptionError(
             f"expected an int, a torch.Generator or a list of ints as `rng`, got {type(rng).__name__}", "rng"
         )
-    import torch
-
     seed = torch.randint(2**63 - 1, (), generator=rng, device=rng.device)
     return [int(seed)] * batch_size, False
 

@@ -88,11 +88,10 @@ class Run:
     def steps(self) -> Iterator[None]:
         """Run to the end, one step of the loop after the other."""
         running = [(i, row) for i, row in enumerate(self.rows) if row is not None]
-        for done in run(self._maker.model, [row for _, row in running], self._maker.sampler, self._counts):
-            yield
-        if running:
-            for at, row in done.items():
-                self._results[running[at][0]] = self._finish(row)
+        done: dict[int, StateRow] = {}
+        yield from run(self._maker.model, [row for _, row in running], self._maker.sampler, self._counts, done)
+        for at, row in done.items():
+            self._results[running[at][0]] = self._finish(row)
 
     @property
     def batch_size(self) -> int:
@@ -189,7 +188,5 @@ def _stop_texts(stop_at: str | Sequence[str] | None) -> list[str]:
         return []
     texts = [stop_at] if isinstance(stop_at, str) else stop_at
     if not isinstance(texts, Sequence) or isinstance(texts, bytes):
-        raise OptionError(
-            f"expected a text or a list of texts as `stop_at`, got {type(stop_at).__name__}", "stop_at"
-        )
+        raise OptionError(f"expected a text or a list of texts as `stop_at`, got {type(stop_at).__name__}", "stop_at")
     return list(texts)

@@ -127,7 +127,9 @@ class Multinomial:
         if self.top_p is not None and self.top_p < 1:
             floors.append(_top_p_floor(logits, self.top_p, floors[0] if floors else None))
         if self.min_p:
-            floors.append(logits.amax(dim=-1, keepdim=True) + torch.tensor(self.min_p, dtype=torch.float64).log().item())
+            floors.append(
+                logits.amax(dim=-1, keepdim=True) + torch.tensor(self.min_p, dtype=torch.float64).log().item()
+            )
         for floor in floors:
             logits = logits.masked_fill(logits < floor, -torch.inf)
         return logits

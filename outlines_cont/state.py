@@ -312,7 +312,7 @@ class SequenceState:
 
     def _padded(self, lines: Sequence[Sequence[Any]], dtype: type) -> np.ndarray[Any, Any]:
         batch, samples, width = self.shape
-        out = np.zeros((batch * samples, width), dtype=dtype)
+        out: np.ndarray[Any, Any] = np.zeros((batch * samples, width), dtype=dtype)
         for index, line in enumerate(lines):
             out[index, width - len(line) :] = line
         return out.reshape(batch, samples, width)

@@ -15,14 +15,31 @@ from outlines_cont import models
 from outlines_cont.models import HuggingFaceModel
 
 BOS, EOS, END_OF_TURN = 0, 1, 2
-_WORDS = (
-    "the an er in on re he ou at en is it or ti as te et ng of al de se le sa si ar ve ra la el no ta "
-    "yes no true false red green blue name age "
-).split()
+_WORDS = sorted(
+    {"the", "an", "er", "in", "on", "re", "he", "ou", "at", "en", "is", "it", "or", "ti", "as", "te", "et", "ng", "of"}
+)
+_WORDS += ["al", "de", "se", "le", "sa", "si", "yes", "no", "true", "false", "red", "green", "blue", "name", "age"]
 _MERGED = (
-    [word.encode() for word in dict.fromkeys(_WORDS)]
-    + [b" " + word.encode() for word in dict.fromkeys(_WORDS)]
-    + [b'{"', b'":', b'": ', b'", "', b'"}', b", ", b': "', b"12", b"20", b"00", b"-1", b"  ", b"\n\n", b"ab", b"abc", b"bc"]
+    [word.encode() for word in _WORDS]
+    + [b" " + word.encode() for word in _WORDS]
+    + [
+        b'{"',
+        b'":',
+        b'": ',
+        b'", "',
+        b'"}',
+        b", ",
+        b': "',
+        b"12",
+        b"20",
+        b"00",
+        b"-1",
+        b"  ",
+        b"\n\n",
+        b"ab",
+        b"abc",
+        b"bc",
+    ]
     + ["é".encode(), "🙂".encode()[:2], "日".encode()]
 )
 

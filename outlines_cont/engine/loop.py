@@ -142,17 +142,18 @@ class Loop:
                 row.fail(UnsupportedBranch("every row of the loop waits; no row is left that could wake another"))
 
 
-def run(model: LanguageModel, rows: Sequence[Row], sampler: Sampler, counts: Meter) -> Iterator[dict[int, StateRow]]:
-    """Run rows until all have ended; after each step yield what became of those that have, by their index."""
+def run(
+    model: LanguageModel, rows: Sequence[Row], sampler: Sampler, counts: Meter, done: dict[int, StateRow]
+) -> Iterator[None]:
+    """Run rows until all have ended, and yield after each step; `done` takes what became of each, by its index."""
     together = len(rows) == 1 or model.can_stack
     groups = [range(len(rows))] if together else [range(i, i + 1) for i in range(len(rows))]
-    done: dict[int, StateRow] = {}
     for group in groups:
         loop = Loop(model, [rows[i] for i in group], sampler, counts)
         while loop.rows:
             loop.step()
-            done |= {group[i]: row for i, row in loop.done.items()}
-            yield done
+            done.update((group[i], row) for i, row in loop.done.items())
+            yield
 
 
 _INVALID = (

@@ -98,7 +98,9 @@ class Row:
         self._eos = TokenSet.of(model.eos_token_ids)
         # As wide as the masks, so that they need no stretching at every step.
         self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
-        limits = [limit for limit in (model.context_length, _plus(max_tokens, len(self.token_ids))) if limit is not None]
+        limits = [
+            limit for limit in (model.context_length, _plus(max_tokens, len(self.token_ids))) if limit is not None
+        ]
         self._max_length = min(limits, default=None)
         self._tracks: list[Track] = []
         self._guard(self._start, list(policies))
@@ -314,7 +316,7 @@ class Row:
         for track in self._tracks:
             track.rewind(count, own=track is self._decider)
         for values in (self.token_ids, self._kinds, self._logprobs, self._sampling_logprobs):
-            del values[length:]  # type: ignore[attr-defined]
+            del values[length:]
         self._unscored = [index for index in self._unscored if index < length]
         self.counts.rewound_tokens += count
         self.cached = min(self.cached, length)

@@ -64,9 +64,7 @@ class KVBlock:
     def narrow(self, start: int, stop: int) -> KVBlock:
         """Return the columns from `start` up to `stop`, as views."""
         return KVBlock(
-            tuple(
-                (layer[0][:, :, start:stop], layer[1][:, :, start:stop]) if layer else None for layer in self.layers
-            )
+            tuple((layer[0][:, :, start:stop], layer[1][:, :, start:stop]) if layer else None for layer in self.layers)
         )
 
     def to_cache(self) -> DynamicCache:
@@ -136,7 +134,7 @@ def _layer(layer: object) -> Layer:
 
 
 def _cache_layer(pair: Layer) -> DynamicLayer:
-    layer = DynamicLayer()
+    layer: DynamicLayer = DynamicLayer()  # type: ignore[no-untyped-call]
     if pair is not None:
         layer.lazy_initialization(*pair)
         layer.keys, layer.values = pair

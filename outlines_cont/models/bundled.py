@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import as_file, files
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -18,6 +19,6 @@ def tiny(*, device: str | torch.device | None = None, dtype: torch.dtype = torch
         dtype: the float type of the weights.
     """
     with as_file(files("outlines_cont.models") / "tiny") as folder:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return from_transformers(model if device is None else model.to(device), tokenizer)

@@ -40,7 +40,7 @@ class HuggingFaceModel:
         eos_token_ids: every id that ends a text: those of the generation config and the tokenizer's.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: TokenizerProtocol | PreTrainedTokenizerBase) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: Any) -> None:
         check_supported(model)
         self.hugging_face = model
         self.vocab_size = _vocab_size(model)
@@ -138,7 +138,7 @@ def transformers(
         UnsupportedModel: the model is recurrent, hybrid or an encoder-decoder.
     """
     shared = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "trust_remote_code")
-    model = AutoModelForCausalLM.from_pretrained(id_or_path, dtype="auto" if dtype is None else dtype, **kwargs)
+    model: Any = AutoModelForCausalLM.from_pretrained(id_or_path, dtype="auto" if dtype is None else dtype, **kwargs)
     if device is not None:
         model = model.to(device)
     try:
@@ -166,12 +166,13 @@ def from_transformers(
             f"expected a transformers model as `model`, got {type(model).__name__}. "
             "To load one by its id or path use `models.transformers(...)`."
         )
-    return HuggingFaceModel(model.eval(), tokenizer)
+    model.train(False)
+    return HuggingFaceModel(model, tokenizer)
 
 
 def _vocab_size(model: PreTrainedModel) -> int:
     """Return the width of the logits: the output layer's, which may be padded beyond the tokenizer."""
-    head = model.get_output_embeddings()
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     weight = getattr(head, "weight", None)
     if weight is not None:
         return int(weight.shape[0])

@@ -52,7 +52,9 @@ class Constraint(Policy[int]):
         if "vocabulary" not in model.memo:
             tokens = model.tokenizer.token_bytes[: model.vocab_size]
             model.memo["vocabulary"] = Vocabulary(tokens, sorted(model.eos_token_ids))
-        known: _Memo[tuple[Expression, bool], Constraint] = model.memo.setdefault("constraints", _Memo(_NUM_CONSTRAINTS))
+        known: _Memo[tuple[Expression, bool], Constraint] = model.memo.setdefault(
+            "constraints", _Memo(_NUM_CONSTRAINTS)
+        )
         constraint = known.get((expression, force))
         if constraint is None:
             token_fsm = fsm.TokenFSM(expression, model.memo["vocabulary"])
