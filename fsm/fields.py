@@ -26,7 +26,7 @@ class FieldList:
         ExpressionError: a word is the beginning of another, or there is no entry.
     """
 
-    __slots__ = ("_hash", "_flags", "_order", "_places", "between", "last", "ranks", "stop", "values", "words")
+    __slots__ = ("_flags", "_hash", "_order", "_places", "between", "last", "ranks", "stop", "values", "words")
 
     def __init__(
         self, words: tuple[bytes, ...], values: tuple[Node, ...], between: Node, stop: Node, last: Node

@@ -1,0 +1,59 @@
+"""Limits: every bound of compiling a schema, by name, with its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from fsm.errors import BudgetExceeded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of compiling; going over one raises `BudgetExceeded` with its name.
+
+    Attributes:
+        max_schema_characters: length of a schema that is given as text.
+        max_depth: how deeply values may be nested before a reference must come back to a place that was met already.
+        max_subschemas: different places (and combinations of places) of a schema that are compiled.
+        max_alternatives: ways in which the `anyOf` and `enum` keywords that hold for one value can be combined.
+        max_properties: properties of one object.
+        max_enum_values: values of one `enum`.
+        max_pattern_length: characters of one `pattern`.
+        max_number_digits: digits of a bound or divisor written out, exponent expanded.
+
+    Raises:
+        ValueError: a bound is not a positive int.
+    """
+
+    max_schema_characters: int = 10_000_000
+    max_depth: int = 100
+    max_subschemas: int = 100_000
+    max_alternatives: int = 10_000
+    max_properties: int = 10_000
+    max_enum_values: int = 100_000
+    max_pattern_length: int = 10_000
+    max_number_digits: int = 1_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"`{field.name}` is a positive int, received {value!r}. Leave it out for the default.")
+
+    def check(self, name: str, reached: int, what: str, pointer: str) -> None:
+        """Raise unless `reached` is within the bound `name`.
+
+        Raises:
+            BudgetExceeded: it is not; `what` and `pointer` say what was counted and where.
+        """
+        bound: int = getattr(self, name)
+        if reached > bound:
+            raise BudgetExceeded(
+                f"{what}: {reached:,} are more than the {bound:,} that `{name}` allows (at '#{pointer}'). "
+                f"Make the schema smaller, or give `limits=Limits({name}={reached})`.",
+                name,
+                bound,
+            )
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,248 @@
+"""The keywords of JSON Schema 2020-12: which are enforced, which only annotate, which are refused, and what shape each has.
+
+A keyword that is none of these is an error, not an annotation: a misspelt keyword would otherwise reject nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from math import isfinite
+from typing import Any
+
+from fsm.errors import SchemaError
+
+Schema = dict[str, Any] | bool
+JSON_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+
+DIALECTS = tuple(
+    f"{scheme}://json-schema.org/{draft}"
+    for scheme in ("http", "https")
+    for draft in (
+        "schema",
+        "draft-04/schema",
+        "draft-06/schema",
+        "draft-07/schema",
+        "draft/2019-09/schema",
+        "draft/2020-12/schema",
+    )
+)
+
+ANNOTATIONS = frozenset(
+    {
+        "$anchor",
+        "$comment",
+        "$defs",
+        "$id",
+        "$schema",
+        "contentEncoding",
+        "contentMediaType",
+        "contentSchema",
+        "default",
+        "definitions",
+        "deprecated",
+        "description",
+        "discriminator",
+        "else",  # without `if`, which is refused, neither `then` nor `else` means anything
+        "example",
+        "examples",
+        "readOnly",
+        "then",
+        "title",
+        "writeOnly",
+    }
+)
+
+REFUSED = {
+    "$dynamicAnchor": "Use `$defs` and `$ref`.",
+    "$dynamicRef": "Use `$ref`.",
+    "$recursiveAnchor": "Use `$ref`.",
+    "$recursiveRef": "Use `$ref`.",
+    "$vocabulary": "Leave it out.",
+    "additionalItems": "Write `prefixItems` and `items`, as in draft 2020-12.",
+    "contains": "Leave it out and check the value afterwards.",
+    "dependencies": "Leave it out and check the value afterwards.",
+    "dependentRequired": "Write the cases as `anyOf`.",
+    "dependentSchemas": "Write the cases as `anyOf`.",
+    "if": "Write the two cases as `anyOf`.",
+    "maxContains": "Leave it out and check the value afterwards.",
+    "maxProperties": "List the properties, and close the object with `additionalProperties: false`.",
+    "minContains": "Leave it out and check the value afterwards.",
+    "minProperties": "List what is needed in `required`.",
+    "not": "Say what is allowed instead.",
+    "nullable": "Write `type` as a list with 'null' in it.",
+    "patternProperties": "List the properties, or give `additionalProperties` a schema.",
+    "propertyNames": "List the properties, and close the object with `additionalProperties: false`.",
+    "unevaluatedItems": "Write `items: false` beside `prefixItems`.",
+    "unevaluatedProperties": "List all properties in one place and write `additionalProperties: false`.",
+}
+
+
+def shorten(value: object) -> str:
+    """A value for an error message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:45]}...{text[-10:]}"
+
+
+def escape(token: str) -> str:
+    """Escape a key for use in a JSON pointer (RFC 6901)."""
+    return token.replace("~", "~0").replace("/", "~1")
+
+
+def _expect(expected: str, value: object, pointer: str) -> SchemaError:
+    return SchemaError(f"expected {expected}, received {shorten(value)}. Correct the schema", pointer)
+
+
+def check_schema(value: object, pointer: str) -> None:
+    """A schema: an object, true or false."""
+    if not isinstance(value, dict | bool):
+        raise _expect("a schema (an object, true or false)", value, pointer)
+
+
+def _check_schema_list(value: object, pointer: str) -> None:
+    if not isinstance(value, list) or not value:
+        raise _expect("a list of at least one schema", value, pointer)
+    for position, item in enumerate(value):
+        check_schema(item, f"{pointer}/{position}")
+
+
+def _check_schema_map(value: object, pointer: str) -> None:
+    if not isinstance(value, dict):
+        raise _expect("an object whose values are schemas", value, pointer)
+    for key, item in value.items():
+        check_text(key, pointer)
+        check_schema(item, f"{pointer}/{escape(key)}")
+
+
+def check_text(value: object, pointer: str) -> None:
+    """A string that has UTF-8."""
+    if not isinstance(value, str):
+        raise _expect("a string", value, pointer)
+    if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        raise SchemaError(f"{shorten(value)} holds a lone surrogate, which has no UTF-8. Remove it", pointer)
+
+
+def _check_texts(value: object, pointer: str) -> None:
+    if not isinstance(value, list):
+        raise _expect("a list of strings", value, pointer)
+    for position, item in enumerate(value):
+        check_text(item, f"{pointer}/{position}")
+
+
+def _check_type(value: object, pointer: str) -> None:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not names:
+        raise _expect(f"one of {', '.join(JSON_TYPES)}, or a list of them", value, pointer)
+    for name in names:
+        if name not in JSON_TYPES:
+            near = get_close_matches(str(name), JSON_TYPES, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise SchemaError(
+                f"expected a JSON type ({', '.join(JSON_TYPES)}), received {shorten(name)}.{hint}", pointer
+            )
+
+
+def is_number(value: object) -> bool:
+    """True for a finite JSON number; bool is none."""
+    if isinstance(value, float | Decimal):
+        return isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_number(value: object, pointer: str) -> None:
+    if not is_number(value):
+        raise _expect("a finite number", value, pointer)
+
+
+def _check_divisor(value: Any, pointer: str) -> None:
+    if not is_number(value) or value <= 0:
+        raise _expect("a number above zero", value, pointer)
+
+
+def _check_count(value: Any, pointer: str) -> None:
+    if not is_number(value) or value < 0 or value != int(value):
+        raise _expect("a whole number of at least zero", value, pointer)
+
+
+def _check_enum(value: object, pointer: str) -> None:
+    if not isinstance(value, list):
+        raise _expect("a list of values", value, pointer)
+
+
+def _check_flag(value: object, pointer: str) -> None:
+    if not isinstance(value, bool):
+        raise _expect("true or false", value, pointer)
+
+
+def _check_unique(value: object, pointer: str) -> None:
+    _check_flag(value, pointer)
+    if value:
+        raise SchemaError("`uniqueItems` is not supported yet; leave it out and check the value afterwards", pointer)
+
+
+def _check_anything(value: object, pointer: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """An enforced keyword: `check` raises where its value has the wrong shape; `types` are those that it can reject."""
+
+    check: Callable[[Any, str], None]
+    types: frozenset[str] = frozenset()
+
+
+_NUMERIC = frozenset({"integer", "number"})
+_STRING = frozenset({"string"})
+_ARRAY = frozenset({"array"})
+_OBJECT = frozenset({"object"})
+
+KEYWORDS: dict[str, Keyword] = {
+    "type": Keyword(_check_type),
+    "enum": Keyword(_check_enum),
+    "const": Keyword(_check_anything),
+    "anyOf": Keyword(_check_schema_list),
+    "oneOf": Keyword(_check_schema_list),
+    "allOf": Keyword(_check_schema_list),
+    "$ref": Keyword(check_text),
+    "properties": Keyword(_check_schema_map, _OBJECT),
+    "required": Keyword(_check_texts, _OBJECT),
+    "additionalProperties": Keyword(check_schema, _OBJECT),
+    "items": Keyword(check_schema, _ARRAY),
+    "prefixItems": Keyword(_check_schema_list, _ARRAY),
+    "minItems": Keyword(_check_count, _ARRAY),
+    "maxItems": Keyword(_check_count, _ARRAY),
+    "uniqueItems": Keyword(_check_unique),
+    "minLength": Keyword(_check_count, _STRING),
+    "maxLength": Keyword(_check_count, _STRING),
+    "pattern": Keyword(check_text, _STRING),
+    "format": Keyword(check_text, _STRING),
+    "minimum": Keyword(_check_number, _NUMERIC),
+    "maximum": Keyword(_check_number, _NUMERIC),
+    "exclusiveMinimum": Keyword(_check_number, _NUMERIC),
+    "exclusiveMaximum": Keyword(_check_number, _NUMERIC),
+    "multipleOf": Keyword(_check_divisor, _NUMERIC),
+}
+
+
+def check_known(keyword: object, pointer: str) -> None:
+    """Raise for a keyword that could reject a value and is not enforced.
+
+    Raises:
+        SchemaError: it is known and not supported yet, or unknown; names that begin with `x-` are left alone.
+    """
+    if not isinstance(keyword, str):
+        raise _expect("a string as keyword", keyword, pointer)
+    if keyword in ANNOTATIONS or keyword.startswith("x-"):
+        return
+    pointer = f"{pointer}/{escape(keyword)}"
+    if keyword in REFUSED:
+        raise SchemaError(f"`{keyword}` is not supported yet. {REFUSED[keyword]}", pointer)
+    near = get_close_matches(keyword, [*KEYWORDS, *ANNOTATIONS, *REFUSED], 1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    raise SchemaError(
+        f"unknown keyword {shorten(keyword)}. {hint}Correct it, remove it, or begin it with 'x-' if it is a note",
+        pointer,
+    )

@@ -1,0 +1,58 @@
+"""The JSON text around values: separators with or without a space, and any value at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from fsm import node as nodes
+from fsm.node import Node, Rule
+from fsm.schema.number import NUMBER
+from fsm.schema.string import STRING
+
+Whitespace = Literal["none", "one_space"]
+
+NULL = nodes.literal(b"null")
+BOOLEAN = nodes.words((b"true", b"false"))
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """Separators, and any JSON value (a recursive rule, nested without bound)."""
+
+    comma: Node
+    colon: Node
+    any_value: Node
+
+    def array(self, item: Node, lo: int = 0, hi: int | None = None) -> Node:
+        """The items of an array, all alike, from the first item to the closing bracket."""
+        close = nodes.literal(b"]")
+        if hi == 0:
+            return close
+        more = nodes.repeat(nodes.concat(self.comma, item), max(lo - 1, 0), None if hi is None else hi - 1)
+        filled = nodes.sequence((item, more, close))
+        return filled if lo else nodes.alternation((close, filled))
+
+    def members(self, member: Node) -> tuple[Node, Node]:
+        """Any number of members, all alike, to the closing brace: as the first in their object, and after others."""
+        close = nodes.literal(b"}")
+        more = nodes.concat(nodes.repeat(nodes.concat(self.comma, member)), close)
+        return nodes.alternation((close, nodes.concat(member, more))), more
+
+
+@cache
+def syntax_of(whitespace: Whitespace) -> Syntax:
+    """The syntax for one setting of `whitespace`."""
+    space = nodes.optional(nodes.literal(b" ")) if whitespace == "one_space" else nodes.EPSILON
+    rule = Rule("any JSON value")
+    syntax = Syntax(
+        nodes.concat(nodes.literal(b","), space),
+        nodes.concat(nodes.literal(b":"), space),
+        nodes.reference(rule),
+    )
+    value = syntax.any_value
+    array = nodes.concat(nodes.literal(b"["), syntax.array(value))
+    first, _ = syntax.members(nodes.sequence((STRING, syntax.colon, value)))
+    rule.define(nodes.alternation((NULL, BOOLEAN, NUMBER, STRING, array, nodes.concat(nodes.literal(b"{"), first))))
+    return syntax
