@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -178,7 +178,7 @@ def split_words(word_list: WordList, lo: int, hi: int, depth: int) -> Iterator[t
 
 
 def concat(head: Node, tail: Node) -> Node:
-    """`head` followed by `tail`; chains lean to the right, neighbouring literals join."""
+    """`head` followed by `tail`; chains lean to the right, neighbouring literals and neighbouring loops of one body join."""
     if head is EMPTY or tail is EMPTY:
         return EMPTY
     if head is EPSILON:
@@ -191,7 +191,16 @@ def concat(head: Node, tail: Node) -> Node:
         joined = _join_literals(head, tail)
         if joined is not None:
             return joined
+    if head.kind is Kind.REPEAT:
+        first, rest = tail.args if tail.kind is Kind.CONCAT else (tail, EPSILON)
+        if first.kind is Kind.REPEAT and first.args[0] is head.args[0]:
+            return concat(_add_counts(head, first), rest)
     return _intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
+
+
+def _add_counts(left: Node, right: Node) -> Node:
+    (body, lo, hi), (_, more_lo, more_hi) = left.args, right.args
+    return repeat(body, lo + more_lo, None if hi is None or more_hi is None else hi + more_hi)
 
 
 def _join_literals(head: Node, tail: Node) -> Node | None:
@@ -223,6 +232,27 @@ def alternation(children: Iterable[Node]) -> Node:
     Nested alternations are flattened, equal members and single bytes merged, common heads taken out
     (`ab|ac` is `a(b|c)`) and neighbouring counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`).
     """
+    waiting = [_unite(children)]  # a long common head needs as many unions of tails; they wait here, not on Python's stack
+    united: Node | None = None
+    while True:
+        try:
+            tails = waiting[-1].send(united)
+        except StopIteration as end:
+            waiting.pop()
+            united = end.value
+            if not waiting:
+                assert united is not None
+                return united
+        else:
+            waiting.append(_unite(tails))
+            united = None
+
+
+_Union = Generator[list[Node], Node | None, Node]
+"""Yields tails whose union it needs, is sent that union, and returns its own."""
+
+
+def _unite(children: Iterable[Node]) -> _Union:
     mask, members = 0, dict[Node, None]()
     stack = list(children)
     while stack:
@@ -239,7 +269,7 @@ def alternation(children: Iterable[Node]) -> Node:
         elif kind is not Kind.EMPTY:
             members[child] = None
     if len(members) > 1:
-        members = dict.fromkeys(_take_out_heads(members))
+        members = dict.fromkeys((yield from _take_out_heads(members)))
     if mask:
         members[byte_set(mask)] = None
     if EPSILON in members and any(m.nullable for m in members if m is not EPSILON):
@@ -254,7 +284,7 @@ def _by_serial(node: Node) -> int:
     return node.serial
 
 
-def _take_out_heads(members: Iterable[Node]) -> list[Node]:
+def _take_out_heads(members: Iterable[Node]) -> Generator[list[Node], Node | None, list[Node]]:
     tails: dict[Node, list[Node]] = {}
     for member in members:
         head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
@@ -262,7 +292,8 @@ def _take_out_heads(members: Iterable[Node]) -> list[Node]:
     out: list[Node] = []
     loops: dict[tuple[Node, Node], list[tuple[int, int | None]]] = {}
     for head, rest in tails.items():
-        tail = rest[0] if len(rest) == 1 else alternation(rest)
+        tail = rest[0] if len(rest) == 1 else (yield rest)
+        assert tail is not None
         if head.kind is Kind.REPEAT:
             loops.setdefault((head.args[0], tail), []).append(head.args[1:])
         else:
@@ -359,11 +390,21 @@ def repeat(body: Node, lo: int = 0, hi: int | None = None) -> Node:
         return EPSILON if lo == 0 else EMPTY
     if lo == 1 and hi == 1:
         return body
-    if body.kind is Kind.REPEAT and body.args[2] is None and body.args[1] <= 1:
-        return repeat(body.args[0], lo * body.args[1], None)
+    while body.kind is Kind.REPEAT and _counts_join(body.args[1], body.args[2], lo, hi):
+        body, least, most = body.args
+        lo, hi = lo * least, None if most is None or hi is None else hi * most
     if body.nullable:
         lo = 0
     return _intern(Kind.REPEAT, (body, lo, hi), lo == 0, (body,))
+
+
+def _counts_join(least: int, most: int | None, lo: int, hi: int | None) -> bool:
+    """True when `(x{least,most}){lo,hi}` leaves no gap, so that it is one loop: nested counts would multiply states."""
+    if lo == hi or least <= (1 if lo == 0 else 0):
+        return True
+    if lo == 0:
+        return False
+    return most is None or (lo + 1) * least <= lo * most + 1
 
 
 def optional(body: Node) -> Node:
