@@ -14,7 +14,10 @@ from fsm.errors import (
     VocabularyGap,
 )
 from fsm.expression import Expression, ReportLine
+from fsm.limits import Limits
 from fsm.option import choice
+from fsm.pattern import regex
+from fsm.schema import json_schema
 from fsm.token_fsm import Explanation, TokenFSM
 from fsm.vocabulary import Vocabulary
 
@@ -25,6 +28,7 @@ __all__ = [
     "Expression",
     "ExpressionError",
     "FSMError",
+    "Limits",
     "RegexSyntaxError",
     "ReportLine",
     "SchemaError",
@@ -36,4 +40,6 @@ __all__ = [
     "VocabularyError",
     "VocabularyGap",
     "choice",
+    "json_schema",
+    "regex",
 ]

@@ -60,21 +60,20 @@ def test_everything_that_is_exported_can_be_had_and_is_sorted() -> None:
 
 
 def import_edges(package: str) -> dict[str, set[str]]:
-    edges = {}
+    """For each module of a package, the modules of it that it imports, wherever in the file."""
+    trees = {}
     for path in (ROOT / package).rglob("*.py"):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        found = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module and n.level == 0}
-        found |= {
-            f"{n.module}.{a.name}"
-            for n in ast.walk(tree)
-            if isinstance(n, ast.ImportFrom) and n.module
-            for a in n.names
-        }
-        found |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-        edges[module] = found
-    known = set(edges)
-    return {m: {t for t in found if t in known and t != m and not m.startswith(t + ".")} for m, found in edges.items()}
+        trees[module] = ast.parse(path.read_text(encoding="utf-8"))
+    edges: dict[str, set[str]] = {}
+    for module, tree in trees.items():
+        targets = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                targets |= {name if name in trees else node.module for name in names}
+        edges[module] = {t for t in targets if t in trees and t != module}
+    return edges
 
 
 @pytest.mark.parametrize("package", ["fsm", "outlines_cont"])
