@@ -112,9 +112,12 @@ def _model(tokenizer: tokenizers.Tokenizer) -> models.Model:
             "expected a vocabulary whose tokens join to the text, received one that marks word borders with "
             f"{affix!r}. {ADVICE}"
         )
-    if isinstance(model, models.BPE) and model.dropout:
-        model = tokenizers.Tokenizer.from_str(tokenizer.to_str()).model
-        model.dropout = None
+    return _without_dropout(tokenizer) if isinstance(model, models.BPE) and model.dropout else model
+
+
+def _without_dropout(tokenizer: tokenizers.Tokenizer) -> models.Model:
+    model: models.BPE = tokenizers.Tokenizer.from_str(tokenizer.to_str()).model
+    model.dropout = None
     return model
 
 
