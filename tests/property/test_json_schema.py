@@ -1,0 +1,264 @@
+"""JSON schemas against the `jsonschema` validator: verdicts on instances near a schema, and random texts of its language."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import jsonschema
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from fsm.errors import EmptyLanguage
+from fsm.expression import Expression
+from fsm.schema import json_schema
+from tests.walks import random_text
+
+NAMES = ["a", "b", "ab", "é", 'q"', "k\n"]
+TEXTS = st.sampled_from(["", "a", "b", "ab", "abc", "é", "😀😀", "\n", '"', "\\", "a1", "2024-02-29", "2023-02-29"]) | st.text(max_size=6)
+WHOLE = st.integers(-130, 130) | st.sampled_from([0, -1, 10**20, -(10**20)])
+FRACTIONS = st.integers(-40_000, 40_000).map(lambda n: n / 4) | st.integers(-3000, 3000).map(lambda n: n / 1000)
+FORMATS = ["date", "ipv4", "ipv6", "uuid"]
+FORMATTED = st.sampled_from(
+    [
+        "2024-02-29", "2023-02-29", "0000-01-01", "1900-02-29", "2000-02-29", "2024-13-01", "2024-1-01", "20240101", "9999-12-31",
+        "1.2.3.4", "01.2.3.4", "256.1.1.1", "1.2.3", "::", "::1", "1::", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7::", "::1:2:3:4:5:6:7",
+        "1::2::3", ":::", "12345::", "::ffff:1.2.3.4", "1:2:3:4:5:6:1.2.3.4", "1:2:3:4:5:6:7:1.2.3.4", "fe80::1%eth0",
+        "123e4567-e89b-12d3-a456-426614174000", "123E4567-E89B-12D3-A456-426614174000", "123e4567e89b12d3a456426614174000",
+    ]
+)  # fmt: skip
+CHECKER = jsonschema.FormatChecker(FORMATS)
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+
+def scalars() -> st.SearchStrategy[Any]:
+    return st.none() | st.booleans() | WHOLE | FRACTIONS.map(plain) | TEXTS
+
+
+def plain(value: Any) -> Any:
+    """Spell a whole float as int, as the language does."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def values(depth: int = 2) -> st.SearchStrategy[Any]:
+    if not depth:
+        return scalars()
+    below = values(depth - 1)
+    return scalars() | st.lists(below, max_size=3) | st.dictionaries(st.sampled_from(NAMES), below, max_size=3)
+
+
+@st.composite
+def numeric(draw: Draw) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": draw(st.sampled_from(["integer", "number"]))}
+    bound = WHOLE if draw(st.booleans()) else FRACTIONS
+    for keyword in draw(st.lists(st.sampled_from(["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"]), max_size=2)):
+        schema[keyword] = draw(bound)
+    if draw(st.integers(0, 2)) == 0:
+        whole = st.sampled_from([1, 2, 3, 7, 10, 12])
+        schema["multipleOf"] = draw(whole if schema["type"] == "integer" else whole | st.sampled_from([0.5, 0.25, 0.125]))
+    return schema
+
+
+@st.composite
+def textual(draw: Draw) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for keyword in draw(st.lists(st.sampled_from(["minLength", "maxLength", "pattern", "format"]), max_size=2, unique=True)):
+        if keyword == "pattern":
+            schema[keyword] = draw(st.sampled_from(["a", "^a", "b$", "^[ab]*$", "^.{2}$", "[0-9]", "^a|b", ""]))
+        elif keyword == "format":
+            schema[keyword] = draw(st.sampled_from(FORMATS))
+        else:
+            schema[keyword] = draw(st.integers(0, 4))
+    return schema
+
+
+@st.composite
+def arrays(draw: Draw, below: st.SearchStrategy[Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "array"}
+    if draw(st.booleans()):
+        schema["items"] = draw(below)
+    if draw(st.integers(0, 2)) == 0:
+        schema["prefixItems"] = draw(st.lists(below, min_size=1, max_size=3))
+    for keyword in draw(st.lists(st.sampled_from(["minItems", "maxItems"]), max_size=2)):
+        schema[keyword] = draw(st.integers(0, 4))
+    return schema
+
+
+@st.composite
+def objects(draw: Draw, below: st.SearchStrategy[Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"}
+    names = draw(st.lists(st.sampled_from(NAMES), max_size=4, unique=True))
+    schema["properties"] = {name: draw(below) for name in names}
+    schema["required"] = [name for name in NAMES if draw(st.integers(0, 3)) == 0]
+    if draw(st.booleans()):
+        schema["additionalProperties"] = draw(st.just(False) | below)
+    return schema
+
+
+@st.composite
+def schemas(draw: Draw, depth: int = 3) -> Any:
+    leaf = st.booleans() | numeric() | textual() | st.builds(lambda v: {"enum": v}, st.lists(values(1), min_size=1, max_size=4))
+    leaf |= st.builds(lambda v: {"const": v}, values(1)) | st.sampled_from([{"type": "null"}, {"type": ["boolean", "null"]}])
+    if not depth:
+        return draw(leaf)
+    below = schemas(depth=depth - 1)
+    lists = st.lists(below, min_size=1, max_size=3)
+    reference = st.sampled_from([{"$ref": "#/$defs/node"}, {"$ref": "#/$defs/list"}])
+    schema = draw(
+        leaf | arrays(below) | objects(below) | st.builds(lambda b: {"anyOf": b}, lists) | reference
+        | st.builds(lambda b: {"allOf": b}, st.lists(below, min_size=1, max_size=2))
+    )  # fmt: skip
+    if isinstance(schema, dict):
+        if draw(st.integers(0, 4)) == 0:
+            schema = {k: v for k, v in schema.items() if k != "type"}
+        if draw(st.integers(0, 5)) == 0:
+            schema = {"anyOf": draw(lists)} | schema
+    return schema
+
+
+DEFINITIONS = {
+    "node": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+        "required": ["b"],
+        "additionalProperties": False,
+    },
+    "list": {"type": "array", "items": {"$ref": "#/$defs/list"}},
+}
+
+
+def documents() -> st.SearchStrategy[Any]:
+    return schemas().map(lambda s: {"$defs": DEFINITIONS} | s if isinstance(s, dict) else s)
+
+
+def key_order(schema: Any) -> list[str]:
+    """The names that a schema mentions, in the order in which they are met."""
+    if isinstance(schema, dict):
+        own = [*schema.get("properties", {}), *schema.get("required", [])] if isinstance(schema.get("properties"), dict) else []
+        return own + [name for part in schema.values() for name in key_order(part)]
+    return [name for part in schema for name in key_order(part)] if isinstance(schema, list) else []
+
+
+@st.composite
+def instances(draw: Draw, schema: Any, root: Any, depth: int = 4) -> Any:
+    """A value that is likely, but not sure, to satisfy a schema."""
+    if not isinstance(schema, dict) or not depth or draw(st.integers(0, 9)) == 0:
+        return draw(values(1))
+    parts = [instances(part, root, depth - 1) for k in ("anyOf", "allOf") for part in schema.get(k, ())]
+    if "$ref" in schema:
+        parts.append(instances(DEFINITIONS[schema["$ref"].rsplit("/", 1)[1]], root, depth - 1))
+    if "enum" in schema:
+        parts.append(st.sampled_from(schema["enum"]).map(plain))
+    if "const" in schema:
+        parts.append(st.just(plain(schema["const"])))
+    bounds = [schema[k] for k in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum") if k in schema]
+    if bounds or schema.get("type") in ("integer", "number"):
+        near = st.sampled_from([b + d for b in bounds for d in (-1, -0.25, 0, 0.25, 1)]) if bounds else WHOLE
+        parts.append((near | WHOLE | FRACTIONS).map(plain))
+    if schema.get("type") == "string" or "format" in schema or "pattern" in schema:
+        parts.append(FORMATTED if "format" in schema else TEXTS)
+    if schema.get("type") == "array" or "items" in schema or "prefixItems" in schema:
+        parts.append(array_instances(schema, root, depth))
+    if schema.get("type") == "object" or "properties" in schema:
+        parts.append(object_instances(schema, root, depth))
+    return draw(st.one_of(parts)) if parts else draw(values(1))
+
+
+@st.composite
+def array_instances(draw: Draw, schema: Any, root: Any, depth: int) -> Any:
+    first = schema.get("prefixItems", [])
+    length = draw(st.integers(0, 5))
+    return [draw(instances((first[n : n + 1] or [schema.get("items", True)])[0], root, depth - 1)) for n in range(length)]
+
+
+@st.composite
+def object_instances(draw: Draw, schema: Any, root: Any, depth: int) -> Any:
+    properties = schema.get("properties", {})
+    names = [n for n in properties if n in schema.get("required", ()) or draw(st.booleans())]
+    names += [n for n in [*schema.get("required", ()), *NAMES] if draw(st.integers(0, 3)) == 0]
+    other = schema.get("additionalProperties", True)
+    return {n: draw(instances(properties.get(n, other), root, depth - 1)) for n in names}
+
+
+@st.composite
+def schemas_with_instances(draw: Draw) -> tuple[Any, list[Any]]:
+    schema = draw(documents())
+    return schema, [draw(instances(schema, schema)) for _ in range(6)]
+
+
+def compiled(schema: Any, whitespace: Any = "one_space") -> Expression | None:
+    try:
+        return json_schema(schema, whitespace=whitespace)
+    except EmptyLanguage:
+        return None
+
+
+def is_valid(schema: Any, value: Any) -> bool:
+    return bool(jsonschema.Draft202012Validator(schema, format_checker=CHECKER).is_valid(value))
+
+
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@relaxed
+@given(schemas_with_instances())
+def test_an_instance_is_accepted_only_if_it_is_valid_and_always_where_its_keys_are_in_some_fixed_order(
+    case: tuple[Any, list[Any]],
+) -> None:
+    schema, found = case
+    expression = compiled(schema)
+    for value in found:
+        valid = is_valid(schema, value)
+        note(f"{value!r} valid={valid}")
+        for separators in ((",", ":"), (", ", ": ")):
+            accepted = expression is not None and expression.accepts(json.dumps(value, ensure_ascii=False, separators=separators))
+            if not valid:
+                assert not accepted
+            elif _is_orderless(value):
+                assert accepted
+
+
+def _is_orderless(value: Any) -> bool:
+    """True when no object inside has two members, so that no order of members matters."""
+    if isinstance(value, dict):
+        return len(value) < 2 and all(_is_orderless(item) for item in value.values())
+    return all(_is_orderless(item) for item in value) if isinstance(value, list) else True
+
+
+@relaxed
+@given(objects(numeric() | textual() | st.booleans()), st.data())
+def test_members_in_the_order_of_the_schema_are_accepted_exactly_if_valid(schema: dict[str, Any], data: st.DataObject) -> None:
+    value = data.draw(object_instances(schema, schema, 2))
+    rank = {name: position for position, name in enumerate(dict.fromkeys([*schema["properties"], *schema["required"]]))}
+    ordered = dict(sorted(value.items(), key=lambda item: rank.get(item[0], len(rank))))
+    expression = compiled(schema, "none")
+    text = json.dumps(ordered, ensure_ascii=False, separators=(",", ":"))
+    assert is_valid(schema, value) == (expression is not None and expression.accepts(text))
+
+
+@relaxed
+@given(documents(), st.randoms(use_true_random=False), st.integers(0, 60), st.sampled_from(["none", "one_space"]))
+def test_every_text_of_the_language_is_json_that_is_valid(schema: Any, random: Random, steps: int, whitespace: Any) -> None:
+    expression = compiled(schema, whitespace)
+    if expression is None:
+        return
+    text = random_text(expression.node, random, steps)
+    note(repr(text))
+    value = json.loads(text.decode())
+    assert is_valid(schema, value)
+    assert expression.accepts(text)
+    if whitespace == "none":
+        assert b" " not in text.replace(json.dumps(" ").encode(), b"") or " " in json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@relaxed
+@given(numeric(), st.randoms(use_true_random=False), st.integers(0, 400))
+def test_every_number_of_a_range_is_in_it_after_rounding_to_a_double(schema: Any, random: Random, steps: int) -> None:
+    expression = compiled(schema)
+    if expression is not None:
+        text = random_text(expression.node, random, steps)
+        note(repr(text))
+        assert is_valid(schema, json.loads(text))

@@ -1,0 +1,111 @@
+"""Random texts of a language: random moves of its automaton, then the shortest way to an end."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from fsm import node as nodes
+from fsm.automaton import Automaton
+from fsm.node import EMPTY, Kind, Node
+
+_SEARCHED = (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE)
+
+
+class Lengths:
+    """The length of the shortest text of a term, by a fixed point over its parts (rules make circles)."""
+
+    def __init__(self) -> None:
+        self._known: dict[Node, float] = {}
+
+    def of(self, node: Node) -> float:
+        if node not in self._known:
+            order = [node]
+            found = {node}
+            for one in order:
+                if one not in self._known and one.kind not in _SEARCHED:
+                    new = [child for child in nodes.children(one) if child not in found]
+                    found.update(new)
+                    order.extend(new)
+            value = {one: self._known.get(one, math.inf) for one in order}
+            changed = True
+            while changed:
+                changed = False
+                for one in reversed(order):
+                    length = self._known.get(one, value[one])
+                    if one not in self._known:
+                        length = self._length(one, value)
+                    if length < value[one]:
+                        value[one], changed = length, True
+            self._known.update(value)
+        return self._known[node]
+
+    def _length(self, node: Node, value: dict[Node, float]) -> float:
+        kind, args = node.kind, node.args
+        if kind is Kind.EMPTY:
+            return math.inf
+        if node.nullable:
+            return 0
+        if kind is Kind.BYTES:
+            return 1
+        if kind is Kind.LITERAL:
+            return len(args[0])
+        if kind is Kind.WORDS:
+            word_list, lo, hi, depth = args
+            return min(len(word) for word in word_list.words[lo:hi]) - depth
+        if kind is Kind.CONCAT:
+            return value[args[0]] + value[args[1]]
+        if kind is Kind.ALTERNATION:
+            return min(value[child] for child in args)
+        if kind is Kind.REPEAT:
+            return value[args[0]] * args[1] if args[1] else 0
+        if kind is Kind.RULE:
+            return value[nodes.rule_body(node)]
+        if kind is Kind.FIELDS:
+            return self._fields(node, value)
+        return _search(node)
+
+    def _fields(self, node: Node, value: dict[Node, float]) -> float:
+        table, start, lo, hi, depth = node.args
+        place = {rank: position for position, rank in enumerate(table.ranks)}
+        stop = math.inf if table.stop is EMPTY else value[table.stop]
+        best, later = math.inf, math.inf
+        for rank in reversed(range(start, len(table.values))):
+            is_last = rank == len(table.values) - 1
+            after = value[table.last] if is_last else min(stop, value[table.between] + later)
+            word = len(table.words[place[rank]])
+            later = min(later, word + value[table.values[rank]] + after)
+            if lo <= place[rank] < hi:
+                best = min(best, word - depth + value[table.values[rank]] + after)
+        return best
+
+
+def _search(node: Node) -> float:
+    automaton = Automaton(node)
+    layer, seen, length = [automaton.initial_state], {automaton.initial_state}, 0
+    while layer:
+        if any(automaton.is_accepting(state) for state in layer):
+            return length
+        layer = [t for t in {t for state in layer for t in automaton.moves(state).values()} if t not in seen]
+        seen.update(layer)
+        length += 1
+    return math.inf
+
+
+def random_text(node: Node, random: Random, steps: int) -> bytes:
+    """A text of `node`: up to `steps` random moves, each class of bytes as likely as another, then the shortest end."""
+    automaton, lengths = Automaton(node), Lengths()
+    state, text = automaton.initial_state, bytearray()
+    while True:
+        moves = automaton.moves(state)
+        if automaton.is_accepting(state) and (not moves or len(text) >= steps or random.random() < 0.2):
+            return bytes(text)
+        by_target: dict[int, list[int]] = {}
+        for byte, target in moves.items():
+            by_target.setdefault(target, []).append(byte)
+        if len(text) < steps:
+            target = random.choice(sorted(by_target))
+        else:
+            target = min(by_target, key=lambda t: lengths.of(automaton.nodes[t]))
+        text.append(random.choice(by_target[target]))
+        state = target
