@@ -1,0 +1,386 @@
+"""Train the bundled model: its tokenizer, then a small Llama, on the text that `corpus` makes.
+
+Run from the repository's root: `python -m scripts.tiny.train --output DIR --minutes 60`. The schedule follows the clock, so a
+slow machine trains less and still ends in time. Every checkpoint is a complete model folder; `--resume DIR` goes on from one
+(with fresh optimizer moments). A document is one message with several continuations: each sees the message and itself, never
+another, so that the message is read once. The loss counts the generated pieces; after the last token of a piece the target is
+the end token, while the input goes on with the next appended text, as the library's chains do.
+"""
+
+import argparse
+import json
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from scripts.tiny.corpus import DEMO_FIELDS, Document, documents
+
+EOS = "<eos>"
+VOCAB_SIZE = 1280
+MAX_POSITIONS = 2048
+KEY_WEIGHT = 0.1
+"""Weight of the tokens inside a key: the schema forces them, but text without a schema should still look like a record."""
+SPLIT_SHARE = 0.06
+"""Share of records whose punctuation is spelled with shorter tokens, as forced text may be."""
+PIECES = r"\s+|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+ ?"
+"""Spaces stand alone, so that a word is spelled with the same tokens after a space and after a quotation mark."""
+
+_KEY = re.compile(r'"(\w+)":')
+_PUNCTUATION = re.compile(r'["{}\[\]:,]{2,}')
+_VALUE_END = re.compile(r'"?(,"|\}+|\},"|\}\},")')
+_DEMO_KEYS = [key for key, _ in DEMO_FIELDS]
+
+
+def train_tokenizer(num_documents: int = 12_000) -> Tokenizer:
+    """Return a byte-level BPE tokenizer of `VOCAB_SIZE` tokens, id 0 the end token, digits one by one."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        special_tokens=[EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    source = documents(random.Random("tokenizer"))
+    texts = (
+        text
+        for document in (next(source) for _ in range(num_documents))
+        for text in (document.prompt, *(part for branch in document.branches for pair in branch for part in pair))
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+@dataclass(slots=True)
+class Encoded:
+    """A document as ids: the message, then its branches. All lists have one length.
+
+    Args:
+        ids: Token ids.
+        branch: 0 for the message, 1, 2, ... for the branches.
+        positions: Positions; every branch starts where the message ends.
+        labels: The token that should follow; -1 where nothing is learned.
+        weights: Weight of the label in the loss.
+        fields: (branch, piece, field) of the label, numbered over the document; for measuring.
+    """
+
+    ids: list[int]
+    branch: list[int]
+    positions: list[int]
+    labels: list[int]
+    weights: list[float]
+    fields: list[tuple[int, int, int]]
+
+
+class Encoder:
+    """Turns documents into ids, each segment by itself as the library does."""
+
+    def __init__(self, tokenizer: Tokenizer, rng: random.Random | None) -> None:
+        self._tokenizer = tokenizer
+        self._rng = rng
+        self._text_ids: dict[str, list[int]] = {}
+
+    def encode(self, document: Document) -> Encoded:
+        """Return the document as ids; punctuation is respelled at random when an rng was given."""
+        prompt = self._tokenizer.encode(document.prompt).ids
+        size = len(prompt)
+        out = Encoded(prompt, [0] * size, list(range(size)), [-1] * size, [0.0] * size, [(0, 0, 0)] * size)
+        for number, pairs in enumerate(document.branches, 1):
+            start = len(out.ids)
+            for piece, (appended, generated) in enumerate(pairs):
+                self._add(out, appended, generated, (number, piece))
+            length = len(out.ids) - start
+            out.branch += [number] * length
+            out.positions += range(size, size + length)
+        return out
+
+    def _add(self, out: Encoded, appended: str, generated: str, place: tuple[int, int]) -> None:
+        if appended not in self._text_ids:
+            self._text_ids[appended] = self._tokenizer.encode(appended).ids
+        before = self._text_ids[appended]
+        ids, weights, fields = self._piece(generated)
+        out.ids += before + ids
+        out.labels += [-1] * (len(before) - 1) + ids + [0]
+        out.weights += [0.0] * (len(before) - 1) + weights + [1.0]
+        last = fields[-1]
+        out.fields += [(0, 0, 0)] * (len(before) - 1) + [(*place, field) for field in (*fields, last)]
+
+    def _piece(self, text: str) -> tuple[list[int], list[float], list[int]]:
+        encoding = self._tokenizer.encode(text)
+        ids, weights, fields = [], [], []
+        keys = [match.span() for match in _KEY.finditer(text)]
+        respell = self._rng is not None and self._rng.random() < SPLIT_SHARE
+        field = 0
+        for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            while field < len(keys) and keys[field][0] <= start:
+                field += 1
+            in_key = field > 0 and keys[field - 1][0] < start and end <= keys[field - 1][1] - 2
+            spelled = [token_id]
+            if respell and self._rng is not None and _PUNCTUATION.fullmatch(text[start:end]) and self._rng.random() < 0.5:
+                spelled = [i for character in text[start:end] for i in self._tokenizer.encode(character).ids]
+            ids += spelled
+            weights += [0.0 if len(spelled) > 1 else KEY_WEIGHT if in_key else 1.0] * len(spelled)
+            fields += [field] * len(spelled)
+        return ids, weights, fields
+
+
+@dataclass(slots=True)
+class Batch:
+    """Encoded documents as tensors, right-padded: ids, positions and labels (B, T) int64, weights (B, T) float32,
+    mask (B, 1, T, T) bool, true where a position may look."""
+
+    ids: Tensor
+    positions: Tensor
+    labels: Tensor
+    weights: Tensor
+    mask: Tensor
+    rows: list[Encoded]
+
+
+def collate(rows: list[Encoded]) -> Batch:
+    """Return documents as one batch."""
+    length = max(len(row.ids) for row in rows)
+
+    def padded(name: str, fill: float, dtype: torch.dtype) -> Tensor:
+        return torch.tensor([getattr(row, name) + [fill] * (length - len(row.ids)) for row in rows], dtype=dtype)
+
+    branch = padded("branch", -1, torch.int16)
+    same = branch[:, None, :] == branch[:, :, None]
+    mask = (same | (branch == 0)[:, None, :]) & torch.ones(length, length, dtype=torch.bool).tril()
+    return Batch(
+        padded("ids", 0, torch.long),
+        padded("positions", 0, torch.long),
+        padded("labels", -1, torch.long),
+        padded("weights", 0.0, torch.float32),
+        mask[:, None],
+        rows,
+    )
+
+
+def batches(source: Iterable[Encoded], num_tokens: int, pool_size: int = 256) -> Iterator[list[Encoded]]:
+    """Yield lists of documents of similar length, at most `num_tokens` tokens with padding, in drawn order."""
+    rng = random.Random(0)
+    pool: list[Encoded] = []
+    for row in source:
+        pool.append(row)
+        if len(pool) < pool_size:
+            continue
+        pool.sort(key=lambda row: len(row.ids))
+        groups: list[list[Encoded]] = [[]]
+        for row in pool:
+            if groups[-1] and (len(groups[-1]) + 1) * len(row.ids) > num_tokens:
+                groups.append([])
+            groups[-1].append(row)
+        rng.shuffle(groups)
+        yield from groups
+        pool = []
+
+
+def make_model() -> LlamaForCausalLM:
+    """Return the untrained model: 4 layers of width 192, 1.87 M parameters."""
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCAB_SIZE,
+            hidden_size=192,
+            intermediate_size=512,
+            num_hidden_layers=4,
+            num_attention_heads=6,
+            num_key_value_heads=3,
+            max_position_embeddings=MAX_POSITIONS,
+            rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=0,
+            pad_token_id=None,
+        )
+    )
+
+
+def logits_of(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return logits (N, V) float32 of the labelled positions, and which positions (B, T) bool they are."""
+    hidden = model.model(
+        input_ids=batch.ids, attention_mask=batch.mask, position_ids=batch.positions, use_cache=False
+    ).last_hidden_state
+    chosen = batch.labels >= 0
+    return functional.linear(hidden[chosen], model.lm_head.weight), chosen
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose matrix updates are made orthogonal by five Newton-Schulz steps in float32.
+
+    Source: Jordan et al. 2024, "Muon"; the scale 0.2 sqrt(max(rows, columns)) from Liu et al. 2025, arXiv:2502.16982, which
+    lets it share AdamW's learning rate. PyTorch's own works in bfloat16, which is slow on most CPUs.
+    """
+
+    def __init__(self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.05) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the matrices in place."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                buffer = self.state[param].setdefault("momentum", torch.zeros_like(param))
+                buffer.lerp_(param.grad, 1 - group["momentum"])
+                update = _orthogonal(param.grad.lerp(buffer, group["momentum"]))
+                param.mul_(1 - group["lr"] * group["weight_decay"])
+                param.add_(update, alpha=-group["lr"] * 0.2 * max(param.shape) ** 0.5)
+
+
+def _orthogonal(matrix: Tensor) -> Tensor:
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrix / (matrix.norm() + 1e-7)
+    if tall := x.shape[0] > x.shape[1]:
+        x = x.T
+    for _ in range(5):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if tall else x
+
+
+def optimizers_of(model: LlamaForCausalLM, lr: float, kind: str) -> list[torch.optim.Optimizer]:
+    """Return the optimizers: AdamW for everything, or Muon for the matrices inside the layers."""
+    inner = [p for name, p in model.named_parameters() if p.ndim == 2 and "layers" in name and kind == "muon"]
+    chosen = {id(p) for p in inner}
+    rest = [p for p in model.parameters() if id(p) not in chosen]
+    adamw = torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.98), weight_decay=0.05)
+    return [adamw, Muon(inner, lr=lr)] if inner else [adamw]
+
+
+@torch.no_grad()
+def measure(model: LlamaForCausalLM, tokenizer: Tokenizer, num_documents: int, seed: str) -> dict[str, Any]:
+    """Return shares of right fields, records, kinds and due dates on held-out documents, each token given the right past.
+
+    A quick look for the log, not the published figures (`evaluate.py` makes those through the library). A wrong choice
+    between the marks that the schema forces counts as right.
+    """
+    model.eval()
+    names = [tokenizer.id_to_token(i) for i in range(VOCAB_SIZE)]
+    ends = {i: name[0] == '"' for i, name in enumerate(names) if _VALUE_END.fullmatch(name)}
+    encoder, source = Encoder(tokenizer, None), documents(random.Random(seed), held_out=True)
+    hits: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    wrong_keys: Counter[str] = Counter()
+    docs = sorted((next(source) for _ in range(num_documents)), key=lambda d: len(d.prompt))
+    for begin in range(0, len(docs), 16):
+        part = docs[begin : begin + 16]
+        batch = collate([encoder.encode(document) for document in part])
+        logits, chosen = logits_of(model, batch)
+        guesses = torch.full_like(batch.labels, -1)
+        guesses[chosen] = logits.argmax(-1)
+        for document, row, guess in zip(part, batch.rows, guesses.tolist(), strict=True):
+            wrong: dict[tuple[int, int], set[int]] = {}
+            for label, got, weight, (number, piece, field) in zip(row.labels, guess, row.weights, row.fields, strict=False):
+                right = got == label or label in ends and ends.get(got) == ends[label]
+                if label >= 0 and weight == 1.0 and not right:
+                    wrong.setdefault((number, piece), set()).add(field)
+            for number, pairs in enumerate(document.branches, 1):
+                for piece, (step, text) in enumerate(pairs):
+                    bad = wrong.get((number, piece), set())
+                    step = step.strip(": \n").lower()
+                    keys = _KEY.findall(text)
+                    if step == "record":
+                        step = "demo" if keys == _DEMO_KEYS else "other"
+                        counts[step + "_fields"] += len(keys)
+                        hits[step + "_fields"] += len(keys) - len(bad)
+                        wrong_keys.update(keys[field - 1] for field in bad)
+                    counts[step] += 1
+                    hits[step] += not bad
+    model.train()
+    shares = {name: round(hits[name] / counts[name], 4) for name in sorted(counts)}
+    return {**shares, "wrong": dict(wrong_keys.most_common(12))}
+
+
+def save(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write a complete model folder: weights, configuration, tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.generation_config = GenerationConfig(eos_token_id=0)
+    model.save_pretrained(folder)
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=EOS, clean_up_tokenization_spaces=False, model_max_length=MAX_POSITIONS
+    )
+    wrapped.save_pretrained(folder)
+
+
+def train(args: argparse.Namespace) -> None:
+    """Run the training that the command line asks for."""
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(args.threads)
+    if args.resume:
+        tokenizer = Tokenizer.from_file(str(args.resume / "tokenizer.json"))
+        model = LlamaForCausalLM.from_pretrained(args.resume, dtype=torch.float32)
+    else:
+        tokenizer, model = train_tokenizer(), make_model()
+    print(json.dumps({"parameters": sum(p.numel() for p in model.parameters())}), flush=True)
+    rng = random.Random(f"train {args.seed}")
+    encoder = Encoder(tokenizer, rng)
+    source = batches((encoder.encode(document) for document in documents(rng)), args.tokens)
+    optimizers = optimizers_of(model, args.lr, args.optimizer)
+    started = looked = time.monotonic()
+    model.train()
+    step, total, weight_sum = 0, 0.0, 0.0
+    for rows in source:
+        elapsed = time.monotonic() - started
+        progress = args.from_progress + (1 - args.from_progress) * elapsed / (60 * args.minutes)
+        factor = min(1.0, (step + 1) / 100) * max(0.01, 1 - progress)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = args.lr * factor
+        batch = collate(rows)
+        logits, chosen = logits_of(model, batch)
+        weights = batch.weights[chosen]
+        losses = functional.cross_entropy(logits, batch.labels[chosen], reduction="none")
+        loss = (losses * weights).sum() / weights.sum()
+        model.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+        step += 1
+        total, weight_sum = total + loss.item(), weight_sum + 1
+        if step % 50 == 0:
+            print(f"{elapsed:6.0f} s  step {step:5d}  loss {total / weight_sum:.4f}  lr {args.lr * factor:.5f}", flush=True)
+            total = weight_sum = 0.0
+        if progress >= 1 or time.monotonic() - looked > 60 * args.look:
+            save(model, tokenizer, args.output)
+            print(json.dumps(measure(model, tokenizer, 240, "log")), flush=True)
+            looked = time.monotonic()
+        if progress >= 1:
+            return
+
+
+def main() -> None:
+    """Read the command line and train."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True, help="folder of the checkpoints and the final model")
+    parser.add_argument("--resume", type=Path, help="folder of a checkpoint to go on from")
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long to train (default: 60)")
+    parser.add_argument("--lr", type=float, default=3e-3, help="highest learning rate (default: 0.003)")
+    parser.add_argument("--from-progress", type=float, default=0.0, help="where the schedule starts, 0 to 1 (default: 0)")
+    parser.add_argument("--optimizer", choices=("adamw", "muon"), default="muon")
+    parser.add_argument("--tokens", type=int, default=5000, help="tokens of a batch (default: 5000)")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--look", type=float, default=3.0, help="minutes between checkpoints (default: 3)")
+    train(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
