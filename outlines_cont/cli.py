@@ -1,0 +1,278 @@
+"""The command line: `outlines-cont demo` and `outlines-cont extract`. It parses and prints; `commands` does the work.
+
+Heavy imports happen inside the commands, so that `--help` and wrong options answer at once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outlines_cont import __version__
+from outlines_cont.commands.options import DType, ExtractOptions, InputFormat, Whitespace
+from outlines_cont.errors import OutlinesContError
+
+if TYPE_CHECKING:
+    from outlines_cont.commands.demo import DemoRow
+    from outlines_cont.commands.extract import Extract, Tally
+    from outlines_cont.commands.schema import RecordSchema
+
+_FAILED_ROWS, _UNUSABLE, _INTERRUPTED = 1, 2, 130
+_LONGEST_ERROR = 600
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal without some character should show a question mark, not end the program.
+            stream.reconfigure(errors="replace")
+    app()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"outlines-cont {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def outlines_cont(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Structured generation on Hugging Face models: chain generators, never feed a token twice."""
+
+
+@app.command()
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write the records, one JSON object per line.")
+    ] = Path("records.jsonl"),
+) -> None:
+    """Read the bundled messages with the bundled model.
+
+    For each message three generators are chained on one state: its kind (choice), the record (JSON of a pydantic model) and
+    the due date (regex). The table shows what each step cost: tokens fed to the model, tokens reused from the state, and
+    tokens forced by the constraint. Nothing is downloaded.
+    """
+    with _one_line_errors("Interrupted; nothing was written."):
+        _demo(output)
+
+
+@app.command(epilog="Example: outlines-cont extract messages.jsonl --schema models:Order --output records.jsonl")
+def extract(
+    input: Annotated[
+        str,
+        typer.Argument(
+            help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .txt file (a message per line), "
+            "or - for the standard input (JSON lines if the first line is a JSON object, else text).",
+        ),
+    ],
+    schema: Annotated[
+        str,
+        typer.Option(
+            "--schema",
+            "-s",
+            metavar="FILE.json|module:Class",
+            help="What a record is: a JSON Schema file, or a pydantic model that Python can import, the current directory first.",
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="HUB_ID|PATH",
+            help="A Hugging Face causal language model.",
+            show_default="the bundled one",
+        ),
+    ] = None,
+    prompt: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompt",
+            "-p",
+            metavar="TEMPLATE.jinja",
+            help="A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and "
+            "{{ schema }} (the JSON Schema).",
+            show_default=r'"Message: {{ text }}\nRecord: "',
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT.jsonl", help="Where to write.", show_default="standard output"),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on with OUT.jsonl: skip the rows that it holds. Begins anew where it does not exist."
+        ),
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.jsonl if it exists.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that run together.")] = 8,
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens of a record.")] = 1024,
+    text_field: Annotated[
+        str, typer.Option(metavar="NAME", help="The field of a JSON row that holds the message.")
+    ] = "text",
+    keep_text: Annotated[bool, typer.Option("--keep-text", help="Write the message beside the record, too.")] = False,
+    input_format: Annotated[
+        InputFormat, typer.Option(help="What the lines of INPUT are; auto goes by its name.")
+    ] = InputFormat.AUTO,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="DEVICE", help="Where the model runs, such as cuda or mps.", show_default="cpu"),
+    ] = None,
+    dtype: Annotated[
+        DType | None, typer.Option(help="Float type of the weights.", show_default="the checkpoint's")
+    ] = None,
+    whitespace: Annotated[
+        Whitespace, typer.Option(help="Spaces after : and , of the JSON that the model writes.")
+    ] = Whitespace.NONE,
+    progress: Annotated[
+        bool | None,
+        typer.Option(
+            "--progress/--no-progress", help="A progress bar on the standard error.", show_default="on a terminal"
+        ),
+    ] = None,
+) -> None:
+    """Extract a record from every message of INPUT.
+
+    One JSON object per row comes out, in the order of the input: the fields of the row but the text, `_line` and `_digest` (the
+    line of INPUT, and a digest of it and of the options, by which --resume knows it again), and `record`, which conforms to the
+    schema, or `error` with `type` and `message`. A row that fails does not stop the others.
+
+    Exit status: 0 every row has a record, 1 some row failed, 2 nothing could run (one line says why), 130 interrupted.
+    """
+    options = ExtractOptions(
+        input=input,
+        schema=schema,
+        model=model,
+        prompt=prompt,
+        output=output,
+        resume=resume,
+        overwrite=overwrite,
+        batch_size=batch_size,
+        max_tokens=max_tokens,
+        text_field=text_field,
+        keep_text=keep_text,
+        input_format=input_format,
+        device=device,
+        dtype=dtype,
+        whitespace=whitespace,
+    )
+    hint = "" if output is None else f" {output} holds whole lines; to go on, give the same command with --resume."
+    with _one_line_errors(f"Interrupted.{hint}"):
+        _extract(options, progress)
+
+
+def _demo(output: Path) -> None:
+    from outlines_cont.commands.demo_output import demo_output
+
+    started = time.monotonic()
+    with demo_output(output) as file:
+        from rich.console import Console
+
+        from outlines_cont.commands.demo import Demo, read_messages
+        from outlines_cont.commands.demo_table import DemoTable
+        from outlines_cont.commands.extractor import load_model
+
+        chain = Demo(load_model(None, None, None))
+        table = DemoTable(Console())
+        table.print_head()
+        rows = []
+        for message in read_messages():
+            row = chain.read(message)
+            rows.append(row)
+            table.print_row(row)
+            file.write(row.to_json() + "\n")
+    for line in _demo_summary(rows, time.monotonic() - started, output):
+        typer.echo(line)
+    if any(row.has_failed for row in rows):
+        raise typer.Exit(_FAILED_ROWS)
+
+
+def _demo_summary(rows: Sequence[DemoRow], seconds: float, output: Path) -> list[str]:
+    steps = [step for row in rows for step in row.steps]
+    fed, reused = sum(step.fed for step in steps), sum(step.reused for step in steps)
+    failed = sum(row.has_failed for row in rows)
+    return [
+        f"{len(rows)} messages, {len(steps)} steps, {seconds:.1f} s"
+        + (f"; {failed} messages failed" if failed else ""),
+        f"Fed {fed:,} tokens; re-reading the prompt at each step would have fed {fed + reused:,} ({(fed + reused) / fed:.1f} times).",
+        f"Records: {output}",
+    ]
+
+
+def _extract(options: ExtractOptions, progress: bool | None) -> None:
+    from outlines_cont.commands.extract import Extraction
+    from outlines_cont.commands.progress import advance, progress_bar
+
+    started = time.monotonic()
+    extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
+    with progress_bar(extraction.tally, progress) as bar:
+        for tally in extraction.run(_load_extractor):
+            advance(bar, tally)
+    typer.echo(_extract_summary(extraction.tally, options.output, time.monotonic() - started), err=True)
+    if extraction.tally.failed:
+        raise typer.Exit(_FAILED_ROWS)
+
+
+def _load_extractor(options: ExtractOptions, schema: RecordSchema) -> Extract:
+    from outlines_cont.commands.extractor import load_extractor
+
+    return load_extractor(options, schema)
+
+
+def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
+    text = f"{tally.skipped + tally.rows} rows, {tally.failed} failed, {seconds:.1f} s"
+    if tally.skipped:
+        text += f"; {tally.skipped} of them were there already"
+    if output is not None:
+        text += f"; written to {output}"
+    if tally.first_failure is not None:
+        text += f". First failure: {_one_line(tally.first_failure)}"
+    return text
+
+
+@contextmanager
+def _one_line_errors(interrupted: str) -> Iterator[None]:
+    """Turn errors on purpose into one line and an exit status; a bug keeps its traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(interrupted, err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    except BrokenPipeError:
+        # The reader of the output has gone, as `head` does. Nothing may be flushed into the pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(_FAILED_ROWS) from None
+    except Exception as error:
+        from fsm import FSMError
+
+        if not isinstance(error, OutlinesContError | FSMError):
+            raise
+        typer.echo(f"Error: {_one_line(str(error))}", err=True)
+        raise typer.Exit(_UNUSABLE) from None
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_ERROR else line[: _LONGEST_ERROR - 4] + " ..."

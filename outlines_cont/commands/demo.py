@@ -1,0 +1,116 @@
+"""The demo: three generators chained on one state per message, with what every step cost.
+
+The messages and the model lie in the package. `KINDS`, `Record` and the texts between the steps are those that the model was
+trained on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from outlines_cont import continuous, generate
+from outlines_cont.continuation import Continuation
+from outlines_cont.errors import IncompleteOutput
+from outlines_cont.models import HuggingFaceModel
+from outlines_cont.state import SequenceState
+
+KINDS = ("order", "invoice", "shipment", "complaint", "quote", "meeting", "application")
+DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_MAX_TOKENS = 400
+
+
+class Record(BaseModel):
+    """What the demo reads out of a message."""
+
+    customer: str
+    city: str
+    item: str
+    quantity: int
+    price: float
+    currency: Literal["EUR", "USD", "GBP", "JPY"]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoStep:
+    """One generator on one message.
+
+    Attributes:
+        name: `kind`, `record` or `due`.
+        value: what it wrote, as JSON; None where it failed.
+        error: why it failed, else None.
+        fed: tokens that went through the model.
+        reused: tokens before them that did not, because the state held their keys and values.
+        forced: those of the written tokens that the constraint left no choice about.
+    """
+
+    name: str
+    value: Any
+    error: Exception | None
+    fed: int
+    reused: int
+    forced: int
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRow:
+    """A message and its three steps."""
+
+    text: str
+    steps: tuple[DemoStep, ...]
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a step failed."""
+        return any(step.error is not None for step in self.steps)
+
+    def to_json(self) -> str:
+        """Return the row as one line of JSON: the text, a field per step, and `error` where one failed."""
+        fields: dict[str, Any] = {"text": self.text} | {step.name: step.value for step in self.steps}
+        errors = [step.error for step in self.steps if step.error is not None]
+        if errors:
+            fields["error"] = {"type": type(errors[0]).__name__, "message": str(errors[0])}
+        return json.dumps(fields, ensure_ascii=False)
+
+
+class Demo:
+    """The chain, with its generators compiled once.
+
+    Args:
+        model: the bundled model, or any other.
+    """
+
+    def __init__(self, model: HuggingFaceModel) -> None:
+        self._model = model
+        self._kind = continuous(generate.choice(model, KINDS))
+        self._record = continuous(generate.json(model, Record, whitespace="none"))
+        self._due = continuous(generate.regex(model, DATE))
+
+    def read(self, text: str) -> DemoRow:
+        """Return what the model reads in one message."""
+        state, kind = self._step("kind", self._kind, f"Message: {text}\nKind: ", str)
+        state, record = self._step("record", self._record, state + "\nRecord: ", BaseModel.model_dump)
+        state, due = self._step("due", self._due, state + "\nDue: ", str)
+        return DemoRow(text, (kind, record, due))
+
+    def _step(
+        self, name: str, generator: Continuation, start: str | SequenceState, to_json: Callable[[Any], Any]
+    ) -> tuple[SequenceState, DemoStep]:
+        with self._model.meter() as meter:
+            state = generator(start, max_tokens=_MAX_TOKENS)
+        error = state.errors[0][0]
+        if error is None and state.finish_reasons[0][0] == "length":
+            error = IncompleteOutput(f"expected a whole {name}, but max_tokens={_MAX_TOKENS} cut it", "", "length")
+        value = to_json(state.value) if error is None else None
+        return state, DemoStep(name, value, error, meter.fed_tokens, meter.reused_tokens, meter.forced_tokens)
+
+
+def read_messages() -> list[str]:
+    """Return the bundled messages."""
+    lines = (files("outlines_cont") / "demo_messages.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["text"] for line in lines if line.strip()]

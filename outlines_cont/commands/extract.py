@@ -1,0 +1,218 @@
+"""`Extraction`: records of many messages, row by row, from an input to an output.
+
+What needs no model is checked when an extraction is made; the model is loaded when it runs. See `docs/cli.md` for the shape
+of input and output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import fsm
+from outlines_cont import __version__
+from outlines_cont.commands.errors import RowError, SetupError
+from outlines_cont.commands.options import ExtractOptions, Whitespace
+from outlines_cont.commands.output import Done, FileOutput, Output, StreamOutput, check_output, match_done
+from outlines_cont.commands.rows import STDIN, InputRow, RowSource
+from outlines_cont.commands.schema import RecordSchema, load_schema
+from outlines_cont.commands.template import DEFAULT_SOURCE, PromptTemplate
+
+
+class Extract(Protocol):
+    """From prompts to one value or error each; see `extractor`."""
+
+    def __call__(self, prompts: list[str]) -> list[Any]:
+        """Return a value, or an `Exception`, for every prompt."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """How far an extraction has come.
+
+    Attributes:
+        total: rows of the input, None for a stream.
+        skipped: rows that the output held already.
+        rows: rows written by this run.
+        failed: rows with an error, earlier ones included.
+        first_failure: the first of this run, as one line; None where there is none.
+    """
+
+    total: int | None
+    skipped: int = 0
+    rows: int = 0
+    failed: int = 0
+    first_failure: str | None = None
+
+
+class Extraction:
+    """One run of `outlines-cont extract`.
+
+    Raises:
+        SetupError, fsm.FSMError: an option cannot be used. The output is untouched.
+    """
+
+    def __init__(self, options: ExtractOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
+        _check_options(options)
+        self.options = options
+        self._stdout = stdout
+        source = RowSource(options.input, options.input_format, options.text_field, stdin)
+        self._template = (
+            PromptTemplate(DEFAULT_SOURCE) if options.prompt is None else PromptTemplate.from_file(options.prompt)
+        )
+        self.schema = load_schema(options.schema)
+        _check_schema(self.schema, options.whitespace)
+        self._settings = _settings_digest(options, self._template, self.schema)
+        self._has_output = options.output is not None and options.output.exists()
+        self.tally = Tally(source.count())
+        self._rows = iter(source)
+        self._done = Done()
+        if options.output is not None and options.resume and self._has_output:
+            self._done = match_done(options.output, self._rows, self._settings)
+            self.tally.skipped, self.tally.failed = self._done.rows, self._done.failed
+
+    def run(self, load: LoadExtract) -> Iterator[Tally]:
+        """Load the model, write the rows batch by batch, and yield the tally after each.
+
+        Whatever stops it, the output holds whole lines.
+        """
+        rows = self._rows
+        first = next(rows, None)
+        if first is not None:
+            # Nothing is loaded for an output that is complete.
+            extract = load(self.options, self.schema)
+        with self._output() as output:
+            if first is None:
+                return
+            for batch in _batches(chain([first], rows), self.options.batch_size):
+                lines = self._lines(batch, extract)
+                output.write(lines)
+                self.tally.rows += len(lines)
+                yield self.tally
+
+    def _output(self) -> Output:
+        if self.options.output is None:
+            return StreamOutput(self._stdout)
+        return FileOutput(self.options.output, self._done.size if self._has_output else None)
+
+    def _lines(self, rows: list[InputRow], extract: Extract) -> list[bytes]:
+        results = [self._prompt(row) for row in rows]
+        good = [at for at, result in enumerate(results) if isinstance(result, str)]
+        if good:
+            values = extract([results[at] for at in good])
+            for at, value in zip(good, values, strict=True):
+                results[at] = self._dumped(value)
+        return [self._line(row, result) for row, result in zip(rows, results, strict=True)]
+
+    def _prompt(self, row: InputRow) -> Any:
+        """Return the prompt of a row, or the error that it has."""
+        if row.error is not None:
+            return row.error
+        try:
+            return self._template.render(self._values(row.fields))
+        except RowError as error:
+            return error
+
+    def _values(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return what a template may name.
+
+        Raises:
+            RowError: the text is missing, blank or no text.
+        """
+        name = self.options.text_field
+        values = {**fields, "row": fields, "schema": self.schema.json_schema}
+        if name not in fields:
+            if "text" in self._template.names:
+                known = ", ".join(repr(key) for key in list(fields)[:12]) or "no fields"
+                raise RowError(
+                    f"expected a field {name!r}, got {known}. Name the field of the message with --text-field."
+                )
+            return values
+        text = fields[name]
+        if not isinstance(text, str) or not text.strip():
+            got = "a blank one" if isinstance(text, str) else type(text).__name__
+            raise RowError(f"expected a text in the field {name!r}, got {got}")
+        return {**values, "text": text}
+
+    def _dumped(self, value: Any) -> Any:
+        if isinstance(value, Exception):
+            return value
+        try:
+            record = self.schema.dump(value)
+            json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8")
+        except Exception as error:
+            # A serializer of the user's class may raise anything, or return what is not JSON; only this row is lost.
+            return error
+        return _Record(record)
+
+    def _line(self, row: InputRow, result: Any) -> bytes:
+        text_field, keep_text = self.options.text_field, self.options.keep_text
+        fields = {name: value for name, value in row.fields.items() if keep_text or name != text_field}
+        fields |= {"_line": row.line, "_digest": f"{row.digest}-{self._settings}"}
+        if isinstance(result, _Record):
+            fields["record"] = result.value
+        else:
+            fields["error"] = {"type": type(result).__name__, "message": str(result)}
+            self.tally.failed += 1
+            if self.tally.first_failure is None:
+                self.tally.first_failure = f"line {row.line}: {type(result).__name__}: {result}"
+        return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
+
+
+class LoadExtract(Protocol):
+    """Makes an `Extract` of options; it may take long."""
+
+    def __call__(self, options: ExtractOptions, schema: RecordSchema) -> Extract:
+        """Load the model and compile the schema for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A finished record, told apart from a prompt and an error."""
+
+    value: Any
+
+
+def _check_options(options: ExtractOptions) -> None:
+    if options.resume and options.overwrite:
+        raise SetupError(
+            "expected --resume or --overwrite, got both. --resume keeps what the output holds, --overwrite does not."
+        )
+    if options.output is None and (options.resume or options.overwrite):
+        raise SetupError(
+            "expected --output FILE beside --resume or --overwrite, got none: the standard output has no earlier rows."
+        )
+    if options.output is not None:
+        input_path = None if options.input == STDIN else Path(options.input)
+        check_output(options.output, input_path, resume=options.resume, overwrite=options.overwrite)
+
+
+def _check_schema(schema: RecordSchema, whitespace: Whitespace) -> None:
+    """Compile the schema once without a vocabulary, so that a bad one is reported before a model is loaded."""
+    fsm.json_schema(schema.schema, whitespace=whitespace.value)
+
+
+def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: RecordSchema) -> str:
+    """Return 12 hexadecimal digits that change with anything that decides a record beside its row."""
+    model = options.model or f"bundled {__version__}"
+    parts = [
+        schema.json_schema,
+        template.source,
+        model,
+        options.dtype,
+        options.max_tokens,
+        options.whitespace,
+        options.text_field,
+        options.keep_text,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+def _batches(rows: Iterator[InputRow], size: int) -> Iterator[list[InputRow]]:
+    while batch := list(islice(rows, size)):
+        yield batch

@@ -1,0 +1,85 @@
+"""`Extractor`: prompts to records with a model. The only part of `outlines-cont extract` that imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers.utils.logging import disable_progress_bar
+
+from fsm import FSMError
+from outlines_cont import continuous, generate, models
+from outlines_cont.commands.errors import SetupError
+from outlines_cont.commands.options import DType, ExtractOptions
+from outlines_cont.commands.schema import RecordSchema
+from outlines_cont.continuation import Continuation
+from outlines_cont.errors import IncompleteOutput, OutlinesContError
+from outlines_cont.models import HuggingFaceModel
+from outlines_cont.state import SequenceState
+
+
+@dataclass(frozen=True, slots=True)
+class Extractor:
+    """A model with a schema, ready for prompts.
+
+    Attributes:
+        generator: writes a record after a prompt.
+        max_tokens: the most tokens of a record.
+    """
+
+    generator: Continuation
+    max_tokens: int
+
+    def __call__(self, prompts: list[str]) -> list[Any]:
+        """Return the value of every prompt, or the `Exception` that its row has failed with."""
+        try:
+            state = self.generator(prompts, max_tokens=self.max_tokens)
+        except (OutlinesContError, FSMError, torch.OutOfMemoryError) as error:
+            # No row of the batch can run, or the batch is too large for the device: smaller batches tell which row is why.
+            if len(prompts) == 1:
+                return [error]
+            half = len(prompts) // 2
+            return self(prompts[:half]) + self(prompts[half:])
+        return [self._result(state, at) for at in range(len(prompts))]
+
+    def _result(self, state: SequenceState, at: int) -> Any:
+        error = state.errors[at][0]
+        if error is not None:
+            return error
+        if state.finish_reasons[at][0] == "length":
+            return IncompleteOutput(
+                f"expected a whole record, but max_tokens={self.max_tokens} or the context of the model cut it. "
+                "Raise --max-tokens, or bound the strings and arrays of the schema.",
+                "",
+                "length",
+            )
+        return state.values[at][0]
+
+
+def load_extractor(options: ExtractOptions, schema: RecordSchema) -> Extractor:
+    """Load the model and compile the schema for its vocabulary.
+
+    Raises:
+        SetupError: the model cannot be loaded.
+        fsm.FSMError, OutlinesContError: the model cannot write what the schema asks for.
+    """
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        model = load_model(options.model, options.device, options.dtype)
+    except Exception as error:
+        # Hub, files, weights, devices: each has errors of its own, and none of them is ours.
+        name = "the bundled model" if options.model is None else f"the model {options.model!r}"
+        raise SetupError(
+            f"{name} cannot be loaded: {type(error).__name__}: {error} -- "
+            "Give a hub id, or a folder with config, weights and tokenizer, and a --device and --dtype that this machine has."
+        ) from error
+    generator = generate.json(model, schema.schema, whitespace=options.whitespace)
+    return Extractor(continuous(generator), options.max_tokens)
+
+
+def load_model(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:
+    """Return a model by hub id or path, or the bundled one for None."""
+    if name is not None:
+        return models.transformers(name, device=device, dtype=None if dtype is None else dtype.value)
+    return models.tiny(device=device, dtype=torch.float32 if dtype is None else getattr(torch, dtype.value))

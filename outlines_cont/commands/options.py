@@ -1,0 +1,69 @@
+"""`ExtractOptions`: what `outlines-cont extract` is given, and the words that its options know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+
+class InputFormat(StrEnum):
+    """What the lines of an input are; `auto` goes by its name."""
+
+    AUTO = "auto"
+    JSONL = "jsonl"
+    TXT = "txt"
+
+
+class DType(StrEnum):
+    """Float types of weights."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+
+
+class Whitespace(StrEnum):
+    """Spaces in the JSON that a model writes, as in `fsm.json_schema`."""
+
+    NONE = "none"
+    ONE_SPACE = "one_space"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractOptions:
+    """One attribute per option.
+
+    Attributes:
+        input: a .jsonl or .txt file, or `-`.
+        schema: a JSON Schema file, or `module:Class`.
+        model: hub id or path; None is the bundled model.
+        prompt: a Jinja template file; None is the default prompt.
+        output: a file; None is the standard output.
+        resume: go on with an output that exists.
+        overwrite: replace an output that exists.
+        batch_size: rows that run together, 1 or more.
+        max_tokens: the most tokens of a record, 1 or more.
+        text_field: the field of a JSON row that holds the message.
+        keep_text: whether the message stands in the output, too.
+        input_format: what the lines of the input are.
+        device: where the model runs; None leaves it to transformers, that is the CPU.
+        dtype: the float type of the weights; None is the checkpoint's.
+        whitespace: the spaces in a record as the model writes it.
+    """
+
+    input: str
+    schema: str
+    model: str | None = None
+    prompt: Path | None = None
+    output: Path | None = None
+    resume: bool = False
+    overwrite: bool = False
+    batch_size: int = 8
+    max_tokens: int = 1024
+    text_field: str = "text"
+    keep_text: bool = False
+    input_format: InputFormat = InputFormat.AUTO
+    device: str | None = None
+    dtype: DType | None = None
+    whitespace: Whitespace = Whitespace.NONE

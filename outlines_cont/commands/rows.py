@@ -1,0 +1,158 @@
+"""Rows of an input: lines of JSON, or lines of text.
+
+A line ends with a line feed; blank lines are no rows. A line that cannot be used is a row with an error, so that every line
+of the input is accounted for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from outlines_cont.commands.errors import RowError, SetupError
+from outlines_cont.commands.options import InputFormat
+
+OUTPUT_FIELDS = ("_line", "_digest", "record", "error")
+"""The fields that the output adds; a row may not have them."""
+STDIN = "-"
+_SUFFIXES = {".jsonl": InputFormat.JSONL, ".ndjson": InputFormat.JSONL, ".txt": InputFormat.TXT}
+
+
+@dataclass(frozen=True, slots=True)
+class InputRow:
+    """One line of the input.
+
+    Attributes:
+        line: its number, from 1, blank lines counted.
+        digest: 12 hexadecimal digits that change when the line changes.
+        fields: the JSON object, or the text under the name of the text field; empty where the line is unusable.
+        error: why the line is unusable, else None.
+    """
+
+    line: int
+    digest: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    error: RowError | None = None
+
+
+class RowSource:
+    """The rows of a file or of the standard input.
+
+    Args:
+        path: a file, or `-` for `stdin`.
+        input_format: what the lines are. `AUTO` goes by the name of a file (.jsonl or .ndjson, .txt); of the standard input the
+            first line that is not blank decides: when it is a JSON object, all lines are JSON, otherwise all are text.
+        text_field: under which name a line of text is kept.
+        stdin: the standard input, as bytes.
+
+    Raises:
+        SetupError: there is no such file, or its name does not say what it holds.
+    """
+
+    def __init__(self, path: str, input_format: InputFormat, text_field: str, stdin: BinaryIO) -> None:
+        self._path = path
+        self._text_field = text_field
+        self._file = stdin if path == STDIN else _open(Path(path))
+        self._format = input_format
+        if input_format is InputFormat.AUTO and path != STDIN:
+            self._format = _format_of(Path(path))
+
+    def count(self) -> int | None:
+        """Return the number of rows of a file, None for a stream. Cost: one pass over the file."""
+        if self._path == STDIN or not self._file.seekable():
+            return None
+        count = sum(1 for line in self._file if line.strip())
+        self._file.seek(0)
+        return count
+
+    def __iter__(self) -> Iterator[InputRow]:
+        for number, line in enumerate(self._file, start=1):
+            data = line.rstrip(b"\r\n")
+            if number == 1:
+                data = data.removeprefix(b"\xef\xbb\xbf")
+            if data.strip():
+                yield self._row(number, data)
+
+    def close(self) -> None:
+        """Close the file; the standard input stays open."""
+        if self._path != STDIN:
+            self._file.close()
+
+    def _row(self, number: int, data: bytes) -> InputRow:
+        if self._format is InputFormat.AUTO:
+            self._format = InputFormat.JSONL if _is_object(data) else InputFormat.TXT
+        digest = hashlib.sha256(data).hexdigest()[:12]
+        try:
+            text = _decode(data)
+            fields = {self._text_field: text} if self._format is InputFormat.TXT else _object(text)
+        except RowError as error:
+            return InputRow(number, digest, error=error)
+        return InputRow(number, digest, fields)
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise SetupError(
+            f"expected a file of messages, but {str(path)!r} cannot be read: {error.strerror}. "
+            "Give a .jsonl or .txt file, or - for the standard input."
+        ) from error
+
+
+def _format_of(path: Path) -> InputFormat:
+    known = _SUFFIXES.get(path.suffix.lower())
+    if known is None:
+        raise SetupError(
+            f"expected a name that ends in .jsonl or .txt, got {str(path)!r}. Say what it holds with --input-format jsonl or txt."
+        )
+    return known
+
+
+def _is_object(data: bytes) -> bool:
+    try:
+        return isinstance(json.loads(data), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _decode(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RowError(
+            f"expected UTF-8, got byte {data[error.start]:#04x} at byte {error.start} of the line"
+        ) from error
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return a JSON object that can be written again as it was read."""
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        # Lone surrogates and numbers beyond the range of a float can be read, but not written.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise RowError(f"expected a line that is a JSON object, got something else: {error}") from error
+    if not isinstance(value, dict):
+        raise RowError(f"expected a line that is a JSON object, got {type(value).__name__}")
+    taken = [name for name in OUTPUT_FIELDS if name in value]
+    if taken:
+        raise RowError(f"expected a row without {taken[0]!r}, which is a field of the output. Rename it in the input.")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands there twice")
+    return fields
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

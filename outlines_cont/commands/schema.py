@@ -1,0 +1,125 @@
+"""`RecordSchema`: what a record must be, given as a JSON Schema file or as a Python type."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from outlines_cont.commands.errors import SetupError
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSchema:
+    """A schema of records.
+
+    Attributes:
+        schema: what `generate.json` takes: a JSON Schema, or a Python type.
+        json_schema: the JSON Schema as compact text, keys sorted nowhere.
+        dump: from a value of a generator to what stands in the output as JSON.
+    """
+
+    schema: Any
+    json_schema: str
+    dump: Callable[[Any], Any]
+
+
+def load_schema(source: str) -> RecordSchema:
+    """Return the schema that `FILE.json` or `module:Class` names.
+
+    A module is looked up in the current directory first, as `python -m` would, and it is run: name only code that you trust.
+
+    Raises:
+        SetupError: there is no such file, module or class, or it holds no schema.
+    """
+    if source.endswith(".json") or Path(source).is_file():
+        return _from_file(Path(source))
+    module, colon, name = source.partition(":")
+    if not colon or not module or not name:
+        raise SetupError(
+            f"expected a JSON Schema file or `module:Class` as the schema, got {source!r}, and there is no such file. "
+            "Write a path that ends in .json, or the import path of a pydantic model, such as `models:Order`."
+        )
+    return _from_type(_attribute(_module(module, source), name, source), source)
+
+
+def _from_file(path: Path) -> RecordSchema:
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"expected a JSON Schema, but {str(path)!r} cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise SetupError(f"expected a JSON Schema, but {str(path)!r} is not JSON: {error}") from error
+    if not isinstance(schema, dict | bool):
+        raise SetupError(
+            f"expected a JSON Schema, that is a JSON object, got {type(schema).__name__} in {str(path)!r}. "
+            'Write for example {"type": "object", "properties": {"name": {"type": "string"}}}.'
+        )
+    return RecordSchema(schema, _compact(schema), _same)
+
+
+def _from_type(kind: Any, source: str) -> RecordSchema:
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        text = _compact(adapter.json_schema())
+    except (PydanticUserError, TypeError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise SetupError(
+            f"expected a pydantic model, or a type that pydantic can describe by a JSON Schema, as {source!r}, got {kind!r}: {first}"
+        ) from error
+
+    def dump(value: Any) -> Any:
+        return adapter.dump_python(value, mode="json", by_alias=True)
+
+    return RecordSchema(kind, text, dump)
+
+
+def _module(name: str, source: str) -> Any:
+    here = os.getcwd()
+    if here not in sys.path:
+        # As for `python -m`. It stays: a class may import more of its neighbours when it is used.
+        sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise SetupError(
+                f"expected a module {name!r} for the schema {source!r}, but there is none in {here!r} or among the installed "
+                "packages. Go to the folder that holds it, or give a JSON Schema file."
+            ) from error
+        raise SetupError(f"the module {name!r} of the schema {source!r} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:
+        # The module is the user's own code and may raise anything.
+        raise SetupError(
+            f"the module {name!r} of the schema {source!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _attribute(module: Any, path: str, source: str) -> Any:
+    try:
+        return reduce(getattr, path.split("."), module)
+    except AttributeError as error:
+        types = [name for name, value in vars(module).items() if isinstance(value, type) and not name.startswith("_")]
+        close = difflib.get_close_matches(path, types, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"It has the types {', '.join(types) or '(none)'}."
+        raise SetupError(
+            f"the module {module.__name__!r} has no {path!r}, named by the schema {source!r}. {hint}"
+        ) from error
+
+
+def _compact(schema: Any) -> str:
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+
+
+def _same(value: Any) -> Any:
+    return value
