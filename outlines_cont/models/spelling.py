@@ -40,17 +40,20 @@ class Speller:
                 if count[end] + 1 < count[start] and data[start:end] in self._token_ids:
                     count[start], length[start] = count[end] + 1, end - start
         if count[0] >= unspelled:
-            raise self._cannot_spell(data)
+            raise _cannot_spell(data, max(start for start in range(len(data)) if count[start] >= unspelled))
         token_ids, start = [], 0
         while start < len(data):
             token_ids.append(self._token_ids[data[start : start + length[start]]])
             start += length[start]
         return token_ids
 
-    def _cannot_spell(self, data: bytes) -> TokenizerError:
-        missing = next((byte for byte in data if bytes([byte]) not in self._token_ids), None)
-        found = f"no token for the byte 0x{missing:02X}" if missing is not None else "no sequence of tokens"
-        return TokenizerError(
-            f"expected text that the vocabulary can spell, received {data[:60]!r}, for which it has {found}. "
-            "Use other text, or a model whose vocabulary has all 256 bytes."
-        )
+
+def _cannot_spell(data: bytes, offset: int) -> TokenizerError:
+    """Return the error for `data`, whose byte at `offset` begins no sequence of tokens to the end."""
+    text = data.decode("utf-8", errors="replace")
+    position = len(data[:offset].decode("utf-8", errors="ignore"))
+    return TokenizerError(
+        f"expected text that the vocabulary can spell, received {text[:60]!r}, in which no tokens cover the "
+        f"character {text[position]!r} at position {position}. Use other text, or a model whose vocabulary has all "
+        "256 bytes."
+    )

@@ -1,0 +1,19 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.vocabularies import Tokens, sentencepiece_token_bytes, tekken_token_bytes
+
+
+@pytest.fixture(scope="session")
+def tekken() -> tuple[Tokens, list[int]]:
+    """The 131,072 tokens of Mistral's tekken vocabulary, and its EOS ids."""
+    return tekken_token_bytes()
+
+
+@pytest.fixture(scope="session")
+def sentencepiece_32k() -> tuple[Tokens, list[int]]:
+    """The 32,768 tokens of Mistral's SentencePiece vocabulary, and its EOS ids."""
+    return sentencepiece_token_bytes()
