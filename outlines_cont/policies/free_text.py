@@ -20,7 +20,9 @@ class FreeText(Policy[None]):
         """Return the policy over the tokens that `model` can write. Cost: a pass over the vocabulary."""
         spelled = (token_id for token_id, data in enumerate(model.tokenizer.token_bytes) if data)
         ids = TokenSet.of(token_id for token_id in spelled if token_id < model.vocab_size)
-        return cls(ids | TokenSet.of(model.eos_token_ids))
+        ids = ids | TokenSet.of(model.eos_token_ids)
+        # As wide as the logits, so that nothing is stretched at every step.
+        return cls(TokenSet.of_bitmask(ids.bitmask(model.vocab_size)))
 
     def initial(self, row: RowView) -> None:
         """Return None: free text remembers nothing."""
