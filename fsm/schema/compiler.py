@@ -25,7 +25,6 @@ from fsm.schema.disjoint import types_at
 from fsm.schema.document import Document
 from fsm.schema.enumeration import scalar_node, values_at
 from fsm.schema.keyword import JSON_TYPES, Schema, shorten
-from fsm.schema.model import schema_of_type
 from fsm.schema.number import number_node
 from fsm.schema.object import object_node
 from fsm.schema.place import Conjunction, Steps
@@ -55,7 +54,7 @@ def json_schema(
         whitespace: `one_space` allows one space after `:` and `,`; `none` allows no space at all.
         strict: refuse whatever is not exact; all that is supported so far is exact.
         key_order: `schema`; `any` is not supported yet.
-        formats: `assert` enforces `format`, `annotate` ignores it.
+        formats: `assert` enforces `format`, `annotate` ignores it (but for types, whose formats are always enforced).
         registry: schemas that `$ref` may lead to; not supported yet.
         limits: bounds of compiling.
 
@@ -67,7 +66,9 @@ def json_schema(
     Cost: linear in the schema, about 20 us per property; counts, lengths and the size of an enum do not multiply.
     """
     _check_options(whitespace, strict, key_order, formats, registry)
+    is_type = not isinstance(schema, str | dict | bool)
     document = Document(_read(schema, limits), limits)
+    formats = "assert" if is_type else formats
     node = _Compiler(document, syntax_of(whitespace), formats, limits).compile()
     if node is EMPTY or not Derivatives().is_inhabited(node):
         raise EmptyLanguage(
@@ -107,6 +108,8 @@ def _read(schema: object, limits: Limits) -> Schema:
             f"expected a schema (a dict, JSON text, a bool or a type), received {shorten(schema)}. "
             "For JSON null write {'type': 'null'}"
         )
+    from fsm.schema.model import schema_of_type  # pydantic takes longer to load than all of this package
+
     return schema_of_type(schema)
 
 

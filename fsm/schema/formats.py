@@ -32,7 +32,7 @@ def format_node(name: str, pointer: str) -> Node:
 
     Cost: some 0.1 ms once per format.
     """
-    build = FORMATS.get(name)
+    build = FORMATS.get(name) or OUR_FORMATS.get(name)
     if build is None:
         near = get_close_matches(name, FORMATS, 1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
@@ -124,6 +124,18 @@ def date_time() -> Node:
 
 
 @cache
+def local_date_time() -> Node:
+    """RFC 3339 date-time without the offset."""
+    return joined(date(), text("T"), clock(6))
+
+
+@cache
+def local_time() -> Node:
+    """Hours, minutes and seconds, without an offset."""
+    return clock(6)
+
+
+@cache
 def uuid() -> Node:
     """RFC 4122: 8-4-4-4-12 hexadecimal digits."""
     return joined(times(HEX, 8), times(joined(text("-"), times(HEX, 4)), 3), text("-"), times(HEX, 12))
@@ -168,6 +180,17 @@ def email() -> Node:
 
 
 @cache
+def mailbox() -> Node:
+    """The plain part of e-mail addresses: names of letters, digits and single dots or hyphens, a host name of the public kind."""
+    some = one_of(_LETTERS_DIGITS)
+    local = joined(times(some, 1, 20), times(joined(one_of(".-_+"), times(some, 1, 20)), 0, 2))
+    label = joined(times(some, 1, 30), times(joined(text("-"), times(some, 1, 30)), 0, 1))
+    special = nodes.words((b"arpa", b"invalid", b"local", b"localhost", b"onion", b"test"))
+    top = nodes.intersection((times(one_of(string.ascii_lowercase), 2, 24), nodes.complement(special)))
+    return joined(local, text("@"), times(joined(label, text(".")), 1, 3), top)
+
+
+@cache
 def uri() -> Node:
     """RFC 3986 URI."""
     unreserved, sub_delims = _LETTERS_DIGITS + "-._~", "!$&'()*+,;="
@@ -199,3 +222,9 @@ FORMATS: dict[str, Callable[[], Node]] = {
     "ipv6": ipv6,
     "uri": uri,
 }
+OUR_FORMATS: dict[str, Callable[[], Node]] = {
+    "x-local-date-time": local_date_time,
+    "x-clock": local_time,
+    "x-mailbox": mailbox,
+}
+"""Formats of Python types, see `model.py`."""

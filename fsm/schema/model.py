@@ -1,12 +1,320 @@
-"""Python types as schemas, read by pydantic."""
+"""Python types as schemas: what pydantic says of a type, and stricter where pydantic is.
+
+Any type that pydantic understands: models, dataclasses, TypedDict, Enum, Literal, unions, `list[int]`, `dict[str, int]`, ... Whatever
+satisfies the schema passes `TypeAdapter(type).validate_json` (for a model: `Model.model_validate_json`). Differences from
+`model_json_schema()`:
+
+- objects are closed, unless the model says extra="allow";
+- `date`, `datetime`, `time`, `UUID`, IP addresses as pydantic reads them; a `datetime` has an offset unless it is a `NaiveDatetime`;
+- a `Decimal` is a JSON number; with `decimal_places` it has at most so many digits;
+- URLs are a careful part of those that pydantic reads: a host with a name that ends in letters, a plain path;
+- a `pattern` is narrowed so that it is right for the regex engine of pydantic, whose `\\d`, `\\w`, `\\s` know all of Unicode;
+- the tag of a tagged union is required, as pydantic requires it.
+
+Refused, because the JSON schema would promise too much: validator functions of one's own, `__post_init__`, sets, durations,
+`Json`, `PastDate` and bounds of dates, keys of a dict that are no plain strings, stripping or changing the case of a string that has
+bounds or a pattern, and every other type that is not named here. Not seen: `model_post_init`, what a type says about itself in
+`__get_pydantic_json_schema__`, and `json_schema_extra`; they are taken at their word.
+"""
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
+from enum import Enum
 from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+
+from fsm.errors import SchemaError
+from fsm.schema.keyword import shorten
+
+_ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and validate the result yourself"
+_SCALARS = (str, int, float, bool, type(None))
+_LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string will do
+_OURS = {"email": "x-mailbox", "time": "x-clock"}
+
+# What `\d`, `\s`, `\w` may match in the regex engines of pydantic (Rust's and Python's), and ECMA's do not.
+_WIDER = {
+    "d": r"\p{Nd}",
+    "s": r"\s\x85\x1c-\x1f",
+    "w": r"\w\p{L}\p{M}\p{N}\p{Pc}\p{So}\u200c\u200d",
+}
 
 
 def schema_of_type(annotation: Any) -> dict[str, Any]:
-    """x"""
-    from pydantic import TypeAdapter
+    """Return a schema whose values pydantic accepts as `annotation`.
 
-    return TypeAdapter(annotation).json_schema(mode="validation")
+    Raises:
+        SchemaError: pydantic does not know the type, or something in it cannot be promised by a schema.
+    """
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        schema = adapter.json_schema(schema_generator=_Reader, mode="validation")
+    except (PydanticUserError, PydanticInvalidForJsonSchema) as error:
+        raise SchemaError(
+            f"pydantic makes no JSON schema of {shorten(annotation)}: {str(error).splitlines()[0]} {_ESCAPE}"
+        ) from error
+    return _with_our_formats(schema)
+
+
+def _with_our_formats(schema: dict[str, Any]) -> dict[str, Any]:
+    """Replace formats by what pydantic reads, in place."""
+    stack: list[Any] = [schema]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, list):
+            stack.extend(part)
+        elif isinstance(part, dict):
+            name = part.get("format")
+            if part.get("type") == "string" and isinstance(name, str):
+                _replace_format(part, name)
+            stack.extend(value for key, value in part.items() if key not in ("default", "examples", "const", "enum"))
+    return schema
+
+
+def _replace_format(part: dict[str, Any], name: str) -> None:
+    if name in _LOOSE_FORMATS or (name.startswith("uuid") and "pattern" in part):
+        del part["format"]
+    elif name in _OURS:
+        part["format"] = _OURS[name]
+    elif name == "ipvanyaddress":
+        del part["format"]
+        part["anyOf"] = [{"format": "ipv4"}, {"format": "ipv6"}]
+
+
+def _refuse(what: str, advice: str = _ESCAPE) -> SchemaError:
+    return SchemaError(f"{what} is not supported yet, since a schema cannot promise that it passes. {advice}")
+
+
+def _check_keys(schema: Any, *allowed: str) -> None:
+    known = {"type", "ref", "metadata", "serialization", "strict", *allowed}
+    for key in schema:
+        if key not in known:
+            raise _refuse(f"`{key}` of a `{schema['type']}`")
+
+
+def for_both_engines(pattern: str) -> str:
+    r"""Narrow a pattern, so that what ECMA-262 finds the regex engines of pydantic find, too.
+
+    Only negated sets matter: `\D`, `\S`, `\W`, and shorthands inside `[^...]`.
+
+    Raises:
+        SchemaError: the pattern has a shorthand that cannot be narrowed, or a set operation of Rust.
+    """
+    out: list[str] = []
+    in_class = is_negated = False
+    for token in re.findall(r"\\.|\[\^?|&&|--|~~|.", pattern, re.DOTALL):
+        if token[0] == "[":
+            if in_class:
+                raise _refuse(f"a set inside a set, in pattern {pattern!r},", "Write '\\[' for a bracket")
+            in_class, is_negated = True, token == "[^"
+        elif token == "]":
+            in_class = False
+        elif in_class and token in ("&&", "--", "~~"):
+            raise _refuse(f"the set operation {token!r}, in pattern {pattern!r},", "Write the set in another way")
+        elif token in (r"\D", r"\S", r"\W") and not (in_class and is_negated):
+            if in_class:
+                raise _refuse(f"{token!r} inside a set, in pattern {pattern!r},", "Name the characters")
+            token = f"[^{_WIDER[token[1].lower()]}]"
+        elif token in (r"\d", r"\s", r"\w") and in_class and is_negated:
+            token = _WIDER[token[1]]
+        out.append(token)
+    return "".join(out)
+
+
+class _Reader(GenerateJsonSchema):
+    """pydantic's own generator, stricter; what it does not name is refused."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012, as in the base class
+
+    def _closed(self, schema: dict[str, Any]) -> dict[str, Any]:
+        return {"additionalProperties": False} | schema if schema.get("type") == "object" else schema
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        """A model: closed unless it allows extra fields."""
+        if schema.get("custom_init"):
+            raise _refuse(f"`__init__` of {schema['cls'].__name__}")
+        if schema["cls"].model_config.get("validate_by_alias") is False:
+            raise _refuse("validate_by_alias=False")
+        self._check_strings(schema["cls"].model_config)
+        return self._closed(super().model_schema(schema))
+
+    def _check_strings(self, config: Any) -> None:
+        if any(config.get(key) for key in ("str_strip_whitespace", "str_to_lower", "str_to_upper")):
+            raise _refuse("a configuration that changes strings")
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        """A dataclass: closed."""
+        if schema.get("post_init"):
+            raise _refuse(f"`__post_init__` of {schema['cls'].__name__}")
+        self._check_strings(getattr(schema["cls"], "__pydantic_config__", None) or {})
+        return self._closed(super().dataclass_schema(schema))
+
+    def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
+        """A TypedDict: closed."""
+        return self._closed(super().typed_dict_schema(schema))
+
+    def _check_alias(self, field: Any) -> None:
+        alias = field.get("validation_alias")
+        if isinstance(alias, list):
+            choices = alias if all(isinstance(path, list) for path in alias) else [alias]
+            if not any(len(path) == 1 and isinstance(path[0], str) for path in choices):
+                raise _refuse("an alias that is a path", "Give the field a plain alias")
+
+    def model_field_schema(self, schema: Any) -> dict[str, Any]:
+        """A field, by an alias that is one name."""
+        self._check_alias(schema)
+        return super().model_field_schema(schema)
+
+    def dataclass_field_schema(self, schema: Any) -> dict[str, Any]:
+        """A field, by an alias that is one name."""
+        self._check_alias(schema)
+        return super().dataclass_field_schema(schema)
+
+    def typed_dict_field_schema(self, schema: Any) -> dict[str, Any]:
+        """A field, by an alias that is one name."""
+        self._check_alias(schema)
+        return super().typed_dict_field_schema(schema)
+
+    def str_schema(self, schema: Any) -> dict[str, Any]:
+        """A string whose bounds hold for the text itself."""
+        bounded = any(schema.get(key) for key in ("min_length", "max_length", "pattern"))
+        if bounded and any(schema.get(key) for key in ("strip_whitespace", "to_lower", "to_upper")):
+            raise _refuse("a string that is changed before its length or pattern is checked")
+        pattern = schema.get("pattern")
+        if isinstance(pattern, re.Pattern) and pattern.flags != re.UNICODE:
+            raise _refuse("a pattern with flags", "Write it without flags")
+        found = super().str_schema(schema)
+        if "pattern" in found:
+            found["pattern"] = for_both_engines(found["pattern"])
+        return found
+
+    def enum_schema(self, schema: Any) -> dict[str, Any]:
+        """An Enum of scalars."""
+        if not all(isinstance(member.value, _SCALARS) for member in schema["members"]):
+            raise _refuse(f"{schema['cls'].__name__}, whose values are not all JSON scalars,")
+        return super().enum_schema(schema)
+
+    def literal_schema(self, schema: Any) -> dict[str, Any]:
+        """Literals that are scalars."""
+        values = (v.value if isinstance(v, Enum) else v for v in schema["expected"])
+        if not all(isinstance(value, _SCALARS) for value in values):
+            raise _refuse("a Literal of other than JSON scalars")
+        return super().literal_schema(schema)
+
+    def dict_schema(self, schema: Any) -> dict[str, Any]:
+        """A dict with any strings as keys."""
+        keys = schema.get("keys_schema", {"type": "any"})
+        if keys["type"] not in ("str", "any"):
+            raise _refuse(f"a dict with keys of type `{keys['type']}`", "Use `dict[str, ...]`")
+        return super().dict_schema(schema)
+
+    def date_schema(self, schema: Any) -> dict[str, Any]:
+        """A date without bounds."""
+        _check_keys(schema)
+        return super().date_schema(schema)
+
+    def time_schema(self, schema: Any) -> dict[str, Any]:
+        """A time without bounds."""
+        _check_keys(schema, "microseconds_precision")
+        return super().time_schema(schema)
+
+    def datetime_schema(self, schema: Any) -> dict[str, Any]:
+        """A datetime without bounds; naive ones have no offset."""
+        _check_keys(schema, "microseconds_precision", "tz_constraint")
+        constraint = schema.get("tz_constraint", "aware")
+        if constraint not in ("aware", "naive"):
+            raise _refuse("a datetime of one fixed offset")
+        return {"type": "string", "format": "x-local-date-time" if constraint == "naive" else "date-time"}
+
+    def uuid_schema(self, schema: Any) -> dict[str, Any]:
+        """A UUID, of one version where that is asked for."""
+        version = schema.get("version")
+        if version is None:
+            return {"type": "string", "format": "uuid"}
+        x = "[0-9a-fA-F]"
+        return {"type": "string", "pattern": f"^{x}{{8}}-{x}{{4}}-{version}{x}{{3}}-[89abAB]{x}{{3}}-{x}{{12}}$"}
+
+    def decimal_schema(self, schema: Any) -> dict[str, Any]:
+        """A number that a double holds digit by digit."""
+        _check_keys(schema, "le", "lt", "ge", "gt", "max_digits", "decimal_places", "allow_inf_nan", "multiple_of")
+        found: dict[str, Any] = {"type": "number"}
+        bounds = {"le": "maximum", "lt": "exclusiveMaximum", "ge": "minimum", "gt": "exclusiveMinimum"}
+        found |= {bounds[key]: Decimal(schema[key]) for key in bounds if schema.get(key) is not None}
+        places, digits = schema.get("decimal_places"), schema.get("max_digits")
+        if schema.get("multiple_of") is not None or (digits is not None and (places is None or places > digits)):
+            raise _refuse("a Decimal with `multiple_of`, or with `max_digits` and no `decimal_places`")
+        if places is None:
+            return found
+        whole = (15 if digits is None else min(digits, 15)) - places  # a double holds 15 digits
+        if whole < 1:
+            raise _refuse(f"a Decimal with so many decimal places ({places})")
+        step = Decimal((0, (1,), -places))
+        limit = Decimal((0, (9,) * (whole + places), -places))
+        return {"allOf": [found, {"multipleOf": step, "minimum": limit.copy_negate(), "maximum": limit}]}
+
+    def url_schema(self, schema: Any) -> dict[str, Any]:
+        """A URL with a host name and a path, well within 2,083 characters."""
+        schemes = schema.get("allowed_schemes") or ["https", "http", "ftp", "wss", "ws"]
+        if (schema.get("max_length") or 2083) < 2083 or "file" in schemes:
+            raise _refuse("a URL of a file, or with a length of its own,")
+        label = "[a-z0-9](?:[a-z0-9]|-[a-z0-9]){0,14}"
+        tail = "(?:/[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,1000})?"
+        query = r"(?:\?[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,400})?(?:#[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,200})?"
+        names = "|".join(re.escape(scheme) for scheme in schemes)
+        return {
+            "type": "string",
+            "pattern": f"^(?:{names})://(?:{label}\\.){{1,5}}[a-z]{{2,12}}(?::[1-9][0-9]{{0,3}})?{tail}{query}$",
+        }
+
+    def tagged_union_schema(self, schema: Any) -> dict[str, Any]:
+        """A union told apart by a field, which is required in every branch."""
+        found = super().tagged_union_schema(schema)
+        tag = found.get("discriminator", {}).get("propertyName")
+        if not isinstance(tag, str):
+            raise _refuse("a union with a discriminator that is not one field")
+        return {"anyOf": [{"allOf": [branch], "required": [tag]} for branch in found["oneOf"]]}
+
+    def nullable_schema(self, schema: Any) -> dict[str, Any]:
+        """A value or null."""
+        return {"anyOf": [self.generate_inner(schema["schema"]), {"type": "null"}]}
+
+
+def _refusing(kind: str) -> Any:
+    def refuse(self: _Reader, schema: Any) -> dict[str, Any]:
+        function = schema.get("function", {}).get("function") if isinstance(schema.get("function"), dict) else None
+        name = getattr(function, "__name__", "")
+        if name == "path_validator" and function.__module__.startswith("pydantic."):
+            return {"type": "string"}  # `pathlib.Path` reads any text
+        raise _refuse(f"{kind}{f' {name!r}' if name else ''}")
+
+    return refuse
+
+
+for _name, _kind in {
+    "function_after": "a validator",
+    "function_before": "a validator",
+    "function_plain": "a validator",
+    "function_wrap": "a validator",
+    "set": "a set",
+    "frozenset": "a frozenset",
+    "timedelta": "a timedelta",
+    "complex": "a complex number",
+    "json": "`Json`",
+    "multi_host_url": "a URL with several hosts",
+    "is_instance": "an arbitrary class",
+    "is_subclass": "a class as value",
+    "callable": "a callable",
+    "call": "a call",
+    "arguments": "a function's arguments",
+    "arguments_v3": "a function's arguments",
+    "custom_error": "a custom check",
+    "fraction": "a Fraction",
+    "counter": "a Counter",
+    "named_tuple": "a named tuple",
+    "missing_sentinel": "a sentinel",
+}.items():
+    setattr(_Reader, f"{_name}_schema", _refusing(_kind))
