@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from tests.vocabularies import Tokens, sentencepiece_token_bytes, tekken_token_bytes
+
+# No deadline: how long an example takes depends on what else the machine does.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

@@ -276,8 +276,8 @@ def test_text_that_the_vocabulary_cannot_spell_is_refused() -> None:
     message = r"received 'the\\x07 dog', in which no tokens cover the character '\\x07' at position 3"
     with pytest.raises(TokenizerError, match=message):
         tokenizer.encode_inside("the\x07 dog")
-    with pytest.raises(TokenizerError, match="the character '🙂' at position 4"):
-        tokenizer.encode_inside("the 🙂")
+    with pytest.raises(TokenizerError, match="the character '🦎' at position 4"):
+        tokenizer.encode_inside("the 🦎")
 
 
 @pytest.mark.parametrize("kind", ["GPT-2", "SentencePiece 32k in mistral-common", "tekken 131k in mistral-common"])
