@@ -34,6 +34,7 @@ from fsm.schema.keyword import shorten
 _ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and validate the result yourself"
 _SCALARS = (str, int, float, bool, type(None))
 _LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string will do
+_KNOWN_VALIDATORS = frozenset({"path_validator", "EmailStr._validate"})  # any text; `format` tells the rest
 _OURS = {"email": "x-mailbox", "time": "x-clock"}
 
 # What `\d`, `\s`, `\w` may match in the regex engines of pydantic (Rust's and Python's), and ECMA's do not.
@@ -287,8 +288,9 @@ def _refusing(kind: str) -> Any:
     def refuse(self: _Reader, schema: Any) -> dict[str, Any]:
         function = schema.get("function", {}).get("function") if isinstance(schema.get("function"), dict) else None
         name = getattr(function, "__name__", "")
-        if name == "path_validator" and function.__module__.startswith("pydantic."):
-            return {"type": "string"}  # `pathlib.Path` reads any text
+        known = getattr(function, "__qualname__", "").rpartition("<locals>.")[2] in _KNOWN_VALIDATORS
+        if known and function.__module__.startswith("pydantic."):
+            return {"type": "string"}
         raise _refuse(f"{kind}{f' {name!r}' if name else ''}")
 
     return refuse
