@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache, lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -70,16 +71,25 @@ def _cased() -> str:
 
 
 @lru_cache(maxsize=4096)
-def ignoring_case(ranges: Ranges, ascii: bool = False) -> Ranges:
-    """The characters that `re.IGNORECASE` finds equal to one of `ranges`: asked of `re`, so K and the Kelvin sign agree.
+def ignoring_case(written: tuple[tuple[int, int], ...], ascii: bool = False) -> Ranges:
+    """The characters that `re.IGNORECASE` finds equal to one of a class: asked of `re`, so K and the Kelvin sign agree.
 
-    Cost: one small `re.compile` and a scan of some 3,000 characters, once per set.
+    Args:
+        written: the class as its author wrote it, ranges neither sorted nor joined: beyond U+FFFF and under
+            `re.ASCII`, `re` matches a range in both cases and a single character in its own; so asked, so answered.
+        ascii: the meaning under `re.ASCII`.
+
+    Cost: one small `re.compile` and a scan of some 3,000 characters, once per class.
     """
-    inside = "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges)
-    if not inside:
+    if not written:
         return ()
-    pattern = re.compile(f"[{inside}]", re.IGNORECASE | (re.ASCII if ascii else re.UNICODE))
-    return normalize((*ranges, *((ord(c), ord(c)) for c in pattern.findall(_cased()))))
+    inside = "".join(rf"\U{a:08x}" if a == b else rf"\U{a:08x}-\U{b:08x}" for a, b in written)
+    flags = re.ASCII if ascii else re.UNICODE
+    found = set(re.compile(f"[{inside}]", flags | re.IGNORECASE).findall(_cased()))
+    # In a class with others, `re` loses a capital beyond U+FFFF: '[a\U00010400]' does not match U+10400.
+    lost = set(re.compile(f"[{inside}]", flags).findall(_cased())) - found
+    ranges = normalize((*written, *((ord(c), ord(c)) for c in found)))
+    return intersect(ranges, invert(normalize((ord(c), ord(c)) for c in lost))) if lost else ranges
 
 
 @cache
@@ -89,7 +99,7 @@ def _by_category() -> dict[str, Ranges]:
     for first, last in ((0, _LAST_NAMED), *_TAGS):
         names = np.array(list(map(unicodedata.category, _text(first, last))))
         edges = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in pairwise(edges):
             found.setdefault(str(names[start]), []).append((first + start, first + end - 1))
     found["Co"].extend(_PRIVATE_PLANES)
     named = normalize(r for name, ranges in found.items() if name != "Cn" for r in ranges)

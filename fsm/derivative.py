@@ -27,10 +27,12 @@ class Derivatives:
     Args:
         max_search: most nodes that one search for an accepted text may visit; see `BudgetExceeded`.
         max_memo: most remembered arc lists; at the limit the memory starts anew.
+        max_step: most members of alternations that one derivative may unite, some 20 us each; see `BudgetExceeded`.
     """
 
-    def __init__(self, *, max_search: int = 100_000, max_memo: int = 200_000) -> None:
+    def __init__(self, *, max_search: int = 100_000, max_memo: int = 200_000, max_step: int = 50_000) -> None:
         self.max_search = max_search
+        self.max_step = max_step
         self.max_memo = max_memo
         self._arcs: dict[Node, Arcs] = {}
         self._inhabited: dict[tuple[Node, int], bool] = {}
@@ -42,6 +44,7 @@ class Derivatives:
 
         Raises:
             ExpressionError: a rule refers to itself before it reads a byte (left recursion).
+            BudgetExceeded: the terms are so entangled that uniting them takes more than `max_step`.
 
         Cost: the sum of the arcs below, once per node.
         """
@@ -50,6 +53,7 @@ class Derivatives:
             return known
         if len(self._arcs) > self.max_memo:
             self._arcs.clear()
+        limit = nodes.union_work() + self.max_step
         stack, open_nodes = [node], set[Node]()
         while stack:
             top = stack[-1]
@@ -64,9 +68,41 @@ class Derivatives:
                 stack.extend(missing)
                 continue
             self._arcs[top] = self._combine(top)
+            if nodes.union_work() > limit:
+                self._refuse_step()
             open_nodes.discard(top)
             stack.pop()
         return self._arcs[node]
+
+    def _refuse_step(self) -> None:
+        raise BudgetExceeded(
+            f"one step of the expression unites more than {self.max_step:,} alternatives: loops inside loops that can "
+            "begin and end in many places. Simplify the nested counts, or raise `max_step`.",
+            "max_step",
+            self.max_step,
+        )
+
+    def after(self, node: Node, byte: int) -> Node:
+        """The term that is left of `node` after one byte, EMPTY if nothing is.
+
+        Cost: less than `arcs` where terms are met once, as with every count of `x{0,200}`: only one target is made.
+        """
+        bit = 1 << byte
+        found = []
+        while True:
+            head, tail = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+            loop, rest = (head.args[0], _one_less(head)) if head.kind is Kind.REPEAT else (head, EPSILON)
+            for mask, target in self.arcs(loop):
+                if mask & bit:
+                    found.append(nodes.concat(nodes.concat(target, rest), tail))
+                    break
+            if tail is EPSILON or not head.nullable:
+                break
+            node = tail
+        left = found.pop() if found else EMPTY
+        while found:  # from the right, as `arcs` joins them, so that both make the same terms
+            left = nodes.alternation((found.pop(), left))
+        return left
 
     def _combine(self, node: Node) -> Arcs:
         kind, args, arcs = node.kind, node.args, self._arcs
@@ -80,9 +116,8 @@ class Derivatives:
             out = tuple((mask, nodes.concat(target, tail)) for mask, target in arcs[head])
             return _union((out, arcs[tail])) if head.nullable else out
         if kind is Kind.REPEAT:
-            body, lo, hi = args
-            rest = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
-            return tuple((mask, nodes.concat(target, rest)) for mask, target in arcs[body])
+            rest = _one_less(node)
+            return tuple((mask, nodes.concat(target, rest)) for mask, target in arcs[args[0]])
         if kind is Kind.ALTERNATION:
             return _union(arcs[child] for child in args)
         if kind is Kind.WORDS:
@@ -193,6 +228,11 @@ class Derivatives:
         if node.is_plain:
             return arcs
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
+
+
+def _one_less(loop: Node) -> Node:
+    body, lo, hi = loop.args
+    return nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
 
 
 def _holds(node: Node, value: dict[Node, bool], alphabet: int) -> bool:

@@ -10,7 +10,7 @@ Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fsm.character_class import ASCII_DIGITS, ASCII_WORD, ecma_space, single, unicode_property, union
@@ -68,7 +68,9 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
     try:
         return search(compile_postfix(_Reader(pattern).read(), spell), spell)
     except _Malformed as error:
-        raise SchemaError(f"{error.problem}, in pattern {_shorten(pattern)!r} at position {error.position}. {error.advice}", pointer) from None
+        raise SchemaError(
+            f"{error.problem}, in pattern {_shorten(pattern)!r} at position {error.position}. {error.advice}", pointer
+        ) from None
     except NotSupported as refusal:
         raise SchemaError(
             f"{refusal.construct} is not supported, in pattern {_shorten(pattern)!r}. {refusal.advice}", pointer
@@ -113,11 +115,15 @@ class _Reader:
             NotSupported: it uses a construct that is refused.
         """
         if len(self.pattern) > MAX_PATTERN_LENGTH:
-            raise NotSupported(f"a pattern of more than {MAX_PATTERN_LENGTH:,} characters", "Write an `enum`, or split it.")
+            raise NotSupported(
+                f"a pattern of more than {MAX_PATTERN_LENGTH:,} characters", "Write an `enum`, or split it."
+            )
         while self.position < len(self.pattern):
             yield from self._read_item()
         if len(self.groups) > 1:
-            raise _Malformed("unclosed group", self.groups[-1].start, r"Close it with ')', or write '\(' for a parenthesis.")
+            raise _Malformed(
+                "unclosed group", self.groups[-1].start, r"Close it with ')', or write '\(' for a parenthesis."
+            )
         yield from self._close(self.groups[0])
 
     def _read_item(self) -> Iterator[Instruction]:
@@ -147,7 +153,9 @@ class _Reader:
         name = opening[1]
         if name is not None:
             if not name.replace("$", "_").isidentifier() or name in self.names:
-                raise _Malformed(f"group name {name!r} is not an identifier, or is taken", start, "Choose another name.")
+                raise _Malformed(
+                    f"group name {name!r} is not an identifier, or is taken", start, "Choose another name."
+                )
             self.names.add(name)
         self.groups.append(_Group(start))
         self.position = opening.end()
@@ -189,7 +197,9 @@ class _Reader:
             lo = self._count(found[1])
             hi = lo if found[2] is None else self._count(found[3]) if found[3] else None
             if hi is not None and hi < lo:
-                raise _Malformed(f"counts out of order in {found[0]!r}", self.position, "Write the smaller count first.")
+                raise _Malformed(
+                    f"counts out of order in {found[0]!r}", self.position, "Write the smaller count first."
+                )
         yield Loop(lo, hi)
         self.position = found.end()
 
@@ -201,7 +211,9 @@ class _Reader:
     def _read_atom(self, sign: str) -> Iterator[Instruction]:
         start = self.position
         if sign in "*+?" or (sign == "{" and _QUANTIFIER.match(self.pattern, start)):
-            raise _Malformed(f"nothing to repeat before {sign!r}", start, r"Write a backslash before it for the character itself.")
+            raise _Malformed(
+                f"nothing to repeat before {sign!r}", start, r"Write a backslash before it for the character itself."
+            )
         if sign == "[":
             yield Character(self._read_class())
         elif sign == "\\":
@@ -237,14 +249,21 @@ class _Reader:
     def _read_class_range(self) -> Ranges:
         start = self.position
         first = self._read_class_member()
-        if not self.pattern.startswith("-", self.position) or self.pattern[self.position + 1 : self.position + 2] in ("]", ""):
+        if not self.pattern.startswith("-", self.position) or self.pattern[self.position + 1 : self.position + 2] in (
+            "]",
+            "",
+        ):
             return first
         self.position += 1
         last = self._read_class_member()
         if not (_is_single(first) and _is_single(last)):
             return union((first, single(ord("-")), last))
         if last[0][0] < first[0][0]:
-            raise _Malformed(f"range out of order: {self.pattern[start : self.position]!r}", start, "Write the lower character first.")
+            raise _Malformed(
+                f"range out of order: {self.pattern[start : self.position]!r}",
+                start,
+                "Write the lower character first.",
+            )
         return ((first[0][0], last[0][0]),)
 
     def _read_class_member(self) -> Ranges:
@@ -276,12 +295,21 @@ class _Reader:
 
     def _bad_escape(self, start: int, sign: str) -> Exception:
         if sign in ("b", "B"):
-            return NotSupported(rf"a word boundary ('\{sign}')", r"Write the characters that may stand there, for example '(^|\W)word(\W|$)'.")
+            return NotSupported(
+                rf"a word boundary ('\{sign}')",
+                r"Write the characters that may stand there, for example '(^|\W)word(\W|$)'.",
+            )
         if sign == "k" or (sign.isdigit() and sign.isascii()):
-            return NotSupported(rf"a back-reference ('\{sign}')", "Not a regular language: list the alternatives that you need.")
+            return NotSupported(
+                rf"a back-reference ('\{sign}')", "Not a regular language: list the alternatives that you need."
+            )
         if sign in ("A", "Z", "z"):
-            return _Malformed(rf"'\{sign}' is not part of ECMA-262", start, "Write '^' for the start of the text and '$' for its end.")
-        return _Malformed(rf"unknown escape '\{sign}'", start, r"Remove the backslash, or write '\\' for a backslash itself.")
+            return _Malformed(
+                rf"'\{sign}' is not part of ECMA-262", start, "Write '^' for the start of the text and '$' for its end."
+            )
+        return _Malformed(
+            rf"unknown escape '\{sign}'", start, r"Remove the backslash, or write '\\' for a backslash itself."
+        )
 
     def _read_property(self, start: int, negated: bool) -> Ranges:
         name = _PROPERTY.match(self.pattern, self.position)
@@ -309,7 +337,9 @@ class _Reader:
         digits = _HEX2 if sign == "x" else _HEX4
         found = digits.match(self.pattern, self.position) if sign in ("x", "u") else None
         if found is None:
-            raise _Malformed(rf"incomplete escape '\{sign}'", start, r"Write '\xHH', '\uHHHH', '\u{H...}', '\cX' or '\0'.")
+            raise _Malformed(
+                rf"incomplete escape '\{sign}'", start, r"Write '\xHH', '\uHHHH', '\u{H...}', '\cX' or '\0'."
+            )
         self.position = found.end()
         return self._join_surrogates(int(found[0], 16))
 
@@ -317,7 +347,9 @@ class _Reader:
         found = _BRACED_HEX.match(self.pattern, self.position)
         digits = found[1].lstrip("0") if found else ""
         if found is None or len(digits) > 6 or int(digits or "0", 16) > MAX_CODE_POINT:
-            raise _Malformed(r"'\u{' without the number of a character", start, r"Write hexadecimal digits, as in '\u{1F600}'.")
+            raise _Malformed(
+                r"'\u{' without the number of a character", start, r"Write hexadecimal digits, as in '\u{1F600}'."
+            )
         self.position = found.end()
         return int(digits or "0", 16)
 
@@ -329,7 +361,7 @@ class _Reader:
         return 0x10000 + ((unit - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)
 
 
-_CLASS_ESCAPES = {
+_CLASS_ESCAPES: dict[str, Callable[[], Ranges]] = {
     "d": lambda: ASCII_DIGITS,
     "w": lambda: ASCII_WORD,
     "s": ecma_space,

@@ -102,6 +102,7 @@ class WordList:
 
 _interned: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
 _lock = threading.Lock()
+_work = threading.local()
 _serial = iter(range(1 << 62))
 _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.EMPTY})
 
@@ -232,7 +233,10 @@ def alternation(children: Iterable[Node]) -> Node:
     Nested alternations are flattened, equal members and single bytes merged, common heads taken out
     (`ab|ac` is `a(b|c)`) and neighbouring counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`).
     """
-    waiting = [_unite(children)]  # a long common head needs as many unions of tails; they wait here, not on Python's stack
+    work = 1
+    waiting = [
+        _unite(children)
+    ]  # a long common head needs as many unions of tails; they wait here, not on Python's stack
     united: Node | None = None
     while True:
         try:
@@ -241,11 +245,19 @@ def alternation(children: Iterable[Node]) -> Node:
             waiting.pop()
             united = end.value
             if not waiting:
+                _work.done = union_work() + work
                 assert united is not None
                 return united
         else:
+            work += len(tails)
             waiting.append(_unite(tails))
             united = None
+
+
+def union_work() -> int:
+    """How many members of alternations this thread has united so far, for budgets: no other number tells what a step costs."""
+    done: int = getattr(_work, "done", 0)
+    return done
 
 
 _Union = Generator[list[Node], Node | None, Node]

@@ -12,14 +12,14 @@ possessive repetition; line anchors (MULTILINE) inside a repetition.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
 from fsm import characters
 from fsm.character_class import category, ignoring_case, single, union
-from fsm.characters import Ranges, invert
-from fsm.errors import BudgetExceeded, RegexSyntaxError, UnsupportedRegex
+from fsm.characters import Ranges, invert, normalize
+from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex
 from fsm.expression import Expression
 from fsm.postfix import (
     After,
@@ -41,7 +41,9 @@ MAX_PATTERN_LENGTH = 1_000_000
 
 _sre: Any = import_module("re._parser")
 
-_SCOPED_TYPES = re.ASCII | re.LOCALE | re.UNICODE
+# Plain integers: `&` of two flags makes an enum member, which would be half of the time for a long pattern.
+_IGNORECASE, _MULTILINE, _DOTALL, _ASCII = int(re.IGNORECASE), int(re.MULTILINE), int(re.DOTALL), int(re.ASCII)
+_TYPES = int(re.ASCII | re.LOCALE | re.UNICODE)
 _NESTING = re.compile(r"\\.|\[\^?\]?|[\]()]", re.DOTALL)
 _NEWLINE: Ranges = ((0x0A, 0x0A),)
 
@@ -69,7 +71,7 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
         ascii: `\d \w \s` and case-insensitive matching know ASCII only, as under `re.ASCII`.
 
     Raises:
-        TypeError: `pattern` is not a `str`.
+        ExpressionError: `pattern` is not a `str`.
         RegexSyntaxError: it is not a regular expression; the position is an attribute.
         UnsupportedRegex: it uses something that is not regular or not supported; see the top of this module.
         BudgetExceeded: it is longer than `MAX_PATTERN_LENGTH` or nested deeper than `MAX_PATTERN_DEPTH`.
@@ -77,10 +79,10 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
     Cost: linear in the pattern; a count such as `{1,50000}` costs nothing. `\w` takes some 50 ms when first used.
     """
     if not isinstance(pattern, str):
-        raise TypeError(f"a regular expression is a str, received {_describe(pattern)}")
+        raise ExpressionError(f"expected a regular expression as text, received {_describe(pattern)}")
     parsed = _parse(pattern, re.ASCII if ascii else re.NOFLAG)
     try:
-        table = compile_postfix(_postfix(parsed, parsed.state.flags), characters.utf8)
+        table = compile_postfix(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
     except NotSupported as refusal:
         raise UnsupportedRegex(
             f"{refusal.construct} is not supported, in {_shorten(pattern)!r}. {refusal.advice}", pattern
@@ -167,19 +169,23 @@ def _postfix(parsed: Any, flags: int) -> Iterator[Instruction]:
             yield task
 
 
+_END = object()
+
+
 def _expand_sequence(parsed: Any, flags: int) -> list[_Task]:
     tasks: list[_Task] = []
     run: list[str] = []
     count = 0
-    for operator, argument in (*parsed, (None, None)):
-        if operator is _sre.LITERAL and not flags & re.IGNORECASE:
+    literal = None if flags & _IGNORECASE else _sre.LITERAL
+    for operator, argument in (*parsed.data, (_END, None)):
+        if operator is literal:
             run.append(chr(argument))
             continue
         if run:
             tasks.append(Text("".join(run)))
             run.clear()
             count += 1
-        if operator is not None:
+        if operator is not _END:
             tasks.extend(_expand(operator, argument, flags))
             count += 1
     return tasks if count == 1 else [*tasks, Join(count)]
@@ -203,8 +209,8 @@ def _expand(operator: Any, argument: Any, flags: int) -> list[_Task]:
 
 
 def _scoped(flags: int, add: int, remove: int) -> int:
-    if add & _SCOPED_TYPES:
-        flags &= ~_SCOPED_TYPES
+    if add & _TYPES:
+        flags &= ~_TYPES
     return (flags | add) & ~remove
 
 
@@ -218,7 +224,7 @@ _ANCHORS = {
 
 def _anchor(argument: Any, flags: int) -> Assert:
     single_line, multi_line = _ANCHORS[argument]
-    return multi_line if flags & re.MULTILINE else single_line
+    return multi_line if flags & _MULTILINE else single_line
 
 
 _CATEGORIES = {
@@ -243,23 +249,23 @@ def _class(argument: Any, flags: int) -> Ranges:
         if operator is _sre.NEGATE:
             negated = True
         elif operator is _sre.CATEGORY:
-            sets.append(category(_CATEGORIES[value], bool(flags & re.ASCII)))
+            sets.append(category(_CATEGORIES[value], bool(flags & _ASCII)))
         else:
             plain.append(value if operator is _sre.RANGE else (value, value))
     # Categories hold both cases of every letter, so only what was written out is widened.
-    found = union((_any_case(union((tuple(plain),)), flags), *sets))
+    found = union((_any_case(tuple(plain), flags), *sets))
     return invert(found) if negated else found
 
 
-def _any_case(ranges: Ranges, flags: int) -> Ranges:
-    return ignoring_case(ranges, bool(flags & re.ASCII)) if flags & re.IGNORECASE else ranges
+def _any_case(written: tuple[tuple[int, int], ...], flags: int) -> Ranges:
+    return ignoring_case(written, bool(flags & _ASCII)) if flags & _IGNORECASE else normalize(written)
 
 
-_SETS = {
+_SETS: dict[Any, Callable[[Any, int], Ranges]] = {
     _sre.LITERAL: _literal_set,
     _sre.NOT_LITERAL: lambda argument, flags: invert(_literal_set(argument, flags)),
     _sre.IN: _class,
-    _sre.ANY: lambda argument, flags: characters.ALL_CHARACTERS if flags & re.DOTALL else invert(_NEWLINE),
+    _sre.ANY: lambda argument, flags: characters.ALL_CHARACTERS if flags & _DOTALL else invert(_NEWLINE),
     _sre.FAILURE: lambda argument, flags: (),
 }
 
@@ -274,7 +280,10 @@ def _refusal(operator: Any, argument: Any) -> tuple[str, str]:
             " ('(?=' or '(?!')" if ahead else " ('(?<=' or '(?<!')"
         ), _ALGEBRA
     if operator is _sre.AT:
-        return r"a word boundary ('\b' or '\B')", r"Write the characters that may stand there, for example '\w+(?:\W+\w+)*'."
+        return (
+            r"a word boundary ('\b' or '\B')",
+            r"Write the characters that may stand there, for example '\w+(?:\W+\w+)*'.",
+        )
     if operator is _sre.GROUPREF:
         return f"a back-reference (to group {argument})", "Not a regular language: list the alternatives that you need."
     if operator is _sre.GROUPREF_EXISTS:

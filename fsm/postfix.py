@@ -5,7 +5,8 @@ Loop(0, None) Choose(2). Postfix needs a stack of ours and none of Python's, how
 
 Anchors are exact. A pattern compiles to a `Table`: its texts sorted by what they assert about the place before their
 first character and after their last one. Joining two parts keeps of the one what the assertions of the other allow.
-What this leaves out: line anchors inside a repetition, and an anchor inside a repetition of at least nine times.
+What this leaves out: line anchors inside a repetition, and an anchor inside a repetition of at
+least nine times.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from fsm.derivative import Derivatives
 from fsm.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 
 MAX_ANCHORED_COUNT = 8  # such a loop is unrolled, and each turn may split the table
+MAX_ANCHORED_LOOPS = 4  # and where they are nested, their lengths multiply
+_TAKE_OUT = "Take the anchor out of the repetition: it can hold in one turn only."
 
 
 class Before(IntEnum):
@@ -117,6 +120,7 @@ def compile_postfix(program: Iterable[Instruction], spell: Speller) -> Table:
     Cost: linear in the pattern; counts cost nothing.
     """
     stack: list[Table] = []
+    anchored_loops = 0
     spelled: dict[str, Node] = {}
     for step in program:
         if isinstance(step, Text):
@@ -126,7 +130,11 @@ def compile_postfix(program: Iterable[Instruction], spell: Speller) -> Table:
         elif isinstance(step, Assert):
             stack.append({(step.before, step.after): EPSILON})
         elif isinstance(step, Loop):
-            stack.append(_loop(stack.pop(), step.lo, step.hi))
+            body = stack.pop()
+            anchored_loops += not body.keys() <= {FREE} and step.hi not in (0, 1)
+            if anchored_loops > MAX_ANCHORED_LOOPS:
+                raise NotSupported(f"more than {MAX_ANCHORED_LOOPS} repetitions with an anchor inside", _TAKE_OUT)
+            stack.append(_loop(body, step.lo, step.hi))
         else:
             operands = stack[len(stack) - step.count :]
             del stack[len(stack) - step.count :]
@@ -143,19 +151,16 @@ def full_match(table: Table) -> Node:
 def search(table: Table, spell: Speller) -> Node:
     """The texts in which a pattern is found somewhere."""
     any_text = nodes.repeat(spell(((0, 0x10FFFF),)))
-    out = []
-    for around in _product(_product({FREE: any_text}, table), {FREE: any_text}).values():
-        out.append(around)
-    return nodes.alternation(out)
+    return full_match(_join([{FREE: any_text}, table, {FREE: any_text}]))
 
 
 def _spell_text(text: str, spell: Speller, spelled: dict[str, Node]) -> Node:
-    for character in set(text).difference(spelled):
+    characters = set(text)
+    for character in characters.difference(spelled):
         spelled[character] = spell(((ord(character), ord(character)),))
-    parts = [spelled[character] for character in text]
-    if all(part.kind is Kind.LITERAL for part in parts):
-        return nodes.literal(b"".join(part.args[0] for part in parts))
-    return nodes.sequence(parts)
+    if all(spelled[character].kind is Kind.LITERAL for character in characters):
+        return nodes.literal(b"".join([spelled[character].args[0] for character in text]))
+    return nodes.sequence([spelled[character] for character in text])
 
 
 def _join(tables: Sequence[Table]) -> Table:
@@ -262,7 +267,7 @@ def _check_anchored_loop(body: Table, lo: int) -> None:
     if lo > MAX_ANCHORED_COUNT:
         raise NotSupported(
             f"an anchor inside a repetition of at least {lo} times",
-            "Take the anchor out of the repetition: it can hold in one turn only.",
+            _TAKE_OUT,
         )
 
 

@@ -1,0 +1,326 @@
+"""`regex` and `ecma_search`: what is refused and how, hostile patterns, the size of what is made, the shape of terms."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from fsm import node as nodes
+from fsm.automaton import DEAD, Automaton
+from fsm.characters import json_spelling, json_text, utf8
+from fsm.derivative import Derivatives
+from fsm.ecma_pattern import ecma_search
+from fsm.errors import BudgetExceeded, ExpressionError, FSMError, RegexSyntaxError, SchemaError, UnsupportedRegex
+from fsm.pattern import MAX_PATTERN_DEPTH, regex
+
+
+def num_states_after(pattern: str, text: str) -> int:
+    """States of the automaton that have been made when it has read `text`."""
+    automaton = Automaton(regex(pattern).node)
+    assert automaton.next_state(automaton.initial_state, text.encode()) != DEAD
+    return len(automaton)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "position", "advice"),
+    [
+        ("(ab|c", 0, "Close the group"),
+        ("ab)c", 2, "Remove the ')'"),
+        ("[a", 0, "Close the class"),
+        ("*a", 0, "Put something before"),
+        ("a**", 2, "Put a group around"),
+        ("a\\", 1, "for a backslash"),
+        (r"\q", 0, "Remove the backslash"),
+        ("[b-a]", 1, "lower character first"),
+        ("a{2,1}", 2, "smaller count first"),
+        ("a(?i)b", 1, "Move the flags"),
+        ("a{99999999999}", None, "Correct the pattern"),
+    ],
+)
+def test_a_syntax_error_says_where_and_what_to_do(pattern: str, position: int | None, advice: str) -> None:
+    with pytest.raises(RegexSyntaxError, match=re.escape(advice)) as caught:
+        regex(pattern)
+    assert position == caught.value.position
+    assert pattern == caught.value.pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "construct", "advice"),
+    [
+        (r"(a)\1", "back-reference", "list the alternatives"),
+        (r"(?P<n>a)(?P=n)", "back-reference", "list the alternatives"),
+        (r"(a)?(?(1)b|c)", "conditional group", "alternatives"),
+        (r"(?=a)b", "lookahead", "regex(a) & regex(b)"),
+        (r"(?!a)b", "lookahead", "& ~regex(b)"),
+        (r"(?<=a)b", "lookbehind", "regex(a) & regex(b)"),
+        (r"(?<!a)b", "lookbehind", "regex(a) & regex(b)"),
+        (r"\bword", "word boundary", r"\w+(?:\W+\w+)*"),
+        (r"\Bword", "word boundary", r"\w+(?:\W+\w+)*"),
+        (r"(?>a+)b", "atomic group", "(?:...)"),
+        (r"a++b", "possessive", "Leave out the last '+'"),
+        (r"(?m)(?:^a$\n)*", "line anchor", "Write the newline itself"),
+        (r"(?:^a|b){9}", "anchor inside a repetition", "Take the anchor out"),
+        (r"(?:" * 5 + "^a|b" + ")*" * 1 + ")+c)*d)*e)*", "repetitions with an anchor", "Take the anchor out"),
+    ],
+)
+def test_what_is_not_regular_is_refused_by_name(pattern: str, construct: str, advice: str) -> None:
+    with pytest.raises(UnsupportedRegex, match=re.escape(construct)) as caught:
+        regex(pattern)
+    assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"), [(b"a", "Decode"), (re.compile("a"), r"\.pattern"), (3, "int"), (None, "NoneType")]
+)
+def test_what_is_not_text_is_refused(value: object, advice: str) -> None:
+    with pytest.raises(ExpressionError, match=advice):
+        regex(value)  # type: ignore[arg-type]
+
+
+def test_a_doubtful_class_gives_the_warning_of_re() -> None:
+    with pytest.raises(RegexSyntaxError, match="nested set"):  # warnings are errors in these tests
+        regex("[[a]")
+    with pytest.warns(FutureWarning, match="nested set"):
+        assert regex("[[a]").accepts("[")
+
+
+def test_a_surrogate_matches_nothing() -> None:
+    assert regex(r"\ud800").is_empty()
+    assert not regex("a\ud800").accepts("a\ud800")
+    assert regex(r"[\ud800a]").accepts("a")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("a$", "a\n", False),
+        ("a$\n", "a\n", True),
+        ("a$\n$", "a\n", True),
+        ("a$\n\n", "a\n\n", False),
+        ("a\\Z\n", "a\n", False),
+        ("^^a", "a", True),
+        ("b^a", "ba", False),
+        ("(b|^)a", "a", True),
+        ("(?:^a|b)*", "abb", True),
+        ("(?:^a|b)*", "aab", False),
+        ("(?m)a$\n^b", "a\nb", True),
+        ("(?m)a^b", "ab", False),
+        ("(?m)(a\n|c)^b", "a\nb", True),
+        ("(?m)(a\n|c)^b", "cb", False),
+    ],
+)
+def test_anchors_hold_exactly_where_re_has_them(pattern: str, text: str, expected: bool) -> None:
+    assert expected == bool(re.fullmatch(pattern, text))
+    assert expected == regex(pattern).accepts(text)
+
+
+def test_ascii_is_an_argument_and_a_flag() -> None:
+    assert regex(r"\d").accepts("٣")
+    assert not regex(r"\d", ascii=True).accepts("٣")
+    assert not regex(r"(?a)\d").accepts("٣")
+    assert regex("(?i)k").accepts("\u212a")
+    assert not regex("(?i)k", ascii=True).accepts("\u212a")
+
+
+WORDS = ["".join(random.Random(i).choices("abcdefghij", k=4 + i % 9)) for i in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "most"),
+    [
+        ("(a+)+b", "a" * 2000, 5),
+        ("(a|b)*a(a|b){16}", "ab" * 1000, 100),
+        (".*a.{20}", "ab" * 1000, 2000),
+        ("[a-z]{1,50000}", "abcd" * 500, 2010),
+        ("a{1000000000}", "a" * 2000, 2010),
+        ("((a*)*)*", "a" * 2000, 5),
+        ("(?:a{0,1000}){0,1000}", "a" * 2000, 2010),
+        ("(" * 190 + "a?" + "){2}" * 190, "a" * 2000, 2010),
+        ("a?" * 500 + "a" * 500, "a" * 900, 1010),
+        ("(.*)*" * 10 + "x", "a" * 2000, 20),
+        ("|".join("[ab]" * 3000 + c for c in "xyz"), "ab" * 1000, 2010),
+        ("a" * 100_000, "a" * 2000, 2010),
+        ("a|" * 20_000 + "bb", "bb", 5),
+        ("^" * 5000 + "a" + "$" * 5000, "a", 5),
+    ],
+    ids=lambda v: f"{v[:12]}..." if isinstance(v, str) and len(v) > 24 else None,
+)
+def test_a_hostile_pattern_makes_few_states(pattern: str, text: str, most: int) -> None:
+    assert num_states_after(pattern, text) <= most
+
+
+def test_a_long_alternation_is_one_set_of_words() -> None:
+    pattern = "|".join(WORDS)
+    assert nodes.Kind.WORDS is regex(pattern).node.kind
+    assert num_states_after(pattern, WORDS[77]) <= 100
+
+
+def test_a_long_alternation_of_other_things_makes_few_states() -> None:
+    assert num_states_after("|".join(word + r"\d?" for word in WORDS[:3000]), WORDS[77]) <= 100
+
+
+@pytest.mark.parametrize("depth", [5000, 100_000])
+def test_deep_nesting_is_refused_with_the_limit(depth: int) -> None:
+    with pytest.raises(BudgetExceeded) as caught:
+        regex("(" * depth + "a" + ")" * depth)
+    assert (caught.value.limit, caught.value.value) == ("max_pattern_depth", MAX_PATTERN_DEPTH)
+
+
+def test_nesting_up_to_the_limit_is_read_and_brackets_in_classes_do_not_count() -> None:
+    depth = MAX_PATTERN_DEPTH
+    assert regex("(?:" * depth + "a" + ")" * depth).accepts("a")
+    assert regex("[(]" * (depth + 1)).accepts("(" * (depth + 1))
+    assert regex(r"\(" * (depth + 1)).accepts("(" * (depth + 1))
+    assert regex("[](]" * (depth + 1)).accepts("(" * (depth + 1))
+
+
+def test_nesting_that_only_the_parser_sees_is_refused_too() -> None:
+    with pytest.raises(BudgetExceeded, match="nests"):  # the comment's '[' hides the groups from the count
+        regex("(?x) # [\n" + "(" * 5000 + "a" + ")" * 5000)
+
+
+def test_a_pattern_that_is_too_long_is_refused_with_the_limit() -> None:
+    with pytest.raises(BudgetExceeded) as caught:
+        regex("a" * 1_000_001)
+    assert caught.value.limit == "max_pattern_length"
+
+
+def test_a_step_that_unites_too_much_is_refused_with_the_limit() -> None:
+    term = regex("(?:" * 100 + "a" + "b?){1,3}" * 100).node
+    automaton = Automaton(term)
+    automaton.derivatives = Derivatives(max_step=5000)
+    with pytest.raises(BudgetExceeded) as caught:
+        automaton.accepts(b"ab" * 1000)
+    assert caught.value.limit == "max_step"
+
+
+ONE = nodes.byte_range(0x61, 0x63)
+
+
+def test_a_union_with_a_long_common_head_needs_no_recursion() -> None:
+    head = [nodes.byte_range(0x61, 0x62)] * 5000
+    united = nodes.alternation(nodes.sequence([*head, nodes.literal(c)]) for c in (b"xx", b"y", b"z"))
+    tail = nodes.alternation((nodes.literal(b"xx"), nodes.literal(b"y"), nodes.literal(b"z")))
+    assert nodes.sequence([*head, tail]) is united
+
+
+def test_neighbouring_loops_of_one_body_join() -> None:
+    assert nodes.repeat(ONE, 3, 7) is nodes.concat(nodes.repeat(ONE, 1, 2), nodes.repeat(ONE, 2, 5))
+    assert nodes.repeat(ONE, 2) is nodes.sequence([nodes.repeat(ONE, 2, 2), nodes.repeat(ONE), nodes.repeat(ONE, 0, 4)])
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [
+        (i, o)
+        for i in [(0, 2), (1, 2), (2, 3), (3, 3), (2, None)]
+        for o in [(0, 1), (0, 3), (1, 2), (2, 2), (2, 4), (1, None)]
+    ],
+)
+def test_nested_counts_join_where_no_count_is_left_out(
+    inner: tuple[int, int | None], outer: tuple[int, int | None]
+) -> None:
+    most = 12
+    expected = set[int]()
+    for times in range(outer[0], (most if outer[1] is None else outer[1]) + 1):
+        high = most if inner[1] is None and times else (inner[1] or 0) * times
+        expected.update(range(inner[0] * times, high + 1))
+    automaton = Automaton(nodes.repeat(nodes.repeat(ONE, *inner), *outer))
+    assert {n for n in expected if n <= most} == {n for n in range(most + 1) if automaton.accepts(b"a" * n)}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "missed"),
+    [
+        ("^foo$", ["foo"], ["foo\n", "foo\\n", "xfoo"]),
+        (r"^\cC$|^\t$", ["\x03", "\t"], ["C", "t"]),
+        (r"^\cc$", ["\x03"], ["c"]),
+        (r"^\d$", ["0"], ["৪", "a"]),
+        (r"^\D$", ["৪"], ["0"]),
+        (r"^\w$", ["a", "_"], ["é"]),
+        (
+            r"^\s$",
+            [" ", "\t", "\v", "\f", "\u00a0", "\ufeff", "\n", "\u2029", "\u2003"],
+            ["\x01", "\u2013", "\x1c", "\x85"],
+        ),
+        (r"\p{Letter}cole", ["Les hivers de mon enfance: l'école", "l'ecole"], ["L'ÉCOLE", "1cole"]),
+        (r"^\p{Lu}\P{L}$", ["É5"], ["é5", "Éa"]),
+        (r"^[\p{Nd}x-]+$", ["৪x-"], ["y"]),
+        ("^🐲*$", ["", "🐲🐲"], ["🐉", "🐲\ud83d"]),
+        (r"^[\ud83d\udc32-\u{1F433}]$", ["🐲", "🐳"], ["🐉"]),
+        (r"^\u{1F432}\/\-\@$", ["🐲/-@"], []),
+        ("^[^]$", ["\n"], ["", "aa"]),
+        ("a[]|b", ["b"], ["a", "a[]"]),
+        (r"^[\w-.]+$", ["a-.b"], ["a b"]),
+        (r"^[\b]$", ["\b"], ["b"]),
+        (r"^\0$", ["\x00"], ["0"]),
+        ("^(?<year>[0-9]{4})?$", ["2026", ""], ["202"]),
+        (r"^\S(|(.|\n)*\S)$", ["a b", "x"], [" a", "a "]),
+        ("^a{,2}$|^]}{$", ["a{,2}", "]}{"], ["aa"]),
+        ("^x{2}?y{1,}z{0,1}$", ["xxy", "xxyyz"], ["xy"]),
+    ],
+)
+def test_ecma_search_reads_the_dialect_of_json_schema(pattern: str, found: list[str], missed: list[str]) -> None:
+    plain, spelled = Automaton(ecma_search(pattern, utf8)), Automaton(ecma_search(pattern, json_spelling))
+    for text in found:
+        assert plain.accepts(text.encode()), text
+        assert spelled.accepts(json_text(text)), text
+    for text in missed:
+        assert not plain.accepts(text.encode("utf-8", "surrogatepass")), text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("(a", "unclosed group"),
+        ("a)", r"unmatched '\)'"),
+        ("[a", "unclosed class"),
+        ("[b-a]", "range out of order"),
+        ("+a", "nothing to repeat"),
+        ("a**", "nothing to repeat"),
+        ("^*", "nothing to repeat"),
+        ("{2}", "nothing to repeat"),
+        ("a{2,1}", "counts out of order"),
+        ("a{9999999999999999}", "a count above"),
+        ("\\", "unknown escape"),
+        (r"\a", "unknown escape"),
+        (r"\u12", "incomplete escape"),
+        (r"\xg0", "incomplete escape"),
+        (r"\cé", "incomplete escape"),
+        (r"\00", "incomplete escape"),
+        (r"\u{110000}", "without the number of a character"),
+        (r"\pL", "property without a name"),
+        (r"\p{Script=Greek}", "not supported.*general category"),
+        (r"(a)\1", "back-reference.*not supported"),
+        (r"(?<n>a)\k<n>", "back-reference.*not supported"),
+        (r"\bfoo", "word boundary.*not supported"),
+        ("(?=a)", "lookahead.*allOf"),
+        ("(?!a)", "lookahead.*not"),
+        ("(?<=a)", "lookbehind"),
+        ("(?<!a)", "lookbehind"),
+        ("(?i)a", r"inline flag.*\[aA\]"),
+        ("(?P<n>a)", "syntax of Python"),
+        (r"\Aa\Z", "not part of ECMA-262"),
+        ("(?#note)", "unknown kind of group"),
+        ("(?<1>a)", "not an identifier"),
+        ("(?<n>a)(?<n>b)", "is taken"),
+    ],
+)
+def test_ecma_search_refuses_with_the_pointer(pattern: str, problem: str) -> None:
+    with pytest.raises(SchemaError, match=problem) as caught:
+        ecma_search(pattern, utf8, pointer="/properties/a/pattern")
+    assert caught.value.pointer == "/properties/a/pattern"
+
+
+def test_ecma_search_is_not_deep() -> None:
+    depth = 100_000
+    term = ecma_search("^" + "(" * depth + "ab" + ")" * depth + "$", utf8)
+    assert nodes.literal(b"ab") is term
+
+
+def test_the_errors_are_those_of_fsm() -> None:
+    for pattern in ("(", r"\b", "(" * 300):
+        with pytest.raises(FSMError):
+            regex(pattern)
