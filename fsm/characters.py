@@ -6,6 +6,7 @@ are left out wherever they are asked for.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
@@ -137,7 +138,7 @@ def json_text(text: str) -> bytes:
     Raises:
         UnicodeEncodeError: the text holds a lone surrogate, which has no UTF-8.
     """
-    return "".join(json_escape(ord(c)).decode() if ord(c) < 0x20 or c in '"\\' else c for c in text).encode()
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode()
 
 
 JSON_CHARACTER = json_spelling(ALL_CHARACTERS)

@@ -23,12 +23,12 @@ from fsm.node import EMPTY, Node, Rule
 from fsm.schema.array import array_node
 from fsm.schema.disjoint import types_at
 from fsm.schema.document import Document
-from fsm.schema.enumeration import scalar_node, values_at
-from fsm.schema.keyword import JSON_TYPES, Schema, shorten
-from fsm.schema.number import number_node
+from fsm.schema.enumeration import scalar_node
+from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Schema, shorten
+from fsm.schema.number import INTEGER, NUMBER, number_node
 from fsm.schema.object import object_node
 from fsm.schema.place import Conjunction, Steps
-from fsm.schema.string import FormatPolicy, string_node
+from fsm.schema.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Syntax, Whitespace, syntax_of
 
 
@@ -171,6 +171,7 @@ class _Compiler:
 
     def _look_up(self, places: Conjunction) -> Node | _Frame:
         """The term of some places: known, a reference to one in the making, or a new builder."""
+        pointer = places[0].pointer if places else ""
         alternatives = self._document.alternatives(places)
         key = tuple(tuple(id(place.schema) for place in a) for a in alternatives)
         known = self._known.get(key)
@@ -181,7 +182,6 @@ class _Compiler:
             if frame.rule is None:
                 frame.rule = Rule(frame.name or "#")
             return nodes.reference(frame.rule)
-        pointer = places[0].pointer if places else ""
         self._limits.check("max_subschemas", len(self._known) + len(self._open) + 1, "subschemas", pointer)
         frame = self._open[key] = _Frame(key, self._union(alternatives), pointer)
         return frame
@@ -195,6 +195,8 @@ class _Compiler:
         return node
 
     def _union(self, alternatives: list[Conjunction]) -> Steps:
+        if len(alternatives) == 1:
+            return (yield from self._typed(alternatives[0]))
         members = []
         for places in alternatives:
             members.append((yield from self._typed(places)))
@@ -204,10 +206,12 @@ class _Compiler:
         """The values that satisfy places without cases: a term for each JSON type that is left."""
         if not places:
             return self._syntax.any_value
+        if len(places) == 1 and (simple := _simple_node(places[0].schema)) is not None:
+            return simple
         types = set(JSON_TYPES).intersection(*map(types_at, places))
-        lists = [values for values in map(values_at, places) if values is not None]
-        if lists:
-            return scalar_node(lists, types, places, self._formats, self._limits)
+        listed = scalar_node(places, types, self._formats, self._limits)
+        if listed is not None:
+            return listed
         members = []
         if "null" in types:
             members.append(NULL)
@@ -222,3 +226,15 @@ class _Compiler:
         if "object" in types:
             members.append((yield from object_node(places, self._syntax, self._limits)))
         return nodes.alternation(members)
+
+
+_SIMPLE = {"null": NULL, "boolean": BOOLEAN, "integer": INTEGER, "number": NUMBER, "string": STRING}
+_SAYS_MORE = frozenset(KEYWORDS) - {"type"}
+
+
+def _simple_node(schema: Schema) -> Node | None:
+    """The term of a schema that names one scalar type and nothing else; the most common of all."""
+    if not isinstance(schema, dict) or not _SAYS_MORE.isdisjoint(schema):
+        return None
+    name = schema.get("type")
+    return _SIMPLE.get(name) if isinstance(name, str) else None

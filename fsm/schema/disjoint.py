@@ -55,9 +55,9 @@ def types_at(place: Place) -> set[str]:
 
 def _scalars(place: Place) -> set[Any] | None:
     values = values_at(place) if not place.has("enum") or isinstance(place.get("enum"), list) else None
-    if values is None or any(isinstance(value, dict | list) for value, _ in values):
+    if values is None or any(isinstance(value, dict | list) for value in values):
         return None
-    return {identity(value) for value, _ in values}
+    return {identity(value) for value in values}
 
 
 def are_disjoint(branches: list[Place], resolve: Callable[[Place], Place]) -> bool:

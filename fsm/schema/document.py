@@ -9,11 +9,12 @@ from fsm.errors import SchemaError
 from fsm.expression import ReportLine
 from fsm.limits import Limits
 from fsm.schema.disjoint import are_disjoint
-from fsm.schema.enumeration import schema_of, values_at
+from fsm.schema.enumeration import pointer_to, schema_of, values_at
 from fsm.schema.keyword import DIALECTS, KEYWORDS, Schema, check_known, check_schema, check_text, escape, shorten
 from fsm.schema.place import Conjunction, Place
 
 _APPLICATORS = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
+_SPLITTING = frozenset({"anyOf", "oneOf", "enum", "const"})
 _OWN = frozenset(KEYWORDS) - _APPLICATORS - {"uniqueItems"}
 
 
@@ -59,6 +60,9 @@ class Document:
                 continue
             self._visit(place)
             seen |= {id(place.schema)}
+            if place.has("enum") and place.has("const"):
+                stack.append((done, (*self._parted(place), *rest), seen))
+                continue
             own, branches = self._own_and_branches(place)
             if own is not None:
                 done = (*done, own)
@@ -71,7 +75,9 @@ class Document:
 
     def _own_and_branches(self, place: Place) -> tuple[Place | None, list[Conjunction] | None]:
         """What a place says itself, and the cases that its `anyOf`, `oneOf` and listed values make."""
-        own: Place | None = place if any(place.has(k) for k in _OWN) else None
+        own: Place | None = place if place.says(_OWN) else None
+        if not place.says(_SPLITTING):
+            return own, None
         choices: list[list[Conjunction]] = []
         for keyword in ("anyOf", "oneOf"):
             if place.has(keyword):
@@ -87,7 +93,7 @@ class Document:
                         place.at(keyword),
                     )
                 choices.append([(branch,) for branch in branches])
-        if own is not None and any(isinstance(value, dict | list) for value, _ in values_at(place) or ()):
+        if own is not None and any(isinstance(value, dict | list) for value in values_at(place) or ()):
             cases = self._value_cases(place)
             own = None
             choices.append([(case, cases[0]) for case in cases[1:]])
@@ -110,11 +116,14 @@ class Document:
         assert isinstance(place.schema, dict)
         values = values_at(place) or []
         rest = {k: v for k, v in place.schema.items() if k in _OWN - {"enum", "const"}}
-        scalars = [value for value, _ in values if not isinstance(value, dict | list)]
+        scalars = [value for value in values if not isinstance(value, dict | list)]
         schemas: list[tuple[Schema, str]] = [(rest, place.pointer)]
         if scalars:
-            schemas.append(({"enum": scalars}, place.at("enum")))
-        schemas += [(schema_of(value, at), at) for value, at in values if isinstance(value, dict | list)]
+            schemas.append(({"enum": scalars}, place.pointer))
+        for value in values:
+            if isinstance(value, dict | list):
+                at = pointer_to(place, value)
+                schemas.append((schema_of(value, at), at))
         cases = tuple(Place(schema, at) for schema, at in schemas)
         for case in cases:  # they say what the report says of `enum` and `const` already
             parts = (*(case.get("properties") or {}).values(), *(case.get("prefixItems") or ()))
@@ -122,9 +131,22 @@ class Document:
         self._cases[id(place.schema)] = cases
         return cases
 
+    def _parted(self, place: Place) -> tuple[Place, ...]:
+        """A place that has both `enum` and `const`, as one without `const` and one with nothing else."""
+        known = self._cases.get(id(place.schema))
+        if known is None:
+            assert isinstance(place.schema, dict)
+            rest = {k: v for k, v in place.schema.items() if k != "const"}
+            known = (place.beside(rest, place.pointer), place.beside({"const": place.schema["const"]}, place.pointer))
+            self._visited.update(id(part.schema) for part in known)
+            self._cases[id(place.schema)] = known
+        return known
+
     def _always(self, place: Place) -> Conjunction:
         """The places that hold beside this one: by `$ref` and `allOf`."""
         found: list[Place] = []
+        if not place.says(_APPLICATORS):
+            return ()
         if place.has("$ref"):
             found.append(self.resolve(place))
         for position, schema in enumerate(place.get("allOf") or ()):

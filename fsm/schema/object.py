@@ -8,13 +8,13 @@ The term is linear in the number of properties; see `fsm/fields.py` for the opti
 from __future__ import annotations
 
 from fsm import node as nodes
-from fsm.characters import JSON_CHARACTER, json_text
+from fsm.characters import JSON_CHARACTER
 from fsm.fields import FieldList, fields
 from fsm.limits import Limits
 from fsm.node import EMPTY, Node
 from fsm.schema.keyword import escape
 from fsm.schema.place import Conjunction, Place, Steps, values_of
-from fsm.schema.string import QUOTE, STRING
+from fsm.schema.string import QUOTE, STRING, spelled
 from fsm.schema.syntax import Syntax
 
 _OPEN = nodes.literal(b"{")
@@ -59,7 +59,7 @@ def _additional(names: dict[str, None], value: Node, syntax: Syntax) -> tuple[No
         return _CLOSE, _CLOSE
     key = STRING
     if names:
-        declared = nodes.complement(nodes.words(json_text(name) for name in names))
+        declared = nodes.complement(nodes.words(spelled(name)[1:-1] for name in names))
         key = nodes.sequence((QUOTE, nodes.intersection((nodes.repeat(JSON_CHARACTER), declared)), QUOTE))
     return syntax.members(nodes.sequence((key, syntax.colon, value)))
 
@@ -82,13 +82,13 @@ def _members(members: list[tuple[str, Node, bool]], first: Node, later: Node, sy
 
 def _run(run: list[tuple[str, Node, bool]], first: Node, later: Node, syntax: Syntax) -> tuple[Node, Node]:
     """Put a run before what follows it; both are given as the first in the object and after other members."""
-    words = tuple(b'"%b"' % json_text(name) for name, _, _ in run)
+    words = tuple(spelled(name) for name, _, _ in run)
+    if len(run) == 1 and run[0][2]:
+        member = nodes.sequence((nodes.literal(words[0]), syntax.colon, run[0][1], later))
+        return member, nodes.concat(syntax.comma, member)
     values = tuple(nodes.concat(syntax.colon, value) for _, value, _ in run)
     if run[-1][2]:
-        if len(run) == 1:
-            members = nodes.sequence((nodes.literal(words[0]), values[0], later))
-        else:
-            members = fields(FieldList(words, values, syntax.comma, EMPTY, later))
+        members = fields(FieldList(words, values, syntax.comma, EMPTY, later))
         return members, nodes.concat(syntax.comma, members)
     members = fields(FieldList(words, values, syntax.comma, later, later))
     return nodes.alternation((first, members)), nodes.alternation((later, nodes.concat(syntax.comma, members)))

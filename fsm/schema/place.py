@@ -30,6 +30,10 @@ class Place:
         """True when the schema is an object with this keyword."""
         return isinstance(self.schema, dict) and keyword in self.schema
 
+    def says(self, keywords: frozenset[str]) -> bool:
+        """True when the schema has one of these keywords."""
+        return isinstance(self.schema, dict) and not keywords.isdisjoint(self.schema)
+
     def get(self, keyword: str) -> Any:
         """The value of a keyword; None where it is absent."""
         return self.schema.get(keyword) if isinstance(self.schema, dict) else None

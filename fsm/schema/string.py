@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json.encoder import encode_basestring  # what `json.dumps(value, ensure_ascii=False)` calls, seven times as fast
 from typing import Literal
 
 from fsm import node as nodes
@@ -17,6 +18,11 @@ FormatPolicy = Literal["assert", "annotate"]
 QUOTE = nodes.literal(b'"')
 STRING = nodes.sequence((QUOTE, nodes.repeat(JSON_CHARACTER), QUOTE))
 """Any string."""
+
+
+def spelled(value: str) -> bytes:
+    """A string as JSON text, quotes included."""
+    return encode_basestring(value).encode()
 
 
 def string_node(places: Conjunction, formats: FormatPolicy, limits: Limits) -> Node:

@@ -200,7 +200,7 @@ def is_valid(schema: Any, value: Any) -> bool:
     return bool(jsonschema.Draft202012Validator(schema, format_checker=CHECKER).is_valid(value))
 
 
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+relaxed = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @relaxed
