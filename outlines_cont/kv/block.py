@@ -52,8 +52,8 @@ class KVBlock:
             columns: (R2, C2) int64.
         """
         device = next((layer[0].device for layer in self.layers if layer), torch.device("cpu"))
-        row_index = torch.from_numpy(rows).to(device)[:, None]
-        column_index = torch.from_numpy(columns).to(device)
+        row_index = torch.tensor(rows, device=device)[:, None]
+        column_index = torch.tensor(columns, device=device)
 
         def pick(tensor: torch.Tensor) -> torch.Tensor:
             index = (row_index.to(tensor.device), column_index.to(tensor.device))

@@ -16,9 +16,10 @@ _FREE = [Branch(sample_mask=TokenSet.all)]
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """How much of a stop text has been seen, and whether the piece has been cut there already."""
+    """How much of a stop text has been seen in `num_bytes` of text, and whether the piece has been cut there already."""
 
     matcher: StopText
+    num_bytes: int = 0
     is_cut: bool = False
 
 
@@ -58,15 +59,16 @@ class StopAt(Policy[StopState]):
 
     def advance(self, state: StopState, token_id: int) -> StopState:
         """Return the state after the bytes of `token_id`."""
-        return replace(state, matcher=state.matcher.push(self._tokenizer.text_bytes([token_id])))
+        data = self._tokenizer.text_bytes([token_id])
+        return replace(state, matcher=state.matcher.push(data), num_bytes=state.num_bytes + len(data))
 
     def rewound(self, before: StopState, after: StopState) -> StopState:
         """Return the state that stops."""
         return replace(after, is_cut=True)
 
     def held_bytes(self, state: StopState) -> int:
-        """Return the bytes that may turn out to belong to a stop text."""
-        return state.matcher.position - state.matcher.safe
+        """Return the bytes that may turn out to belong to a stop text, or that stand behind one."""
+        return state.num_bytes - state.matcher.safe
 
     def _split(self, token_ids: Sequence[int], start: int) -> tuple[int, bytes]:
         """Return how many tokens stay as they are, and the bytes between them and the byte offset `start`."""

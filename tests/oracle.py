@@ -1,0 +1,51 @@
+"""The plain form of what the engine does: one row, no cache, no batch, no forced text, masks by trying every token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from outlines_cont.models import HuggingFaceModel
+
+Extends = Callable[[bytes], bool]
+
+
+def next_logits(model: HuggingFaceModel, token_ids: Sequence[int]) -> torch.Tensor:
+    """(T, V) logits of one whole forward over `token_ids`."""
+    with torch.no_grad():
+        logits: torch.Tensor = model.hugging_face(input_ids=torch.tensor([token_ids])).logits[0]
+    return logits
+
+
+def greedy_ids(
+    model: HuggingFaceModel,
+    token_ids: Sequence[int],
+    max_tokens: int,
+    *,
+    can_begin: Extends = lambda text: True,
+    is_whole: Extends = lambda text: True,
+) -> list[int]:
+    """The ids that greedy decoding adds: the most probable token among those after which the text `can_begin` an accepted one."""
+    ids, text = list(token_ids), b""
+    for _ in range(max_tokens):
+        logits = next_logits(model, ids)[-1]
+        allowed = [
+            token_id
+            for token_id, data in enumerate(model.tokenizer.token_bytes)
+            if (data and can_begin(text + data)) or (token_id in model.eos_token_ids and is_whole(text))
+        ]
+        best = max(allowed, key=lambda token_id: (float(logits[token_id]), -token_id))
+        if best in model.eos_token_ids:
+            break
+        ids.append(best)
+        text += model.tokenizer.token_bytes[best] or b""
+        if set(allowed) == set(model.eos_token_ids):
+            break
+    return ids[len(token_ids) :]
+
+
+def rescored(model: HuggingFaceModel, token_ids: Sequence[int]) -> list[float]:
+    """The log-probability of every id but the first, which gets 0, by one whole forward."""
+    logprobs = next_logits(model, token_ids).log_softmax(-1)
+    return [0.0] + [float(logprobs[i, token_id]) for i, token_id in enumerate(token_ids[1:])]

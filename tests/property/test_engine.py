@@ -1,0 +1,284 @@
+"""Laws of the engine: what a plain loop without cache would write, at the price of feeding each token once."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fsm
+from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont.generate import Generator
+from outlines_cont.models import HuggingFaceModel
+from outlines_cont.state import FORCED, GENERATED
+from tests.fakes import FAMILIES, random_model
+from tests.oracle import greedy_ids, rescored
+
+_FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_SOME = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+_PROMPTS = st.text("abc the name yes,é🙂\n", min_size=1, max_size=24)
+_OPTIONS = st.lists(st.text("abcyesno é🙂", min_size=1, max_size=7), min_size=1, max_size=4, unique=True)
+_FAMILY = st.sampled_from(FAMILIES)
+
+
+def _ids(model: HuggingFaceModel, prompt: str) -> list[int]:
+    return model.tokenizer.encode(prompt, add_special_tokens=True)
+
+
+def _rows(state: SequenceState) -> list[tuple[int, ...]]:
+    return [row.token_ids for group in state.rows for row in group]
+
+
+@_FEW
+@given(_FAMILY, st.lists(_PROMPTS, min_size=1, max_size=4), st.integers(1, 12))
+def test_free_text_is_that_of_a_plain_loop_and_feeds_each_token_once(
+    family: str, prompts: list[str], max_tokens: int
+) -> None:
+    model = random_model(family)
+    with model.meter() as meter:
+        state = continuous(generate.text(model))(prompts, max_tokens=max_tokens)
+    wanted = [_ids(model, prompt) + greedy_ids(model, _ids(model, prompt), max_tokens) for prompt in prompts]
+    assert wanted == [list(ids) for ids in _rows(state)]
+    # The last token of a row that was cut is fed later; one that ended was fed to know that it ends.
+    pending = sum(reasons == ["length"] for reasons in state.finish_reasons)
+    assert sum(map(len, wanted)) - pending == meter.fed_tokens
+    assert meter.recomputed_tokens == 0
+
+
+@_FEW
+@given(_FAMILY, _PROMPTS, _OPTIONS)
+def test_a_choice_without_forcing_is_greedy_over_the_tokens_that_some_option_allows(
+    family: str, prompt: str, options: list[str]
+) -> None:
+    model = random_model(family)
+    accepted = [option.encode() for option in options]
+    state = continuous(generate.choice(model, options, force=False))(prompt)
+    wanted = greedy_ids(
+        model,
+        _ids(model, prompt),
+        50,
+        can_begin=lambda text: any(option.startswith(text) for option in accepted),
+        is_whole=lambda text: text in accepted,
+    )
+    assert _ids(model, prompt) + wanted == list(_rows(state)[0])
+    assert state.value in options
+
+
+@_FEW
+@given(_FAMILY, st.lists(_PROMPTS, min_size=1, max_size=3), _OPTIONS, st.integers(0, 2**32))
+def test_logprobs_are_those_of_one_whole_forward_over_the_final_ids(
+    family: str, prompts: list[str], options: list[str], seed: int
+) -> None:
+    model = random_model(family)
+    state = continuous(generate.choice(model, options))(prompts)
+    state = continuous(generate.text(model, sampler=samplers.multinomial(temperature=1.5)))(
+        state.append(" and "), max_tokens=4, rng=seed
+    )
+    for group in state.rows:
+        for row in group:
+            scores = rescored(model, row.token_ids)
+            wanted = [
+                score if bytes([kind]) in (GENERATED, FORCED) else 0.0
+                for score, kind in zip(scores, row.kinds, strict=True)
+            ]
+            assert wanted == pytest.approx(list(row.logprobs), abs=1e-9)
+            assert sum(wanted) + row.ends == pytest.approx(row.weight, abs=1e-9)
+
+
+@_FEW
+@given(_FAMILY, _PROMPTS, st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 2**32))
+def test_the_same_seed_gives_the_same_tokens_whole_or_in_parts(
+    family: str, prompt: str, parts: list[int], seed: int
+) -> None:
+    model = random_model(family)
+    write = continuous(generate.text(model, sampler=samplers.multinomial(top_k=30, temperature=2.0)))
+    with model.meter() as whole_meter:
+        whole = write(prompt, max_tokens=sum(parts), rng=seed)
+    with model.meter() as meter:
+        state = write(prompt, max_tokens=parts[0], rng=seed)
+        for part in parts[1:]:
+            state = write.resume(state, max_tokens=part)
+    assert _rows(whole) == _rows(state)
+    assert whole == state
+    assert whole.sampling_logprobs.equal(state.sampling_logprobs)
+    assert (whole_meter.fed_tokens, whole_meter.sampled_tokens) == (meter.fed_tokens, meter.sampled_tokens)
+
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"enum": ["an apple", "anna", "é"]},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@_FEW
+@given(_FAMILY, _PROMPTS, st.integers(1, 6), st.integers(0, 2**32), st.booleans())
+def test_a_cut_constraint_is_resumed_as_if_it_had_not_been_cut(
+    family: str, prompt: str, part: int, seed: int, force: bool
+) -> None:
+    model = random_model(family)
+    generator = generate.json(model, _SCHEMA, sampler=samplers.multinomial(), force=force)
+    write = continuous(generator)
+    whole = write(prompt, rng=seed)
+    with model.meter() as meter:
+        state = write(prompt, max_tokens=part, rng=seed)
+        while not bool(state.finished.all()):
+            assert state.finish_reasons == [["length"]]
+            assert state.value is None
+            state = write.resume(state, max_tokens=part)
+    assert _rows(whole) == _rows(state)
+    assert whole.value == state.value
+    assert whole.weights.item() == pytest.approx(state.weights.item(), rel=1e-6)
+    assert meter.recomputed_tokens == 0
+    assert meter.fed_tokens <= len(_rows(state)[0])
+
+
+@_SOME
+@given(
+    _FAMILY,
+    st.lists(_PROMPTS, min_size=2, max_size=5),
+    st.integers(0, 2**32),
+    st.sampled_from(["text", "choice", "json"]),
+)
+def test_a_row_in_a_batch_is_what_it_is_alone_with_its_seed(
+    family: str, prompts: list[str], seed: int, kind: str
+) -> None:
+    model = random_model(family)
+    sampler = samplers.multinomial(2, top_p=0.95, temperature=1.3)
+    generators: dict[str, Generator] = {
+        "text": generate.text(model, sampler=sampler),
+        "choice": generate.choice(model, ["yes no", "anna or an", "é🙂", "abc"], sampler=sampler),
+        "json": generate.json(model, _SCHEMA, sampler=sampler),
+    }
+    write = continuous(generators[kind])
+    seeds = [seed + i for i in range(len(prompts))]
+    together = write(prompts, max_tokens=14, rng=seeds)
+    alone = [write(prompt, max_tokens=14, rng=[s]) for prompt, s in zip(prompts, seeds, strict=True)]
+    assert [row for state in alone for row in _rows(state)] == _rows(together)
+    assert list(itertools.chain.from_iterable(state.values for state in alone)) == together.values
+
+
+@_FEW
+@given(_FAMILY, _PROMPTS, _OPTIONS, st.text("abc é🙂", max_size=6))
+def test_a_chain_feeds_nothing_twice_and_older_states_stay_valid(
+    family: str, prompt: str, options: list[str], added: str
+) -> None:
+    model = random_model(family)
+    pick, write = continuous(generate.choice(model, options)), continuous(generate.text(model))
+    first = pick(prompt)
+    before = [(layer.keys.clone(), layer.values.clone()) for layer in first.kv_cache.layers] if first.kv_cache else []
+    with model.meter() as meter:
+        second = write(first + added, max_tokens=3)
+        third = pick(second)
+    cached = int(first.cached.sum())
+    assert int(third.cached.sum()) - cached == meter.fed_tokens
+    assert meter.recomputed_tokens == 0
+    assert _rows(write(first + added, max_tokens=3)) == _rows(second)
+    fresh = greedy_ids(model, [*first.rows[0][0].token_ids, *model.tokenizer.encode_inside(added)], 3)
+    assert fresh == list(_rows(second)[0][-len(fresh) :] if fresh else [])
+    if first.kv_cache:
+        for (keys, values), layer in zip(before, first.kv_cache.layers, strict=True):
+            assert keys.equal(layer.keys)
+            assert values.equal(layer.values)
+
+
+@_FEW
+@given(_FAMILY, st.lists(_PROMPTS, min_size=1, max_size=3), st.integers(1, 6))
+def test_the_cache_of_a_state_goes_on_in_plain_transformers(family: str, prompts: list[str], max_tokens: int) -> None:
+    model = random_model(family)
+    state = continuous(generate.text(model))(prompts, max_tokens=max_tokens)
+    cache = state.kv_cache
+    ids, mask = state.token_ids.flatten(0, 1), state.attention_mask.flatten(0, 1).long()
+    missing = [int((~state.attention_mask[b, 0]).sum()) for b in range(len(prompts))]
+    if cache is None:
+        assert state.shape[2] == 1
+        return
+    length = cache.get_seq_length()
+    uncached = (state.attention_mask.sum(-1) - state.cached).max().item()
+    assert state.shape[2] - max(1, uncached) == length
+    positions = (mask.cumsum(-1) - 1).clamp_min(0)
+    with torch.no_grad():
+        logits = model.hugging_face(
+            input_ids=ids[:, length:], attention_mask=mask, position_ids=positions[:, length:], past_key_values=cache
+        ).logits
+    for row, prompt_ids in enumerate(ids.tolist()):
+        with torch.no_grad():
+            wanted = model.hugging_face(input_ids=torch.tensor([prompt_ids[missing[row] :]])).logits[0, -1]
+        assert wanted.numpy() == pytest.approx(logits[row, -1].numpy(), abs=1e-8)
+
+
+@_SOME
+@given(
+    _FAMILY,
+    _PROMPTS,
+    st.lists(st.text("aben t", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.integers(0, 2**32),
+)
+def test_stop_texts_cut_exactly_before_the_first_of_them(family: str, prompt: str, stops: list[str], seed: int) -> None:
+    model = random_model(family)
+    expression = fsm.regex("[abent ]{30}")
+    generator = generate.fsm(model, expression, sampler=samplers.multinomial(temperature=3.0))
+    uncut = continuous(generator)(prompt, rng=seed)
+    with model.meter() as meter:
+        cut = continuous(generator)(prompt, rng=seed, stop_at=stops)
+    text = uncut.value
+    ends = {text.index(stop) + len(stop) for stop in stops if stop in text}
+    start = (
+        min((min(text.index(s) for s in stops if text.find(s) + len(s) == min(ends) and s in text)) for _ in [0])
+        if ends
+        else 30
+    )
+    assert prompt + text[:start] == str(cut)
+    again = continuous(generate.text(model))(cut, max_tokens=2)
+    ids = list(_rows(cut)[0])
+    assert greedy_ids(model, ids, 2) == list(_rows(again)[0][len(ids) :])
+    assert int(cut.cached.sum()) <= meter.fed_tokens
+
+
+@_SOME
+@given(
+    _FAMILY,
+    st.lists(_PROMPTS, min_size=1, max_size=3),
+    st.integers(1, 2),
+    st.integers(0, 2**32),
+    st.lists(st.sampled_from(["a", "re", "é", " ", "ab"]), max_size=2),
+)
+def test_a_stream_joins_to_the_values_of_a_call(
+    family: str, prompts: list[str], samples: int, seed: int, stops: list[str]
+) -> None:
+    model = random_model(family)
+    generator = generate.text(model, sampler=samplers.multinomial(samples, temperature=4.0))
+    wanted = generator(prompts, max_tokens=12, rng=seed, stop_at=stops)
+    joined: Any = None
+    for piece in generator.stream(prompts, max_tokens=12, rng=seed, stop_at=stops):
+        joined = piece if joined is None else _joined(joined, piece)
+    if joined is not None:
+        assert wanted == joined
+
+
+def _joined(left: Any, right: Any) -> Any:
+    return left + right if isinstance(left, str) else [_joined(a, b) for a, b in zip(left, right, strict=True)]
+
+
+def test_no_global_random_state_or_warnings_filter_is_touched() -> None:
+    model = random_model()
+    torch_state, numpy_state, python_state = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    filters = list(warnings.filters)
+    state = continuous(generate.text(model, sampler=samplers.multinomial(2)))(["a", "bc"], max_tokens=4)
+    generate.choice(model, ["yes", "no"])(state.append("?") if state.num_samples == 1 else "?")
+    assert torch_state.equal(torch.get_rng_state())
+    assert str(numpy_state) == str(np.random.get_state())
+    assert python_state == random.getstate()
+    assert filters == warnings.filters
