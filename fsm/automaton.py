@@ -1,30 +1,25 @@
 """The lazy automaton of a term: states are small ints, made when first reached, and every state is a term.
 
-Two readings of one state: `moves` (a dict from byte to next state, for walks over few bytes) and `rows`
-(arrays of 256 next states, for vectorised walks). Nothing is determinised ahead of its use.
+Readings of one state, each made when it is first asked for: `moves` (a dict from byte to next state), `head` (the text or
+the words that come next, so that a literal needs no state per byte), `rows` (a table for vectorised walks), and the single
+steps of `next_state`. Nothing is determinised ahead of its use.
 """
 
 from __future__ import annotations
 
 import threading
-from functools import cache
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fsm import node as nodes
 from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, UnknownState
-from fsm.node import EMPTY, Node
+from fsm.node import EMPTY, EPSILON, Kind, Node
+from fsm.rows import Rows, bytes_of
 
 DEAD = 0
 """The state from which nothing can be accepted; it stands in rows only."""
 
-
-@cache
-def _bits(mask: int) -> tuple[int, ...]:
-    return tuple(
-        np.flatnonzero(np.unpackbits(np.frombuffer(mask.to_bytes(32, "little"), np.uint8), bitorder="little")).tolist()
-    )
+Head = tuple[Node, int]
+"""A term of the kind LITERAL or WORDS, and the state after it."""
 
 
 class Automaton:
@@ -58,9 +53,8 @@ class Automaton:
         with self._lock:
             self._moves: dict[int, dict[int, int]] = {}
             self._move_count = 0
-            self._row_index = np.full(1024, -1, np.int32)
-            self._rows = np.zeros((16, 256), np.int32)
-            self._num_rows = 0
+            self._heads: dict[int, Head | None] = {}
+            self._rows = Rows(self.arcs, self.max_row_bytes)
 
     def state_of(self, node: Node) -> int:
         """The state that is this term, made if need be.
@@ -104,14 +98,18 @@ class Automaton:
         """True when no text at all belongs to the language."""
         return not self.derivatives.is_inhabited(self.nodes[self.initial_state])
 
+    def arcs(self, state: int) -> list[tuple[int, int]]:
+        """The disjoint 256-bit masks of bytes that keep `state` alive, each with the state that they lead to."""
+        return [(mask, self.state_of(target)) for mask, target in self.derivatives.live_arcs(self.nodes[state])]
+
     def moves(self, state: int) -> dict[int, int]:
         """The bytes that keep `state` alive and where they lead; do not change the dict. Cost: the arcs, once."""
         moves = self._moves.get(state)
         if moves is None:
+            moves = {}
+            for mask, target in self.arcs(state):
+                moves.update(dict.fromkeys(bytes_of(mask).tolist(), target))
             with self._lock:
-                moves = {}
-                for mask, target in self.derivatives.live_arcs(self.nodes[state]):
-                    moves.update(dict.fromkeys(_bits(mask), self.state_of(target)))
                 self._move_count += len(moves) + 8
                 if self._move_count * 48 > self.max_row_bytes:
                     self._moves = {}
@@ -119,57 +117,63 @@ class Automaton:
                 self._moves[state] = moves
         return moves
 
-    def rows(self, states: NDArray[np.int32], which: NDArray[np.int32], data: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """Next states, vectorised: `rows(s, w, b)[i]` is the state after byte `b[i]` in state `s[w[i]]`, or DEAD.
+    def num_live_bytes(self, state: int) -> int:
+        """How many bytes keep `state` alive, without making its moves."""
+        return sum(mask.bit_count() for mask, _ in self.derivatives.live_arcs(self.nodes[state]))
 
-        Args:
-            states: live states, int32, 1-D.
-            which: positions in `states`, int32, 1-D.
-            data: bytes, uint8, as long as `which`.
-        """
-        with self._lock:
-            index = self._index(states)
-            return self._rows[index[which], data]
+    def head(self, state: int) -> Head | None:
+        """The literal or the words with which every continuation of `state` begins, and the state after; else None."""
+        try:
+            return self._heads[state]
+        except KeyError:
+            head = self._heads[state] = self._head(self.nodes[state])
+            return head
 
-    def _index(self, states: NDArray[np.int32]) -> NDArray[np.int32]:
-        if len(self._row_index) < len(self.nodes):
-            self._grow_index()
-        index = self._row_index[states]
-        if (index < 0).any():
-            missing = np.unique(states[index < 0])
-            if (self._num_rows + len(missing)) * 1024 > self.max_row_bytes:
-                self._row_index.fill(-1)
-                self._num_rows = 0
-                missing = np.unique(states)
-            for state in missing.tolist():
-                self._fill(state)
-            index = self._row_index[states]
-        return index
+    def _head(self, node: Node) -> Head | None:
+        first, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+        if first.kind not in (Kind.LITERAL, Kind.WORDS) or not self._is_alive(rest):
+            return None
+        return first, self.state_of(rest)
 
-    def _fill(self, state: int) -> None:
-        if self._num_rows == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        row = self._rows[self._num_rows]
-        row.fill(DEAD)
-        moves = self.moves(state)
-        row[list(moves)] = list(moves.values())
-        if len(self._row_index) < len(self.nodes):
-            self._grow_index()
-        self._row_index[state] = self._num_rows
-        self._num_rows += 1
+    def _is_alive(self, node: Node) -> bool:
+        return node.is_plain or self.derivatives.is_inhabited(node)
 
-    def _grow_index(self) -> None:
-        grown = np.full(2 * len(self.nodes), -1, np.int32)
-        grown[: len(self._row_index)] = self._row_index
-        self._row_index = grown
+    def rows(self) -> Rows:
+        """The table of next states; a new one where the last is full, so hold on to it for one walk."""
+        if self._rows.is_full:
+            self._rows = Rows(self.arcs, self.max_row_bytes)
+        return self._rows
 
     def next_state(self, state: int, data: bytes) -> int:
-        """The state after reading `data`, or DEAD."""
-        for byte in data:
-            state = self.moves(state).get(byte, DEAD)
-            if state == DEAD:
-                return DEAD
+        """The state after reading `data`, or DEAD. Cost: some microseconds per byte at first, then a look-up."""
+        position, size = 0, len(data)
+        while position < size and state != DEAD:
+            moves = self._moves.get(state)
+            if moves is not None:
+                state = moves.get(data[position], DEAD)
+                position += 1
+                continue
+            head = self.head(state)
+            if head is not None and head[0].kind is Kind.LITERAL:
+                state, position = self._read_literal(head, data, position)
+            else:
+                state = self._after(state, data[position])
+                position += 1
         return state
+
+    def _read_literal(self, head: Head, data: bytes, position: int) -> tuple[int, int]:
+        text: bytes = head[0].args[0]
+        if data.startswith(text, position):
+            return head[1], position + len(text)
+        rest = data[position:]
+        if not text.startswith(rest):
+            return DEAD, position
+        left = nodes.concat(nodes.literal(text[len(rest) :]), self.nodes[head[1]])
+        return self.state_of(left), len(data)
+
+    def _after(self, state: int, byte: int) -> int:
+        target = self.derivatives.after(self.nodes[state], byte)
+        return self.state_of(target) if target is not EMPTY and self._is_alive(target) else DEAD
 
     def accepts(self, data: bytes) -> bool:
         """True when `data` belongs to the language."""

@@ -14,7 +14,10 @@ def num_words(vocab_size: int) -> int:
 
 
 def pack(flags: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """Pack booleans, a multiple of 32 of them, into uint32 words."""
+    """Pack booleans into uint32 words; the bits beyond them are 0."""
+    missing = -len(flags) % 32
+    if missing:
+        flags = np.concatenate([flags, np.zeros(missing, bool)])
     return np.packbits(flags, bitorder="little").view(np.uint32)
 
 

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import node as nodes
-from fsm.automaton import DEAD, Automaton
+from fsm.automaton import Automaton
 from fsm.bitmask import add_ids, from_ids, pack
 from fsm.node import EPSILON, Kind, Node
 from fsm.trie import Trie
-from fsm.walk import walk_narrow
+from fsm.walk import sweep, walk_narrow
 
 NEVER = 32_767
 """The count of a token that does not stay inside the loop."""
@@ -80,8 +80,7 @@ class CharacterLoop:
         self, body: Node, tokens: Sequence[bytes | None], trie: Trie, num_words: int, *, node: int = Trie.root
     ) -> None:
         self._tokens, self._trie, self._num_words = tokens, trie, num_words
-        rounds = np.full(num_words * 32, NEVER, np.int16)
-        self._run(Automaton(nodes.repeat(body)), node, rounds)
+        rounds = self._run(Automaton(nodes.repeat(body)), node)
         stays = np.flatnonzero(rounds < NEVER).astype(np.int32)
         self._stays_ids, self._stays_rounds = stays, rounds[stays]
         self._rounds = rounds if node == Trie.root else None
@@ -89,33 +88,31 @@ class CharacterLoop:
         self._inside = pack(rounds < NEVER)
         self._exits: dict[int, Exits | None] = {}
 
-    def _run(self, automaton: Automaton, node: int, rounds: NDArray[np.int16]) -> None:
-        """Walk the trie beside `body*`, counting rounds; note every step that starts between two rounds."""
+    def _run(self, automaton: Automaton, node: int) -> NDArray[np.int16]:
+        """The rounds of every token, NEVER for those that do not stay; notes the nodes that lie between two rounds."""
         trie, between = self._trie, automaton.initial_state
         self._first = frozenset(automaton.moves(between))
-        here, states = np.array([node], np.int32), np.array([between], np.int32)
-        done, depth = np.zeros(1, np.int16), 0
-        steps: list[tuple[NDArray[np.int32], NDArray[np.int16], int]] = []
-        while len(here):
-            which, below = trie.children(here)
-            leaves = np.flatnonzero(states[which] == between)
-            steps.append((below[leaves], done[which[leaves]], depth))
-            reached = automaton.rows(states, which, trie.byte[below])
-            alive = np.flatnonzero(reached != DEAD)
-            here, states, done = below[alive], reached[alive], done[which[alive]]
-            done = done + (states == between).astype(np.int16)
-            ends = np.repeat(np.arange(len(here), dtype=np.int32), trie.num_ends[here])
-            rounds[trie.texts_ending_at(here)] = done[ends] + (states[ends] != between)
-            depth += 1
-        self._step_nodes = np.concatenate([s[0] for s in steps])
-        self._step_rounds = np.concatenate([s[1] for s in steps])
-        self._step_depth = np.concatenate([np.full(len(s[0]), s[2], np.int16) for s in steps])
-        self._step_depth += trie.depth(node)
+        at_node = np.full(len(trie) + 1, NEVER, np.int16)
+        inner, inner_rounds = [np.array([node], np.int32)], [np.zeros(1, np.int16)]
+        before, done = node, np.zeros(1, np.int16)
+        for first, codes, rows in sweep(automaton, trie, between, node):
+            span = slice(first, first + len(codes))
+            is_between = codes == rows.code(between)
+            done = done.take(trie.parent[span] - before)
+            before = first
+            ends_inside = (codes != 0) & ~is_between
+            done += is_between
+            at_node[span] = np.where(codes, done + ends_inside, NEVER)
+            places = np.flatnonzero(is_between).astype(np.int32)
+            inner.append(places + np.int32(first))
+            inner_rounds.append(done[places])
+        self._inner, self._inner_rounds = np.concatenate(inner), np.concatenate(inner_rounds)
+        return at_node[trie.ends]
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the arrays, without the exits (a few hundred kB)."""
-        arrays = (self._stays_ids, self._stays_rounds, self._step_nodes, self._step_rounds, self._step_depth)
+        arrays = (self._stays_ids, self._stays_rounds, self._inner, self._inner_rounds)
         return (
             sum(a.nbytes for a in arrays) + self._inside.nbytes + (0 if self._rounds is None else self._rounds.nbytes)
         )
@@ -127,24 +124,32 @@ class CharacterLoop:
         return self._exits[byte]
 
     def _group(self, byte: int) -> Exits | None:
-        steps = np.flatnonzero(self._trie.byte[self._step_nodes] == byte)
-        if int(self._trie.num_texts[self._step_nodes[steps]].sum()) > 16 * self.max_exits:
+        trie = self._trie
+        steps, rounds = self._steps(byte)
+        if int(trie.num_texts[steps].sum()) > 16 * self.max_exits:
             return None
-        which, ids = self._trie.texts_below(self._step_nodes[steps])
+        which, ids = trie.texts_below(steps)
         leaves = np.flatnonzero(~self._does_stay(ids))
         if len(leaves) > self.max_exits:
             return None
-        ids, steps = ids[leaves], steps[which[leaves]]
+        ids, which = ids[leaves], which[leaves]
+        depths = trie.depths(steps) - 1
         by_text: dict[bytes, list[tuple[int, int]]] = {}
-        for token_id, rounds, depth in zip(
-            ids.tolist(), self._step_rounds[steps].tolist(), self._step_depth[steps].tolist(), strict=True
-        ):
+        for token_id, done, depth in zip(ids.tolist(), rounds[which].tolist(), depths[which].tolist(), strict=True):
             token = self._tokens[token_id] or b""
-            by_text.setdefault(token[depth:], []).append((token_id, rounds))
+            by_text.setdefault(token[depth:], []).append((token_id, done))
         groups = list(by_text.values())
         pairs = np.array([p for g in groups for p in g], np.int32).reshape(-1, 2)
         start = np.cumsum([0] + [len(g) for g in groups])
         return Exits(Trie(list(by_text)), start, pairs[:, 0].copy(), pairs[:, 1].astype(np.int16))
+
+    def _steps(self, byte: int) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
+        """The nodes that are reached with `byte` from between two rounds, and the rounds before it."""
+        steps = self._trie.nodes_with(byte)
+        parents = self._trie.parent[steps]
+        place = np.minimum(np.searchsorted(self._inner, parents), len(self._inner) - 1)
+        leaves = np.flatnonzero(self._inner[place] == parents)
+        return steps[leaves], self._inner_rounds[place[leaves]]
 
     def _does_stay(self, token_ids: NDArray[np.int32]) -> NDArray[np.bool_]:
         if not len(self._stays_ids):

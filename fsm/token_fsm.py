@@ -232,7 +232,7 @@ class TokenFSM:
                 words |= inside
             else:
                 return words
-        return bitmask.from_ids(walk_wide(self.automaton, vocabulary.trie, state), vocabulary.num_words)
+        return bitmask.pack(walk_wide(self.automaton, vocabulary.trie, state))
 
     def _check_spelling(self) -> None:
         """Raise unless the tokens can spell some accepted text: by single bytes, or by a search over states."""

@@ -6,7 +6,6 @@ sorted order. Duplicate texts are fine.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,9 +18,15 @@ Branches = dict[int, tuple[int, tuple[int, ...], int]]
 class Trie:
     """The trie of `texts`; a text is known by its label: its position in the list, or what `labels` says.
 
+    Args:
+        texts: byte strings, in any order.
+        labels: a label for each; their positions if left out.
+        num_labels: how many labels there may be; the number of texts if left out.
+
     Attributes:
         order: labels of the texts in byte order, int32.
-        byte, first_child, num_children: per node, how it is reached and where its children lie.
+        ends: per label, the node where its text ends; `len(trie)` where no text has that label.
+        byte, parent, first_child, num_children: per node, how it is reached and where its children lie.
         first_text, num_texts, num_ends: per node, its range in `order`; the first `num_ends` of it end at the node.
 
     Cost: one sort, then about 20 array operations per byte of the longest text.
@@ -29,7 +34,9 @@ class Trie:
 
     root = 0
 
-    def __init__(self, texts: Sequence[bytes], labels: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, texts: Sequence[bytes], labels: Sequence[int] | None = None, num_labels: int | None = None
+    ) -> None:
         positions = sorted(range(len(texts)), key=texts.__getitem__)
         lengths = np.fromiter((len(texts[p]) for p in positions), np.int32, len(positions))
         data = np.frombuffer(b"".join([texts[p] for p in positions]), np.uint8)
@@ -38,14 +45,18 @@ class Trie:
             positions if labels is None else [labels[p] for p in positions], np.int32
         )
         self._build(lengths, data, starts)
+        self.ends: NDArray[np.int32] = np.full(len(texts) if num_labels is None else num_labels, len(self), np.int32)
+        self.ends[self.order] = self._end_nodes
+        del self._end_nodes
         self._branches: dict[int, Branches] = {}
+        self._by_byte: NDArray[np.int32] | None = None
 
     def _build(self, lengths: NDArray[np.int32], data: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
         at_node = np.zeros(len(lengths), np.int32)
         below = np.flatnonzero(lengths > 0)
         byte = [np.zeros(1, np.uint8)]
         first_text, num_texts, num_ends = ([np.array([n])] for n in (0, len(lengths), int((lengths == 0).sum())))
-        first_child, num_children = [], []
+        parents, first_child, num_children = [np.zeros(1, np.int32)], [], []
         depth, base, level_size = 0, 1, 1
         self._levels = [0]
         while True:
@@ -62,12 +73,15 @@ class Trie:
             at_node[below] = base + local
             self._levels.append(base)
             byte.append(here[heads])
+            parents.append(parent[heads])
             first_text.append(below[heads])
             num_texts.append(np.bincount(local, minlength=len(heads)))
             num_ends.append(np.bincount(local[lengths[below] == depth + 1], minlength=len(heads)))
             depth, base, level_size = depth + 1, base + len(heads), len(heads)
             below = below[lengths[below] > depth]
+        self._end_nodes = at_node
         self.byte: NDArray[np.uint8] = np.concatenate(byte)
+        self.parent: NDArray[np.int32] = np.concatenate(parents)
         self.first_child: NDArray[np.int32] = np.concatenate(first_child)
         self.num_children: NDArray[np.int32] = np.concatenate(num_children)
         self.first_text: NDArray[np.int32] = np.concatenate(first_text).astype(np.int32)
@@ -77,16 +91,33 @@ class Trie:
     def __len__(self) -> int:
         return len(self.byte)
 
-    def depth(self, node: int) -> int:
-        """Bytes from the root to `node`."""
-        return bisect_right(self._levels, node) - 1
+    def depths(self, nodes: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Bytes from the root to each of `nodes`."""
+        return np.searchsorted(self._levels, nodes, side="right") - 1
+
+    def nodes_with(self, byte: int) -> NDArray[np.int32]:
+        """The nodes that are reached with `byte`, ascending."""
+        if self._by_byte is None:
+            self._by_byte = np.argsort(self.byte, kind="stable").astype(np.int32)
+            self._byte_starts = np.concatenate([[0], np.cumsum(np.bincount(self.byte, minlength=256))])
+        return self._by_byte[self._byte_starts[byte] : self._byte_starts[byte + 1]]
+
+    def below(self, node: int) -> int:
+        """How many texts go on below `node`."""
+        return int(self.num_texts[node]) - int(self.num_ends[node])
+
+    def child_range(self, first: int, last: int) -> tuple[int, int]:
+        """Where the children of the nodes first..last of one level lie; nodes of one level are neighbours."""
+        return int(self.first_child[first]), int(self.first_child[last - 1]) + int(self.num_children[last - 1])
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the arrays."""
         arrays = (
             self.order,
+            self.ends,
             self.byte,
+            self.parent,
             self.first_child,
             self.num_children,
             self.first_text,
@@ -112,18 +143,6 @@ class Trie:
             known = {b: (c, tuple(self.order[lo : lo + n].tolist()), total - n) for b, c, lo, n, total in rows}
             self._branches[node] = known
         return known
-
-    def children(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """All children of all `nodes`: the position in `nodes` of each one's parent, and the children."""
-        counts = self.num_children[nodes]
-        which = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
-        before = (np.cumsum(counts) - counts).astype(np.int32)
-        offset = np.arange(len(which), dtype=np.int32) - before[which]
-        return which, self.first_child[nodes][which] + offset
-
-    def texts_ending_at(self, nodes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Labels of the texts that end exactly at one of `nodes`, in no particular order."""
-        return self._gather(self.first_text[nodes], self.num_ends[nodes])
 
     def texts_below(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """For all texts at or below `nodes`: the position in `nodes`, and the text."""

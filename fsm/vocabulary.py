@@ -53,7 +53,7 @@ class Vocabulary:
             raise VocabularyError(
                 "expected at least one token with bytes, received none. Check how the tokens were read."
             )
-        self.trie = Trie([self.tokens[i] or b"" for i in ids], ids)
+        self.trie = Trie([self.tokens[i] or b"" for i in ids], ids, len(self.tokens))
         self.max_token_bytes = max(len(t) for t in self.tokens if t)
         self.eos_mask = bitmask.from_ids(self.eos_token_ids, self.num_words)
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_mask_bytes)

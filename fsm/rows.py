@@ -1,0 +1,91 @@
+"""Rows: the next states of an automaton as one table, for walks over many bytes at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Codes = NDArray[np.int32]
+"""States as places in a table: 256 times the number of their row; 0 for the dead state."""
+
+_LATER = 1 << 30
+
+
+@cache
+def bytes_of(mask: int) -> NDArray[np.intp]:
+    """The bytes in a 256-bit mask, ascending."""
+    return np.flatnonzero(np.unpackbits(np.frombuffer(mask.to_bytes(32, "little"), np.uint8), bitorder="little"))
+
+
+class Rows:
+    """Rows of 256 next states, filled when first needed.
+
+    An entry whose target has no row yet holds the state itself, marked; it is mended when a walk first meets it.
+    So nothing is determinised ahead, and one look-up per byte is all that a walk does.
+
+    Args:
+        arcs: the disjoint byte masks on which a state goes on, and where each leads.
+        max_bytes: where `is_full` begins. A walk that fills its rows goes on with a new object.
+
+    Several threads may use one object.
+    """
+
+    def __init__(self, arcs: Callable[[int], Iterable[tuple[int, int]]], max_bytes: int) -> None:
+        self._arcs = arcs
+        self._max_rows = max(max_bytes // 1024, 2)
+        self._lock = threading.RLock()
+        self._flat = np.zeros(16 * 256, np.int32)
+        self._states = [0]
+        self._codes: dict[int, int] = {0: 0}
+
+    @property
+    def is_full(self) -> bool:
+        """True when the rows take more memory than they should."""
+        return len(self._states) > self._max_rows
+
+    def code(self, state: int) -> int:
+        """The code of a state; its row is filled if need be."""
+        code = self._codes.get(state)
+        return self._fill(state) if code is None else code
+
+    def codes(self, states: NDArray[np.int32]) -> Codes:
+        """The codes of many states."""
+        distinct, which = np.unique(states, return_inverse=True)
+        codes: Codes = np.array([self.code(state) for state in distinct.tolist()], np.int32)[which]
+        return codes
+
+    def states(self, codes: Codes) -> NDArray[np.int32]:
+        """The states that codes of this object stand for."""
+        states: NDArray[np.int32] = np.array(self._states, np.int32)[codes >> 8]
+        return states
+
+    def step(self, places: NDArray[np.int32]) -> Codes:
+        """The codes after one byte each, given `code + byte` for each."""
+        codes = self._flat.take(places)
+        if len(codes) and int(codes.max()) >= _LATER:
+            late = np.flatnonzero(codes >= _LATER)
+            found = self.codes(codes[late] & (_LATER - 1))
+            codes[late] = found
+            self._flat[places[late]] = found
+        return codes
+
+    def _fill(self, state: int) -> int:
+        arcs = self._arcs(state)
+        with self._lock:
+            code = self._codes.get(state)
+            if code is not None:
+                return code
+            code = len(self._states) << 8
+            if code == len(self._flat):
+                self._flat = np.concatenate([self._flat, np.zeros_like(self._flat)])
+            self._states.append(state)
+            for mask, target in arcs:
+                self._flat[code + bytes_of(mask)] = (
+                    code if target == state else self._codes.get(target, target | _LATER)
+                )
+            self._codes[state] = code
+        return code

@@ -1,0 +1,119 @@
+"""The fast readings of an automaton against the plain one: a text at a time, a byte at a time, by `moves` alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, choice
+from fsm.automaton import DEAD, Automaton
+from fsm.bitmask import pack
+from fsm.trie import Trie
+from fsm.walk import walk_narrow, walk_wide
+from tests.property.test_expression import LANGUAGES, Language
+from tests.property.test_token_fsm import PIECES, loops
+
+TEXTS = st.lists(st.lists(PIECES, min_size=1, max_size=5).map(b"".join), min_size=1, max_size=40)
+
+
+def plain_step(automaton: Automaton, state: int, text: bytes) -> int:
+    """The oracle: one look-up in `moves` per byte."""
+    for byte in text:
+        state = automaton.moves(state).get(byte, DEAD)
+        if state == DEAD:
+            return DEAD
+    return state
+
+
+def survivors(expression: Expression, texts: list[bytes]) -> list[int]:
+    automaton = Automaton(expression.node)
+    return [i for i, text in enumerate(texts) if plain_step(automaton, automaton.initial_state, text) != DEAD]
+
+
+@given(st.one_of(loops(), LANGUAGES.map(lambda language: language[0])), TEXTS)
+@settings(max_examples=120, deadline=None)
+def test_a_wide_walk_finds_the_texts_that_survive(expression: Expression, texts: list[bytes]) -> None:
+    automaton = Automaton(expression.node)
+    assert survivors(expression, texts) == walk_wide(automaton, Trie(texts), 1).nonzero()[0].tolist()
+
+
+@given(st.one_of(loops(), LANGUAGES.map(lambda language: language[0])), TEXTS)
+@settings(max_examples=60, deadline=None)
+def test_a_wide_walk_goes_on_where_its_table_is_full(expression: Expression, texts: list[bytes]) -> None:
+    automaton = Automaton(expression.node, max_row_bytes=2048)
+    trie = Trie(texts)
+    for _ in range(2):
+        assert survivors(expression, texts) == walk_wide(automaton, trie, 1).nonzero()[0].tolist()
+
+
+@given(st.one_of(loops(), LANGUAGES.map(lambda language: language[0])), TEXTS)
+@settings(max_examples=120, deadline=None)
+def test_a_narrow_walk_finds_the_texts_that_survive(expression: Expression, texts: list[bytes]) -> None:
+    automaton = Automaton(expression.node)
+    walked = walk_narrow(automaton, Trie(texts), 1, max_nodes=100_000)
+    assert walked is not None
+    found, jumps = walked
+    if not jumps:
+        assert survivors(expression, texts) == sorted(set(found))
+
+
+WORDS = st.lists(st.text("ab", max_size=4), min_size=1, max_size=8)
+
+
+@given(WORDS, WORDS, st.lists(st.text("ab", min_size=1, max_size=8), min_size=1, max_size=40), st.data())
+@settings(max_examples=120, deadline=None)
+def test_words_after_words_are_read_in_every_way(
+    first: list[str], second: list[str], tokens: list[str], data: st.DataObject
+) -> None:
+    texts = [token.encode() for token in tokens]
+    expression = choice(first) + choice(second)
+    walked = walk_narrow(Automaton(expression.node), Trie(texts), 1)
+    assert walked is not None
+    assert survivors(expression, texts) == sorted(set(walked[0]))
+
+
+@given(LANGUAGES, st.lists(PIECES, max_size=6).map(b"".join))
+@settings(max_examples=120, deadline=None)
+def test_single_steps_and_moves_lead_to_one_state(language: Language, text: bytes) -> None:
+    stepped, plain = Automaton(language[0].node), Automaton(language[0].node)
+    left = stepped.nodes[stepped.next_state(stepped.initial_state, text)]
+    right = plain.nodes[plain_step(plain, plain.initial_state, text)]
+    assert left is right
+
+
+@given(loops(), st.integers(40, 120), st.data())
+@settings(max_examples=60, deadline=None)
+def test_masks_are_exact_where_many_tokens_lie_below_a_wide_state(
+    expression: Expression, count: int, data: st.DataObject
+) -> None:
+    letters = [bytes((97 + i % 26, 97 + i // 26)) for i in range(count)]
+    tokens = [
+        None,
+        *(bytes((b,)) for b in range(256)),
+        *(b'"' + x for x in letters),
+        *(b"\\n" + x for x in letters),
+        *letters,
+    ]
+    try:
+        fsm = TokenFSM(expression, Vocabulary(tokens, [0]))
+    except EmptyLanguage:
+        return
+    state = fsm.initial_state
+    for _ in range(4):
+        expected = [
+            i for i, token in enumerate(tokens) if token and plain_step(fsm.automaton, state, token) != DEAD
+        ] + ([0] if fsm.is_accepting(state) else [])
+        assert sorted(expected) == fsm.allowed_token_ids(state).tolist()
+        going_on = [i for i in expected if i]
+        if not going_on:
+            return
+        state = fsm.next_state(state, data.draw(st.sampled_from(going_on)))
+
+
+@given(st.lists(st.booleans(), max_size=100))
+def test_packing_keeps_every_flag(flags: list[bool]) -> None:
+    words = pack(np.array(flags, bool))
+    assert [i for i, flag in enumerate(flags) if flag] == [
+        i for i in range(32 * len(words)) if words[i >> 5] >> (i & 31) & 1
+    ]
