@@ -8,12 +8,9 @@ may hold part of a character.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 _FALLBACK_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _NOT_IN_ALPHABET = "\uffff"  # cannot be encoded in Latin-1
@@ -38,8 +35,6 @@ def _latin1_table() -> dict[int, str]:
 
 
 _LATIN1_OF_ALPHABET = _latin1_table()
-_BYTE_OF_CODE = np.full(0x200, -1, np.int16)  # by character code; -1 outside the alphabet, as for the last entry
-_BYTE_OF_CODE[[ord(char) for char in byte_alphabet()]] = np.arange(256)
 
 
 def byte_level_bytes(piece: str) -> bytes:
@@ -48,22 +43,6 @@ def byte_level_bytes(piece: str) -> bytes:
         return piece.translate(_LATIN1_OF_ALPHABET).encode("latin-1")
     except UnicodeEncodeError:
         return piece.encode()
-
-
-def _byte_level_pieces(pieces: Sequence[str]) -> list[bytes]:
-    """Return the bytes of many byte-level pieces.
-
-    Each character of the alphabet is one byte, so the pieces are looked up as one array and cut where they
-    were joined.
-    """
-    codes = np.frombuffer("".join(pieces).encode("utf-32-le", "surrogatepass"), np.uint32)
-    looked_up = _BYTE_OF_CODE[np.minimum(codes, len(_BYTE_OF_CODE) - 1)]
-    joined = looked_up.astype(np.uint8).tobytes()
-    ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
-    foreign = set(np.searchsorted(ends, np.flatnonzero(looked_up < 0), side="right").tolist())
-    starts = itertools.chain([0], ends.tolist())
-    cuts = (joined[start:end] for start, end in zip(starts, ends.tolist(), strict=False))
-    return [pieces[i].encode() if i in foreign else data for i, data in enumerate(cuts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +70,13 @@ class PieceCode:
         return piece.encode()
 
     def pieces_bytes(self, pieces: Sequence[str]) -> list[bytes]:
-        """Return `[self.piece_bytes(piece) for piece in pieces]`.
-
-        Byte-level pieces are translated all at once: MEASURED
-        """
-        return _byte_level_pieces(pieces) if self.byte_level else list(map(self.piece_bytes, pieces))
+        """Return `[self.piece_bytes(piece) for piece in pieces]`, faster for byte-level pieces."""
+        if self.byte_level:
+            try:
+                return [piece.translate(_LATIN1_OF_ALPHABET).encode("latin-1") for piece in pieces]
+            except UnicodeEncodeError:
+                pass  # some piece has a character outside the alphabet
+        return [self.piece_bytes(piece) for piece in pieces]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +112,8 @@ class TokenTable:
         An id that is special, or whose bytes are empty, gets None.
         """
         special = frozenset(special_token_ids)
-        table = list(map(entries.get, range(max([-1, *entries, *special]) + 1)))
+        size = 1 + max(max(entries, default=-1), max(special, default=-1))
+        table: list[bytes | None] = [entries.get(token_id) or None for token_id in range(size)]
         for token_id in special:
             table[token_id] = None
-        token_bytes = tuple(token or None for token in table)
-        return cls(token_bytes, special, eos_token_id, bos_token_id, has_prefix_space)
+        return cls(tuple(table), special, eos_token_id, bos_token_id, has_prefix_space)

@@ -65,7 +65,7 @@ class Tokenizer:
         self.eos_token_id = table.eos_token_id
         self.bos_token_id = table.bos_token_id
         self.drops_prefix_space = table.has_prefix_space
-        self._joinable = tuple(token or b"" for token in self.token_bytes)
+        self._joinable = tuple([token or b"" for token in self.token_bytes])
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Return the ids of the start of a text, as the wrapped tokenizer gives them.

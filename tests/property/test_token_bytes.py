@@ -23,6 +23,7 @@ MARKS = ["▁", "▁▁", "Ġ", "<0x0A>", "##"]
 SAMPLES = st.sampled_from(LETTERS + SIGNS + SPACES + MARKS)
 SPECIALS = st.sampled_from(["<s>", "</s>", "<unk>", "<|endoftext|>", "[INST]"])
 CHARACTERS = st.characters(exclude_categories=["Cs"])
+TEXTS_WITH_SPECIALS = st.lists(SAMPLES | SPECIALS | st.text(CHARACTERS, max_size=6), max_size=8).map("".join)
 TEXTS = st.lists(SAMPLES | st.text(CHARACTERS, max_size=6), max_size=8).map("".join)
 # Some tokenizers take the mark itself for a space, and a piece such as <0x0A> for its byte, wherever a text has them.
 MISTAKEN = str.maketrans("▁<", "_(")
@@ -35,7 +36,7 @@ quick = settings(max_examples=30)
 
 @every_kind
 @quick
-@given(text=st.lists(SAMPLES | SPECIALS | st.text(CHARACTERS, max_size=6), max_size=8).map("".join))
+@given(text=TEXTS_WITH_SPECIALS)
 def test_text_inside_a_text_keeps_its_bytes(kind: str, text: str) -> None:
     tokenizer = tokenizer_of(kind)
     token_ids = tokenizer.encode_inside(text)
@@ -69,7 +70,7 @@ def test_a_text_keeps_its_bytes_behind_the_prefix_space(kind: str, text: str) ->
 
 @every_kind
 @quick
-@given(text=TEXTS)
+@given(text=TEXTS_WITH_SPECIALS)
 def test_the_ids_of_a_text_are_those_of_the_wrapped_tokenizer(kind: str, text: str) -> None:
     tokenizer = tokenizer_of(kind)
     if not text.startswith((" ", "▁")):

@@ -321,13 +321,38 @@ def test_settings_of_the_wrapped_tokenizer_do_not_reach_ours() -> None:
     assert ids == tokenizer.encode("a text of some words") != Tokenizer(given).encode("a text of some words")
 
 
-def test_dropout_does_not_make_ids_random() -> None:
-    given = byte_level_bpe()
-    given.model.dropout = 0.9
+def test_special_tokens_are_split_if_the_wrapped_tokenizer_splits_them() -> None:
+    given = wrapped(llama_2_bpe(), eos_token="</s>", split_special_tokens=True)
+    ids = Tokenizer(given).encode("a</s>b")
+    assert given.encode("a</s>b", add_special_tokens=False) == ids
+    assert 2 not in ids
+
+
+def bpe_with_dropout() -> Any:
+    tokenizer = byte_level_bpe()
+    tokenizer.model.dropout = 0.9
+    return tokenizer
+
+
+def sampling_unigram() -> Any:
+    tokenizer = unigram("first")
+    tokenizer.model.alpha, tokenizer.model.nbest_size = 0.1, 64
+    return tokenizer
+
+
+def sampling_sentencepiece() -> Any:
+    model = sentencepiece_model(model_type="unigram")
+    return sentencepiece.SentencePieceProcessor(model_proto=model, enable_sampling=True, alpha=0.1, nbest_size=-1)
+
+
+@pytest.mark.parametrize("make", [bpe_with_dropout, sampling_unigram, sampling_sentencepiece])
+def test_ids_are_not_random_where_the_wrapped_tokenizer_draws_them(make: Callable[[], Any]) -> None:
+    given = make()
     tokenizer = Tokenizer(given)
-    text = "the lazy dog jumps over the quick brown fox"
-    assert tokenizer_of("GPT-2").encode(text) == tokenizer.encode(text) == tokenizer.encode_inside(text)
-    assert pytest.approx(given.model.dropout) == 0.9
+    text = "the lazy dog jumps over the quick brown fox, doesn't it?"
+    assert len({str(given.encode(text)) + str(getattr(given.encode(text), "ids", "")) for _ in range(9)}) > 1
+    assert len({str(tokenizer.encode(text)) for _ in range(9)}) == 1
+    assert len({str(tokenizer.encode_inside(text)) for _ in range(9)}) == 1
 
 
 # What is refused

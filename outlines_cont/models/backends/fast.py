@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tokenizers
 from tokenizers import models
@@ -64,7 +65,9 @@ class FastBackend:
             has_prefix_space=parts.has_prefix_space(code),
         )
         self.start_token_ids = parts.start_token_ids()
-        self._start = _Encoder(parts.build(model), added)
+        start = parts.build(model)
+        start.encode_special_tokens = tokenizer.encode_special_tokens
+        self._start = _Encoder(start, added)
         texts = {i: t for i, t in added.items() if i not in special and entries[i] == t.content.encode()}
         self._plain = _Encoder(parts.plain(code).build(model), {i: _as_text(t) for i, t in texts.items()})
 
@@ -101,24 +104,29 @@ class _Encoder:
 
 def _model(tokenizer: tokenizers.Tokenizer) -> models.Model:
     """Return the model of `tokenizer`, a copy if it encodes at random; refuse those that lose text."""
-    model: models.Model = tokenizer.model
-    if not isinstance(model, models.BPE | models.Unigram):
+    model = tokenizer.model
+    if isinstance(model, models.Unigram):
+        return _copy(tokenizer) if model.alpha else model
+    if not isinstance(model, models.BPE):
         raise TokenizerError(
             f"expected a BPE or Unigram vocabulary, received {type(model).__name__}, whose tokens do not "
             f"join to the text. {ADVICE}"
         )
-    if isinstance(model, models.BPE) and (affix := model.continuing_subword_prefix or model.end_of_word_suffix):
+    if affix := model.continuing_subword_prefix or model.end_of_word_suffix:
         raise TokenizerError(
             "expected a vocabulary whose tokens join to the text, received one that marks word borders with "
             f"{affix!r}. {ADVICE}"
         )
-    return _without_dropout(tokenizer) if isinstance(model, models.BPE) and model.dropout else model
-
-
-def _without_dropout(tokenizer: tokenizers.Tokenizer) -> models.Model:
-    model: models.BPE = tokenizers.Tokenizer.from_str(tokenizer.to_str()).model
-    model.dropout = None
+    if model.dropout:
+        copy: models.BPE = _copy(tokenizer)
+        copy.dropout = None
+        return copy
     return model
+
+
+def _copy(tokenizer: tokenizers.Tokenizer) -> Any:
+    """Return a copy of the model of `tokenizer`, without the settings that are not written to files."""
+    return tokenizers.Tokenizer.from_str(tokenizer.to_str()).model
 
 
 def _model_facts(model: models.Model) -> tuple[bool, list[str]]:

@@ -39,7 +39,7 @@ def open_backend(tokenizer: Any) -> TokenizerBackend:
     if (inner := getattr(instruct, "tokenizer", None)) is not None:
         return _open_mistral_common(inner)
     raise TokenizerError(
-        "expected a Hugging Face tokenizer (fast, SentencePiece or mistral-common), received "
+        "expected a Hugging Face tokenizer that is fast, or made with SentencePiece or mistral-common, received "
         f"{type(tokenizer).__name__}. Load one with `transformers.AutoTokenizer.from_pretrained`."
     )
 

@@ -44,7 +44,7 @@ class SentencePieceBackend:
 
     def encode_start(self, text: str) -> list[int]:
         """Encode the start of a text: normalised, with its prefix space."""
-        token_ids: list[int] = self._processor.encode(text)
+        token_ids: list[int] = self._processor.encode(text, enable_sampling=False)
         return token_ids
 
     def encode_plain(self, text: str) -> list[int]:
