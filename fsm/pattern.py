@@ -57,6 +57,7 @@ _ADVICE = {
     "bad escape": "Remove the backslash, or use an escape that `re` knows.",
     "bad character range": "Write the lower character first, or put '-' at the end of the class.",
     "min repeat greater than max repeat": "Write the smaller count first.",
+    "the repetition number is too large": "Leave the upper count out for no bound, as in 'a{3,}'.",
     "global flags not at the start of the expression": "Move the flags to the start, or scope them as in '(?i:...)'.",
 }
 
