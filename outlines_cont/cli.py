@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 _FAILED_ROWS, _UNUSABLE, _INTERRUPTED = 1, 2, 130
 _LONGEST_ERROR = 600
+_DEMO_INTRODUCTION = """\
+Three generators on one state for each message: choice, JSON, regex. Tokens are
+fed to the model, reused from the state, or forced by the constraint.
+"""
 
 app = typer.Typer(
     add_completion=False,
@@ -196,6 +200,7 @@ def _demo(output: Path) -> None:
 
         chain = Demo(load_model(None, None, None))
         table = DemoTable(Console())
+        typer.echo(_DEMO_INTRODUCTION)
         table.print_head()
         rows = []
         for message in read_messages():

@@ -45,14 +45,14 @@ class DemoTable:
         table = Table.grid(padding=(0, 2, 0, 0))
         table.width = self._width - self._message_width - 2
         table.add_column(width=6)
-        table.add_column(ratio=1)
-        for width in (4, 6, 6):
+        table.add_column(ratio=1, overflow="fold")
+        for width in (5, 6, 6):
             table.add_column(width=width, justify="right")
         return table
 
     def _print(self, message: RenderableType, steps: Table) -> None:
         line = Table.grid(padding=(0, 2, 0, 0))
-        line.add_column(width=self._message_width)
+        line.add_column(width=self._message_width, overflow="fold")
         line.add_column()
         line.add_row(message, steps)
         self._console.print(line, width=self._width)

@@ -187,9 +187,21 @@ def _check_options(options: ExtractOptions) -> None:
         raise SetupError(
             "expected --output FILE beside --resume or --overwrite, got none: the standard output has no earlier rows."
         )
+    if options.model is not None:
+        _check_model(options.model)
     if options.output is not None:
         input_path = None if options.input == STDIN else Path(options.input)
         check_output(options.output, input_path, resume=options.resume, overwrite=options.overwrite)
+
+
+def _check_model(name: str) -> None:
+    """Tell a path that does not exist from a hub id, which only the hub knows."""
+    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    if looks_like_path and not Path(name).exists():
+        raise SetupError(
+            f"the model {name!r} cannot be loaded: there is no such folder. Give a hub id, or a folder with config, weights and "
+            "tokenizer."
+        )
 
 
 def _check_schema(schema: RecordSchema, whitespace: Whitespace) -> None:

@@ -64,7 +64,6 @@ def load_extractor(options: ExtractOptions, schema: RecordSchema) -> Extractor:
         SetupError: the model cannot be loaded.
         fsm.FSMError, OutlinesContError: the model cannot write what the schema asks for.
     """
-    disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         model = load_model(options.model, options.device, options.dtype)
     except Exception as error:
@@ -80,6 +79,8 @@ def load_extractor(options: ExtractOptions, schema: RecordSchema) -> Extractor:
 
 def load_model(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:
     """Return a model by hub id or path, or the bundled one for None."""
+    # The bar of loading a few files would stand in the middle of ours; downloads keep theirs.
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     if name is not None:
         return models.transformers(name, device=device, dtype=None if dtype is None else dtype.value)
     return models.tiny(device=device, dtype=torch.float32 if dtype is None else getattr(torch, dtype.value))

@@ -54,33 +54,36 @@ class RowSource:
     """
 
     def __init__(self, path: str, input_format: InputFormat, text_field: str, stdin: BinaryIO) -> None:
-        self._path = path
+        self._path = None if path == STDIN else Path(path)
+        self._stdin = stdin
         self._text_field = text_field
-        self._file = stdin if path == STDIN else _open(Path(path))
         self._format = input_format
-        if input_format is InputFormat.AUTO and path != STDIN:
-            self._format = _format_of(Path(path))
+        if self._path is not None:
+            _check_readable(self._path)
+            if input_format is InputFormat.AUTO:
+                self._format = _format_of(self._path)
 
     def count(self) -> int | None:
         """Return the number of rows of a file, None for a stream. Cost: one pass over the file."""
-        if self._path == STDIN or not self._file.seekable():
+        if self._path is None or not self._path.is_file():
             return None
-        count = sum(1 for line in self._file if line.strip())
-        self._file.seek(0)
-        return count
+        with self._path.open("rb") as file:
+            return sum(1 for line in file if line.strip())
 
     def __iter__(self) -> Iterator[InputRow]:
-        for number, line in enumerate(self._file, start=1):
+        if self._path is None:
+            yield from self._rows(self._stdin)
+            return
+        with self._path.open("rb") as file:
+            yield from self._rows(file)
+
+    def _rows(self, file: BinaryIO) -> Iterator[InputRow]:
+        for number, line in enumerate(file, start=1):
             data = line.rstrip(b"\r\n")
             if number == 1:
                 data = data.removeprefix(b"\xef\xbb\xbf")
             if data.strip():
                 yield self._row(number, data)
-
-    def close(self) -> None:
-        """Close the file; the standard input stays open."""
-        if self._path != STDIN:
-            self._file.close()
 
     def _row(self, number: int, data: bytes) -> InputRow:
         if self._format is InputFormat.AUTO:
@@ -94,9 +97,11 @@ class RowSource:
         return InputRow(number, digest, fields)
 
 
-def _open(path: Path) -> BinaryIO:
+def _check_readable(path: Path) -> None:
     try:
-        return path.open("rb")
+        if path.is_file() or path.is_dir() or not path.exists():
+            # Anything else, such as a pipe, can be opened only once.
+            path.open("rb").close()
     except OSError as error:
         raise SetupError(
             f"expected a file of messages, but {str(path)!r} cannot be read: {error.strerror}. "

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
+from inspect import isroutine
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,9 @@ def _from_file(path: Path) -> RecordSchema:
 
 
 def _from_type(kind: Any, source: str) -> RecordSchema:
+    if isroutine(kind):
+        # pydantic would describe the arguments of a function, and call it.
+        raise SetupError(f"expected a pydantic model or another type as {source!r}, got the function {kind!r}")
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
         text = _compact(adapter.json_schema())

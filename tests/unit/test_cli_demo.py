@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from rich.console import Console
+from typer.testing import CliRunner
+
+from outlines_cont import models
+from outlines_cont.cli import app
+from outlines_cont.commands.demo import DATE, KINDS, Demo, DemoRow, DemoStep, Record, read_messages
+from outlines_cont.commands.demo_table import DemoTable
+
+STEPS = (
+    DemoStep("kind", "order", None, 61, 0, 0),
+    DemoStep("record", {"customer": "Łucja Ōta", "price": 12.0, "city": "東京" * 20}, None, 1234, 61, 12),
+    DemoStep("due", None, ValueError("no date [in] it"), 13, 140, 2),
+)
+ROW = DemoRow("A message,\nlong enough to be cut. " * 30, STEPS)
+
+
+@pytest.fixture(scope="module")
+def run_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    output = tmp_path_factory.mktemp("demo") / "records.jsonl"
+    return CliRunner().invoke(app, ["demo", "--output", str(output)], env={"COLUMNS": "80"}), output
+
+
+def test_the_demo_reads_every_bundled_message(run_demo: tuple[Result, Path]) -> None:
+    result, output = run_demo
+    rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+
+    assert result.exit_code == 0, result.output
+    assert read_messages() == [row["text"] for row in rows]
+    assert len(rows) >= 10
+    for row in rows:
+        assert list(row) == ["text", "kind", "record", "due"]
+        assert row["kind"] in KINDS
+        assert row["record"] == Record.model_validate(row["record"]).model_dump()
+        assert re.fullmatch(DATE, row["due"])
+
+
+def test_the_table_shows_every_step_and_fits_80_columns(run_demo: tuple[Result, Path]) -> None:
+    lines = run_demo[0].stdout.splitlines()
+
+    assert "\x1b" not in run_demo[0].stdout
+    assert max(map(len, lines[:-1])) <= 80  # the last line is a path
+    column = next(line.index("Step") for line in lines if line.startswith("Message "))
+    for step in ("kind", "record", "due"):
+        assert len(read_messages()) == sum(line[column:].startswith(f"{step} ") for line in lines)
+
+
+def test_the_last_lines_compare_with_reading_again(run_demo: tuple[Result, Path]) -> None:
+    result, output = run_demo
+    counts = [
+        [int(n.replace(",", "")) for n in found]
+        for found in re.findall(r"([\d,]+) +([\d,]+) +\d+ *$", result.stdout, re.M)
+    ]
+    fed, reused = sum(count[0] for count in counts), sum(count[1] for count in counts)
+
+    assert 3 * len(read_messages()) == len(counts)
+    assert f"Fed {fed:,} tokens; re-reading the prompt at each step would have fed {fed + reused:,}" in result.stdout
+    assert f"Records: {output}" == result.stdout.splitlines()[-1]
+
+
+def test_the_counts_are_those_of_the_tokens_of_a_message() -> None:
+    model = models.tiny()
+    text = read_messages()[0]
+
+    kind, record, due = Demo(model).read(text).steps
+
+    prompt = model.tokenizer.encode(f"Message: {text}\nKind: ", add_special_tokens=True)
+    assert kind.reused == 0
+    assert len(prompt) <= kind.fed <= len(prompt) + 4
+    # What a step has fed, later steps find again, but for a last token that nothing has asked for.
+    assert kind.fed - 1 <= record.reused <= kind.fed + record.reused
+    assert kind.fed + record.fed - 2 <= due.reused <= kind.fed + record.fed
+    assert record.fed < kind.fed + record.fed
+
+
+@pytest.mark.parametrize("content", ['{"mine": 1}\n', "text", "[]\n", None])
+def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "records.jsonl"
+    path.mkdir() if content is None else path.write_text(content)
+
+    result = CliRunner().invoke(app, ["demo", "--output", str(path)])
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Name another file with --output" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert [path] == list(tmp_path.iterdir())
+    assert content is None or content == path.read_text()
+
+
+@pytest.mark.parametrize("name", ["no/such/folder.jsonl", "file/records.jsonl"])
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+
+    result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / name)])
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Error: expected an output that can be written")
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_interrupt_leaves_nothing_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "records.jsonl"
+    earlier = ROW.to_json() + "\n"
+    path.write_text(earlier, encoding="utf-8")
+
+    def interrupt(self: Demo, text: str) -> DemoRow:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Demo, "read", interrupt)
+    result = CliRunner().invoke(app, ["demo", "--output", str(path)])
+
+    assert (result.exit_code, result.stderr) == (130, "Interrupted; nothing was written.\n")
+    assert [path] == list(tmp_path.iterdir())
+    assert earlier == path.read_text(encoding="utf-8")
+
+
+def test_a_failed_step_is_in_the_row_and_in_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Demo, "read", lambda self, text: ROW)
+    path = tmp_path / "records.jsonl"
+
+    result = CliRunner().invoke(app, ["demo", "--output", str(path)])
+
+    assert result.exit_code == 1
+    assert f"{len(read_messages())} messages failed" in result.stdout
+    row = json.loads(path.read_text(encoding="utf-8").splitlines()[0])
+    assert row["error"] == {"type": "ValueError", "message": "no date [in] it"}
+    assert row["due"] is None
+
+
+@pytest.mark.parametrize(("columns", "width"), [(20, 72), (72, 72), (80, 80), (100, 100), (300, 110)])
+def test_a_row_fits_its_width_and_loses_no_result(columns: int, width: int) -> None:
+    console = Console(file=io.StringIO(), width=max(columns, 72), force_terminal=False)
+    table = DemoTable(console)
+    table.print_head()
+    table.print_row(ROW)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+
+    assert "\x1b" not in text
+    assert max(Console(width=300).measure(line).maximum for line in text.splitlines()) <= width
+    squeezed = re.sub(r"\s", "", text)
+    assert "…" in text
+    for word in ("ŁucjaŌta,12,", "1,234", "[in]"):
+        assert word in squeezed
+    assert squeezed.count("東") + squeezed.count("京") == 40
+
+
+def test_columns_of_head_and_rows_stand_below_each_other() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    table = DemoTable(console)
+    table.print_head()
+    table.print_row(DemoRow("short", STEPS[:1]))
+    head, _, row, *_ = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+    assert head.index("Step") == row.index("kind")
+    assert head.index("Result") == row.index("order")
+    assert head.index("Fed") + 3 == row.index("61") + 2
+    assert head.index("Reused") + 6 == row.index(" 0 ") + 2

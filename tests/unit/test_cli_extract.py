@@ -1,0 +1,362 @@
+"""`outlines-cont extract` as a user runs it, with a random model on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from outlines_cont.cli import app
+from tests.saved_model import save_model
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["order", "invoice", "question"]},
+        "amount": {"type": "integer", "minimum": 0, "maximum": 99},
+    },
+    "required": ["kind", "amount"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="session")
+def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    lines = [json.dumps({"id": i, "text": f"message number {i} " + "please " * (i % 4)}) for i in range(10)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def run(model: Path | str, *arguments: str, input: bytes | None = None) -> Result:
+    return CliRunner().invoke(app, ["extract", *arguments, "--model", str(model)], input=input)
+
+
+def lines_of(data: bytes | str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in data.splitlines()]
+
+
+# --- what comes out
+
+
+def test_records_go_to_the_standard_output_and_the_summary_does_not(saved_model: Path, folder: Path) -> None:
+    result = run(saved_model, "in.jsonl", "--schema", "schema.json")
+
+    lines = lines_of(result.stdout)
+    assert result.exit_code == 0, result.stderr
+    assert list(range(10)) == [line["id"] for line in lines]
+    assert all(line["record"]["kind"] in SCHEMA["properties"]["kind"]["enum"] for line in lines)  # type: ignore[index]
+    assert all(0 <= line["record"]["amount"] <= 99 for line in lines)
+    assert result.stderr.startswith("10 rows, 0 failed")
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_batch_size_changes_nothing(saved_model: Path, folder: Path) -> None:
+    results = [run(saved_model, "in.jsonl", "--schema", "schema.json", "--batch-size", n) for n in ("1", "3", "10")]
+
+    assert len({result.stdout for result in results}) == 1
+
+
+def test_text_comes_from_the_standard_input(saved_model: Path, folder: Path) -> None:
+    result = run(saved_model, "-", "--schema", "schema.json", "--keep-text", input="caf\u00e9\n\nb\n".encode())
+
+    assert [(line["_line"], line["text"]) for line in lines_of(result.stdout)] == [(1, "caf\u00e9"), (3, "b")]
+
+
+def test_a_pydantic_model_of_the_current_directory_is_the_schema(saved_model: Path, folder: Path) -> None:
+    (folder / "own_models.py").write_text(
+        "from typing import Literal\nfrom pydantic import BaseModel, Field\n"
+        "class Order(BaseModel):\n"
+        "    kind: Literal['a', 'b']\n"
+        "    amount: int = Field(ge=0, le=9, alias='sum')\n"
+    )
+
+    result = run(saved_model, "in.jsonl", "--schema", "own_models:Order", "--whitespace", "one_space")
+
+    assert result.exit_code == 0, result.stderr
+    assert {("kind", "sum")} == {tuple(line["record"]) for line in lines_of(result.stdout)}
+
+
+def test_rows_that_fail_do_not_stop_the_others(saved_model: Path, folder: Path) -> None:
+    texts = ["fine", "long " * 400, "fine, too", "x" * 300]
+    data = "".join(json.dumps({"text": text}) + "\n" for text in texts) + "{broken\n"
+
+    result = run(saved_model, "-", "--schema", "schema.json", input=data.encode())
+
+    errors = [line.get("error", {}).get("type") for line in lines_of(result.stdout)]
+    assert errors == [None, "ContextLengthError", None, "ContextLengthError", "RowError"]
+    assert result.exit_code == 1
+    assert "5 rows, 3 failed" in result.stderr
+    assert "First failure: line 2: ContextLengthError" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_batch_in_which_no_row_can_run_is_no_end(saved_model: Path, folder: Path) -> None:
+    result = run(
+        saved_model,
+        "-",
+        "--schema",
+        "schema.json",
+        "--batch-size",
+        "2",
+        input=b"x" * 300 + b"\n" + b"y" * 301 + b"\nz\n",
+    )
+
+    messages = [line["error"]["message"] for line in lines_of(result.stdout) if "error" in line]
+    assert len(messages) == 2
+    assert messages[0] != messages[1]  # each its own length
+    assert "record" in lines_of(result.stdout)[2]
+
+
+def test_a_record_that_is_cut_is_an_error_that_says_what_to_do(saved_model: Path, folder: Path) -> None:
+    result = run(saved_model, "in.jsonl", "--schema", "schema.json", "--max-tokens", "3")
+
+    errors = [line["error"] for line in lines_of(result.stdout)]
+    assert {"IncompleteOutput"} == {error["type"] for error in errors}
+    assert "Raise --max-tokens" in errors[0]["message"]
+    assert result.exit_code == 1
+
+
+def test_a_template_makes_the_prompt(saved_model: Path, folder: Path) -> None:
+    (folder / "p.jinja").write_text("{{ id }} {% if id == 3 %}{{ nosuch }}{% endif %}")
+
+    result = run(saved_model, "in.jsonl", "--schema", "schema.json", "--prompt", "p.jinja")
+
+    failed = [line for line in lines_of(result.stdout) if "error" in line]
+    assert [(line["id"], line["error"]["type"]) for line in failed] == [(3, "TemplateError")]
+
+
+def test_the_progress_bar_stays_off_the_standard_output(saved_model: Path, folder: Path) -> None:
+    quiet = run(saved_model, "in.jsonl", "--schema", "schema.json")
+    result = run(saved_model, "in.jsonl", "--schema", "schema.json", "--progress")
+
+    assert quiet.stdout == result.stdout
+    assert "10/10" in result.stderr
+    assert "10/10" not in quiet.stderr
+
+
+# --- what cannot be used
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.jsonl", "-s", "schema.json"], "'missing.jsonl' cannot be read: No such file"),
+        ([".", "-s", "schema.json"], "Is a directory"),
+        (["in.jsonl", "-s", "missing.json"], "'missing.json' cannot be read"),
+        (["in.jsonl", "-s", "bad.json"], "is not JSON"),
+        (["in.jsonl", "-s", "unsupported.json"], "'#"),
+        (["in.jsonl", "-s", "nothing.json"], "no"),
+        (["in.jsonl", "-s", "nosuch_module:A"], "Go to the folder that holds it"),
+        (["in.jsonl", "-s", "schema.json", "-p", "missing.jinja"], "'missing.jinja' cannot be read"),
+        (["in.jsonl", "-s", "schema.json", "-p", "bad.jinja"], "line 2 is malformed"),
+        (["in.jsonl", "-s", "schema.json", "--device", "nosuch"], "cannot be loaded"),
+        (["in.jsonl", "-s", "schema.json", "-o", "no/such/out.jsonl"], "Make the folder 'no/such' first"),
+        (["in.jsonl", "-s", "schema.json", "-o", "."], "is a folder"),
+        (["in.jsonl", "-s", "schema.json", "-o", "in.jsonl", "--overwrite"], "got 'in.jsonl' for both"),
+        (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl"], "--resume, replace it by --overwrite"),
+        (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--resume", "--overwrite"], "got both"),
+        (["in.jsonl", "-s", "schema.json", "--resume"], "expected --output"),
+        (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--resume"], "none of its lines"),
+        (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--overwrite", "-p", "bad.jinja"], "malformed"),
+        (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--overwrite", "--device", "nosuch"], "cannot be loaded"),
+        (["in.jsonl", "-s", "schema.json", "-o", "new.jsonl", "--device", "nosuch"], "cannot be loaded"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_touches_nothing(
+    saved_model: Path, folder: Path, arguments: list[str], message: str
+) -> None:
+    (folder / "bad.json").write_text("{")
+    (folder / "unsupported.json").write_text('{"type": "object", "unevaluatedProperties": {"type": "nosuch"}}')
+    (folder / "nothing.json").write_text('{"type": "integer", "minimum": 5, "maximum": 4}')
+    (folder / "bad.jinja").write_text("{{ text }}\n{{ text")
+    (folder / "old.jsonl").write_text('{"precious": 1}\n')
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    result = run(saved_model, *arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["./nosuch", "a/b/c", "./empty", "broken", "no tokenizer"])
+def test_a_model_that_cannot_be_loaded_is_one_line(saved_model: Path, folder: Path, name: str) -> None:
+    (folder / "empty").mkdir()
+    for copy, left_out in (("broken", None), ("no tokenizer", "token")):
+        (folder / copy).mkdir()
+        for path in saved_model.iterdir():
+            if left_out is None or left_out not in path.name:
+                (folder / copy / path.name).write_bytes(path.read_bytes())
+    (folder / "broken" / "model.safetensors").write_bytes(b"\0" * 100)
+
+    result = run(name, "in.jsonl", "--schema", "schema.json", "--output", "out.jsonl")
+
+    assert result.exit_code == 2
+    assert f"Error: the model {name!r} cannot be loaded" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (folder / "out.jsonl").exists()
+
+
+# --- going on
+
+
+@pytest.fixture
+def whole(saved_model: Path, folder: Path) -> bytes:
+    """The output of a run that nothing has stopped."""
+    assert run(saved_model, "in.jsonl", "-s", "schema.json", "-o", "whole.jsonl", "--batch-size", "2").exit_code == 0
+    return (folder / "whole.jsonl").read_bytes()
+
+
+RESUME = ("in.jsonl", "-s", "schema.json", "-o", "out.jsonl", "--batch-size", "2", "--resume")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4, 10])
+@pytest.mark.parametrize("rest", [b"", b'{"id": 4, "_li', b'{"id": 4}'])
+def test_resuming_gives_the_same_as_one_run(
+    saved_model: Path, folder: Path, whole: bytes, cut: int, rest: bytes
+) -> None:
+    (folder / "out.jsonl").write_bytes(b"".join(whole.splitlines(keepends=True)[:cut]) + rest)
+
+    result = run(saved_model, *RESUME)
+
+    assert result.exit_code == 0, result.stderr
+    assert whole == (folder / "out.jsonl").read_bytes()
+    assert (f"{cut} of them were there already" in result.stderr) == (cut > 0)
+
+
+def test_resuming_without_an_output_begins(saved_model: Path, folder: Path, whole: bytes) -> None:
+    assert run(saved_model, *RESUME).exit_code == 0
+    assert whole == (folder / "out.jsonl").read_bytes()
+
+
+def test_overwriting_replaces_all(saved_model: Path, folder: Path, whole: bytes) -> None:
+    (folder / "out.jsonl").write_bytes(b"x" * 10_000)
+
+    assert run(saved_model, *RESUME[:-1], "--overwrite").exit_code == 0
+    assert whole == (folder / "out.jsonl").read_bytes()
+
+
+def test_an_output_that_holds_a_failed_row_ends_with_status_1_again(saved_model: Path, folder: Path) -> None:
+    (folder / "in.txt").write_text("x" * 400 + "\n")
+    arguments = ("in.txt", "-s", "schema.json", "-o", "out.jsonl", "--resume")
+    first, second = run(saved_model, *arguments), run(saved_model, *arguments)
+
+    assert (first.exit_code, second.exit_code) == (1, 1)
+    assert "1 rows, 1 failed" in second.stderr
+
+
+def test_a_longer_input_is_gone_on_with(saved_model: Path, folder: Path, whole: bytes) -> None:
+    (folder / "out.jsonl").write_bytes(whole)
+    with (folder / "in.jsonl").open("a") as file:
+        file.write('{"id": 10, "text": "one more"}\n')
+
+    assert run(saved_model, *RESUME).exit_code == 0
+    assert whole == (folder / "out.jsonl").read_bytes()[: len(whole)]
+    assert lines_of((folder / "out.jsonl").read_bytes())[-1]["id"] == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "message"),
+    [
+        ("row", (), "line 2 of the input is not what line 2 of 'out.jsonl' was made of"),
+        ("shorter", (), "at least 3 rows"),
+        ("blank", (), "line 3 of the input"),
+        ("schema", (), "was made with others"),
+        ("", ("--max-tokens", "99"), "was made with others"),
+        ("", ("--prompt", "p.jinja"), "was made with others"),
+        ("", ("--keep-text",), "was made with others"),
+        ("", ("--whitespace", "one_space"), "was made with others"),
+        ("garbage", (), "line 2 of 'out.jsonl' is none of its lines"),
+    ],
+)
+def test_resuming_something_else_is_refused(
+    saved_model: Path, folder: Path, whole: bytes, change: str, arguments: tuple[str, ...], message: str
+) -> None:
+    out = b"".join(whole.splitlines(keepends=True)[:4])
+    (folder / "out.jsonl").write_bytes(out)
+    (folder / "p.jinja").write_text("{{ text }}")
+    rows = (folder / "in.jsonl").read_text().splitlines(keepends=True)
+    if change == "row":
+        rows[1] = rows[1].replace("message", "letter")
+    elif change == "shorter":
+        rows = rows[:2]
+    elif change == "blank":
+        rows.insert(1, "\n")
+    elif change == "schema":
+        (folder / "schema.json").write_text(json.dumps(SCHEMA | {"title": "other"}))
+    elif change == "garbage":
+        out = whole.splitlines(keepends=True)[0] + b"{}\n"
+        (folder / "out.jsonl").write_bytes(out)
+    (folder / "in.jsonl").write_text("".join(rows))
+
+    result = run(saved_model, *RESUME, *arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert out == (folder / "out.jsonl").read_bytes()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals differ")
+def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(saved_model: Path, folder: Path) -> None:
+    rows = [json.dumps({"id": i, "text": f"message {i}"}) + "\n" for i in range(3000)]
+    (folder / "in.jsonl").write_text("".join(rows))
+    command = [sys.executable, "-m", "outlines_cont", "extract", *RESUME, "--model", str(saved_model)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    out = folder / "out.jsonl"
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline and not (out.exists() and out.stat().st_size):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+
+    assert (process.returncode, stdout) == (130, "")
+    assert stderr == "Interrupted. out.jsonl holds whole lines; to go on, give the same command with --resume.\n"
+    kept = out.read_bytes()
+    assert kept.endswith(b"\n")
+    count = len(lines_of(kept))
+    assert 0 < count < 3000
+
+    (folder / "in.jsonl").write_text("".join(rows[: count + 3]))
+    assert run(saved_model, *RESUME).exit_code == 0
+    assert kept == out.read_bytes()[: len(kept)]
+    assert list(range(count + 3)) == [line["id"] for line in lines_of(out.read_bytes())]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes differ")
+def test_a_reader_that_goes_away_ends_the_command_quietly(saved_model: Path, folder: Path) -> None:
+    (folder / "in.txt").write_text("message\n" * 3000)
+    command = [sys.executable, "-m", "outlines_cont", "extract", "in.txt", "-s", "schema.json", "-m", str(saved_model)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    first = process.stdout.readline()
+    process.stdout.close()
+    stderr = process.stderr.read()
+    process.stderr.close()
+
+    assert process.wait(timeout=60) == 1
+    assert json.loads(first)["_line"] == 1
+    assert stderr == ""
