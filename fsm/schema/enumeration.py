@@ -11,7 +11,7 @@ from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.node import Node
 from fsm.schema.keyword import check_text, is_number, shorten
-from fsm.schema.number import demand_of, number_texts, to_decimal
+from fsm.schema.number import check_digits, demand_of, number_texts, to_decimal
 from fsm.schema.place import Conjunction, Place
 from fsm.schema.string import FormatPolicy, spelled, string_node
 
@@ -69,7 +69,7 @@ def scalar_node(places: Conjunction, types: set[str], formats: FormatPolicy, lim
     listing = [(place, values) for place in places if (values := values_at(place)) is not None]
     if not listing:
         return None
-    strings, others = _common(listing)
+    strings, others = _common(listing, limits)
     texts = _strings(strings, types, places, formats, limits)
     texts += [
         text for value, text in _NAMES if any(value is other for other in others) and _TYPE_OF_NAME[text] in types
@@ -81,18 +81,18 @@ _NAMES = ((None, b"null"), (True, b"true"), (False, b"false"))
 _TYPE_OF_NAME = {b"null": "null", b"true": "boolean", b"false": "boolean"}
 
 
-def _common(listing: list[tuple[Place, list[Any]]]) -> tuple[list[str], list[Any]]:
+def _common(listing: list[tuple[Place, list[Any]]], limits: Limits) -> tuple[list[str], list[Any]]:
     """The scalars that are in every list: strings, and others."""
-    strings, others = _parted(*listing[0])
+    strings, others = _parted(*listing[0], limits)
     for place, values in listing[1:]:
-        more_strings, more_others = map(set, _parted(place, values))
+        more_strings, more_others = map(set, _parted(place, values, limits))
         known = {identity(value) for value in more_others}
         strings = [value for value in strings if value in more_strings]
         others = [value for value in others if identity(value) in known]
     return strings, others
 
 
-def _parted(place: Place, values: list[Any]) -> tuple[list[str], list[Any]]:
+def _parted(place: Place, values: list[Any], limits: Limits) -> tuple[list[str], list[Any]]:
     """Strings, and other scalars."""
     strings = [value for value in values if isinstance(value, str)]
     for value in strings:
@@ -100,7 +100,9 @@ def _parted(place: Place, values: list[Any]) -> tuple[list[str], list[Any]]:
             check_text(value, pointer_to(place, value))
     others = [value for value in values if not isinstance(value, str | list | dict)]
     for value in others:
-        if value is not None and not isinstance(value, bool) and not is_number(value):
+        if is_number(value):
+            check_digits(value, place, "enum" if place.has("enum") else "const", limits)
+        elif value is not None and not isinstance(value, bool):
             raise SchemaError(
                 f"expected a JSON value, received {shorten(value)}. Correct the schema", pointer_to(place, value)
             )

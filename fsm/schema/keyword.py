@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
 from math import isfinite
+from reprlib import Repr
 from typing import Any
 
 from fsm.errors import SchemaError
@@ -80,10 +81,17 @@ REFUSED = {
 }
 
 
+_SHORT = Repr()
+_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist = 2, 3, 4
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
+
+
 def shorten(value: object) -> str:
-    """A value for an error message."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:45]}...{text[-10:]}"
+    """A value for an error message, however large or deeply nested."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # an int with more digits than Python prints
+        return f"a very long {type(value).__name__}"
 
 
 def escape(token: str) -> str:

@@ -37,11 +37,12 @@ _LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "pa
 _KNOWN_VALIDATORS = frozenset({"path_validator", "EmailStr._validate"})  # any text; `format` tells the rest
 _OURS = {"email": "x-mailbox", "time": "x-clock"}
 
-# What `\d`, `\s`, `\w` may match in the regex engines of pydantic (Rust's and Python's), and ECMA's do not.
+# What `\d`, `\s`, `\w` may match in the regex engines of pydantic (Rust's and Python's), and ECMA's do not; a character
+# that this Python does not know yet (Cn) may be anything there.
 _WIDER = {
-    "d": r"\p{Nd}",
+    "d": r"\p{Nd}\p{Cn}",
     "s": r"\s\x85\x1c-\x1f",
-    "w": r"\w\p{L}\p{M}\p{N}\p{Pc}\p{So}\u200c\u200d",
+    "w": r"\w\p{L}\p{M}\p{N}\p{Pc}\p{So}\p{Cn}\u200c\u200d",
 }
 
 

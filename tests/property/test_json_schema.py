@@ -17,7 +17,9 @@ from fsm.schema import json_schema
 from tests.walks import random_text
 
 NAMES = ["a", "b", "ab", "é", 'q"', "k\n"]
-TEXTS = st.sampled_from(["", "a", "b", "ab", "abc", "é", "😀😀", "\n", '"', "\\", "a1", "2024-02-29", "2023-02-29"]) | st.text(max_size=6)
+TEXTS = st.sampled_from(
+    ["", "a", "b", "ab", "abc", "é", "😀😀", "\n", '"', "\\", "a1", "2024-02-29", "2023-02-29"]
+) | st.text(max_size=6)
 WHOLE = st.integers(-130, 130) | st.sampled_from([0, -1, 10**20, -(10**20)])
 FRACTIONS = st.integers(-40_000, 40_000).map(lambda n: n / 4) | st.integers(-3000, 3000).map(lambda n: n / 1000)
 FORMATS = ["date", "ipv4", "ipv6", "uuid"]
@@ -54,18 +56,24 @@ def values(depth: int = 2) -> st.SearchStrategy[Any]:
 def numeric(draw: Draw) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": draw(st.sampled_from(["integer", "number"]))}
     bound = WHOLE if draw(st.booleans()) else FRACTIONS
-    for keyword in draw(st.lists(st.sampled_from(["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"]), max_size=2)):
+    for keyword in draw(
+        st.lists(st.sampled_from(["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"]), max_size=2)
+    ):
         schema[keyword] = draw(bound)
     if draw(st.integers(0, 2)) == 0:
         whole = st.sampled_from([1, 2, 3, 7, 10, 12])
-        schema["multipleOf"] = draw(whole if schema["type"] == "integer" else whole | st.sampled_from([0.5, 0.25, 0.125]))
+        schema["multipleOf"] = draw(
+            whole if schema["type"] == "integer" else whole | st.sampled_from([0.5, 0.25, 0.125])
+        )
     return schema
 
 
 @st.composite
 def textual(draw: Draw) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
-    for keyword in draw(st.lists(st.sampled_from(["minLength", "maxLength", "pattern", "format"]), max_size=2, unique=True)):
+    for keyword in draw(
+        st.lists(st.sampled_from(["minLength", "maxLength", "pattern", "format"]), max_size=2, unique=True)
+    ):
         if keyword == "pattern":
             schema[keyword] = draw(st.sampled_from(["a", "^a", "b$", "^[ab]*$", "^.{2}$", "[0-9]", "^a|b", ""]))
         elif keyword == "format":
@@ -100,8 +108,15 @@ def objects(draw: Draw, below: st.SearchStrategy[Any]) -> dict[str, Any]:
 
 @st.composite
 def schemas(draw: Draw, depth: int = 3) -> Any:
-    leaf = st.booleans() | numeric() | textual() | st.builds(lambda v: {"enum": v}, st.lists(values(1), min_size=1, max_size=4))
-    leaf |= st.builds(lambda v: {"const": v}, values(1)) | st.sampled_from([{"type": "null"}, {"type": ["boolean", "null"]}])
+    leaf = (
+        st.booleans()
+        | numeric()
+        | textual()
+        | st.builds(lambda v: {"enum": v}, st.lists(values(1), min_size=1, max_size=4))
+    )
+    leaf |= st.builds(lambda v: {"const": v}, values(1)) | st.sampled_from(
+        [{"type": "null"}, {"type": ["boolean", "null"]}]
+    )
     if not depth:
         return draw(leaf)
     below = schemas(depth=depth - 1)
@@ -137,7 +152,11 @@ def documents() -> st.SearchStrategy[Any]:
 def key_order(schema: Any) -> list[str]:
     """The names that a schema mentions, in the order in which they are met."""
     if isinstance(schema, dict):
-        own = [*schema.get("properties", {}), *schema.get("required", [])] if isinstance(schema.get("properties"), dict) else []
+        own = (
+            [*schema.get("properties", {}), *schema.get("required", [])]
+            if isinstance(schema.get("properties"), dict)
+            else []
+        )
         return own + [name for part in schema.values() for name in key_order(part)]
     return [name for part in schema for name in key_order(part)] if isinstance(schema, list) else []
 
@@ -171,7 +190,9 @@ def instances(draw: Draw, schema: Any, root: Any, depth: int = 4) -> Any:
 def array_instances(draw: Draw, schema: Any, root: Any, depth: int) -> Any:
     first = schema.get("prefixItems", [])
     length = draw(st.integers(0, 5))
-    return [draw(instances((first[n : n + 1] or [schema.get("items", True)])[0], root, depth - 1)) for n in range(length)]
+    return [
+        draw(instances((first[n : n + 1] or [schema.get("items", True)])[0], root, depth - 1)) for n in range(length)
+    ]
 
 
 @st.composite
@@ -200,7 +221,9 @@ def is_valid(schema: Any, value: Any) -> bool:
     return bool(jsonschema.Draft202012Validator(schema, format_checker=CHECKER).is_valid(value))
 
 
-relaxed = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+relaxed = settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 @relaxed
@@ -214,7 +237,9 @@ def test_an_instance_is_accepted_only_if_it_is_valid_and_always_where_its_keys_a
         valid = is_valid(schema, value)
         note(f"{value!r} valid={valid}")
         for separators in ((",", ":"), (", ", ": ")):
-            accepted = expression is not None and expression.accepts(json.dumps(value, ensure_ascii=False, separators=separators))
+            accepted = expression is not None and expression.accepts(
+                json.dumps(value, ensure_ascii=False, separators=separators)
+            )
             if not valid:
                 assert not accepted
             elif _is_orderless(value):
@@ -230,7 +255,9 @@ def _is_orderless(value: Any) -> bool:
 
 @relaxed
 @given(objects(numeric() | textual() | st.booleans()), st.data())
-def test_members_in_the_order_of_the_schema_are_accepted_exactly_if_valid(schema: dict[str, Any], data: st.DataObject) -> None:
+def test_members_in_the_order_of_the_schema_are_accepted_exactly_if_valid(
+    schema: dict[str, Any], data: st.DataObject
+) -> None:
     value = data.draw(object_instances(schema, schema, 2))
     rank = {name: position for position, name in enumerate(dict.fromkeys([*schema["properties"], *schema["required"]]))}
     ordered = dict(sorted(value.items(), key=lambda item: rank.get(item[0], len(rank))))
@@ -241,7 +268,9 @@ def test_members_in_the_order_of_the_schema_are_accepted_exactly_if_valid(schema
 
 @relaxed
 @given(documents(), st.randoms(use_true_random=False), st.integers(0, 60), st.sampled_from(["none", "one_space"]))
-def test_every_text_of_the_language_is_json_that_is_valid(schema: Any, random: Random, steps: int, whitespace: Any) -> None:
+def test_every_text_of_the_language_is_json_that_is_valid(
+    schema: Any, random: Random, steps: int, whitespace: Any
+) -> None:
     expression = compiled(schema, whitespace)
     if expression is None:
         return
@@ -251,7 +280,9 @@ def test_every_text_of_the_language_is_json_that_is_valid(schema: Any, random: R
     assert is_valid(schema, value)
     assert expression.accepts(text)
     if whitespace == "none":
-        assert b" " not in text.replace(json.dumps(" ").encode(), b"") or " " in json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        assert b" " not in text.replace(json.dumps(" ").encode(), b"") or " " in json.dumps(
+            value, ensure_ascii=False, separators=(",", ":")
+        )
 
 
 @relaxed

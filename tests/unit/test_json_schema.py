@@ -1,0 +1,588 @@
+"""JSON schemas: what each keyword accepts, which schemas are refused and how, and that nothing grows out of bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import ipaddress
+import json
+import pathlib
+import uuid
+from random import Random
+from typing import Annotated, Any, Literal, Optional
+
+import pydantic
+import pytest
+from typing_extensions import TypedDict
+
+from fsm import BudgetExceeded, EmptyLanguage, SchemaError
+from fsm.automaton import Automaton
+from fsm.limits import Limits
+from fsm.schema import json_schema
+from fsm.schema.model import for_both_engines
+from tests.walks import random_text
+
+
+def accepts(schema: Any, *texts: str, **options: Any) -> list[bool]:
+    expression = json_schema(schema, **options)
+    return [expression.accepts(text) for text in texts]
+
+
+def assert_texts(schema: Any, good: list[str], bad: list[str], **options: Any) -> None:
+    expression = json_schema(schema, **options)
+    assert good == [text for text in good if expression.accepts(text)]
+    assert [] == [text for text in bad if expression.accepts(text)]
+
+
+CASES: list[tuple[Any, list[str], list[str]]] = [
+    ({"type": "null"}, ["null"], ["nil", "", "false"]),
+    ({"type": ["boolean", "null"]}, ["true", "false", "null"], ["0", '"true"']),
+    ({"type": "integer"}, ["0", "-1", "9" * 40], ["-0", "01", "1.0", "1e3", "+1", "", "9" * 41]),
+    (
+        {"type": "number"},
+        ["0", "-1.5", "0.10", "1e5", "1.5e+300", "2e-324", "-0.0", "1e307", "12e99", "1e-07"],
+        ["-0", "1e308", "12e100", "1.", ".5", "1e", "00", "1E5", "Infinity"],
+    ),
+    ({"type": "string"}, ['""', '"é😀"', '"\\n\\"\\\\"', '"\\u0001"', '"/"', '"\x7f"'], ['"\n"', '"\\/"', '"\\u0041"', "a", '"']),
+    ({"type": "string", "minLength": 2, "maxLength": 3}, ['"ab"', '"é😀\\n"'], ['"a"', '"abcd"', "5"]),
+    ({"minLength": 2}, ['"ab"', "5", "null", '[""]'], ['"a"']),
+    ({"type": "string", "pattern": "b+"}, ['"abbc"', '"b"'], ['"ac"']),
+    ({"type": "string", "pattern": "^a\\n$"}, ['"a\\n"'], ['"a\n"', '"a"']),
+    ({"type": "string", "pattern": "^a", "maxLength": 2}, ['"ab"'], ['"abc"', '"b"']),
+    ({"enum": ["a", 1, None, True, 1.5]}, ['"a"', "1", "null", "true", "1.5"], ["1.0", "false", '"b"']),
+    ({"enum": ["a", 1, 2], "type": "integer", "minimum": 2}, ["2"], ["1", '"a"']),
+    ({"enum": ["a", "bb"], "minLength": 2}, ['"bb"'], ['"a"']),
+    ({"enum": ["a", "b"], "const": "b"}, ['"b"'], ['"a"']),
+    ({"enum": [[1], [2]], "const": [2]}, ["[2]"], ["[1]"]),
+    ({"enum": [True]}, ["true"], ["1"]),
+    ({"enum": [1, 2], "allOf": [{"enum": [2.0, 3]}]}, ["2"], ["1", "3"]),
+    ({"const": {"a": [1, {}], "b": "x"}}, ['{"a": [1,{}],"b":"x"}'], ['{"a":[1]}', '{"a":[1,{}],"b":"x","c":1}']),
+    ({"const": [[], 2]}, ["[[],2]", "[[], 2]"], ["[[]]", "[[],2,3]", "[2]"]),
+    ({"const": 1e300}, ["1e+300"], ["1"]),
+    ({"const": 2.0}, ["2"], ["2.0"]),
+    ({"type": "array"}, ["[]", '[1, "a",[null]]'], ["[1,]", "[,]", "[ 1]", "[1  ,2]", "[1,  2]"]),
+    ({"items": {"type": "integer"}, "minItems": 1, "maxItems": 2}, ["[1]", "[1,2]", "{}"], ["[]", "[1,2,3]", '["a"]']),
+    (
+        {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "null"}], "items": {"type": "boolean"}},
+        ["[]", "[1]", "[1,null]", "[1,null,true,false]"],
+        ["[null]", "[1,1]", "[1,null,1]"],
+    ),
+    ({"type": "array", "prefixItems": [{}], "items": False, "minItems": 1}, ["[5]"], ["[]", "[5,5]"]),
+    ({"type": "array", "prefixItems": [True, False]}, ["[]", "[1]"], ["[1,2]"]),
+    ({"type": "array", "items": {"const": 0}, "maxItems": 0}, ["[]"], ["[0]"]),
+    ({"type": "object"}, ["{}", '{"a": 1}', '{"":{"b":[]}, "c":2}'], ["{1:2}", "{ }", '{"a" :1}', '{"a":  1}']),
+    (
+        {"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}}, "required": ["b"], "additionalProperties": False},
+        ['{"b":2}', '{"a":1,"b":2}', '{"a": 1, "b": 2}'],
+        ["{}", '{"a":1}', '{"b":2,"a":1}', '{"b":2,"c":3}', '{"a":1,"a":1,"b":2}'],
+    ),
+    (
+        {"properties": {"a": {"const": 1}}, "additionalProperties": {"type": "string"}},
+        ["{}", '{"a":1}', '{"a":1,"b":"x"}', '{"b":"x"}', '{"ab":"x"}', "[]"],
+        ['{"b":1}', '{"a":"x"}', '{"b":"x","a":1}', '{"a":1,"a":"x"}'],
+    ),
+    ({"type": "object", "properties": {"a": False}}, ["{}", '{"b":1}'], ['{"a":1}']),
+    ({"required": ["z"]}, ['{"z":1}', '{"z":1,"a":2}', "3"], ["{}"]),
+    ({"properties": {'q"\n': {"const": 1}}, "required": ['q"\n']}, ['{"q\\"\\n":1}'], ["{}"]),
+    ({"anyOf": [{"type": "string", "maxLength": 2}, {"type": "integer"}]}, ['"ab"', "3"], ['"abc"', "null"]),
+    ({"anyOf": [{"minimum": 2}, {"maximum": 0}], "type": "integer"}, ["2", "-5", "0"], ["1", '"a"', "2.5"]),
+    (
+        {"type": "object", "properties": {"k": {"enum": [1, 2]}}, "anyOf": [{"properties": {"k": {"const": 2}}}, {"required": ["x"]}],
+         "required": ["k"]},
+        ['{"k":2}', '{"k":1,"x":0}'], ['{"k":1}', '{"k":3,"x":0}'],
+    ),
+    ({"allOf": [{"minimum": 1}, {"maximum": 2}], "type": "integer"}, ["1", "2"], ["0", "3"]),
+    ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, ['"a"', "1"], ["null"]),
+    ({"$defs": {"a/b~c d": {"type": "null"}}, "$ref": "#/$defs/a~1b~0c%20d"}, ["null"], ["1"]),
+    ({"$id": "https://example.org/x", "$defs": {"a": {"type": "null"}}, "$ref": "https://example.org/x#/$defs/a"}, ["null"], ["1"]),
+    ({"type": "object", "properties": {"n": {"$ref": "#"}}, "additionalProperties": False}, ["{}", '{"n":{"n":{}}}'], ['{"n":1}']),
+    (True, ["1", '{"a":[]}'], ["", "tru"]),
+    ({"title": "t", "x-note": 1, "default": 5, "examples": [1], "$comment": "c"}, ["1", "null"], [""]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"), CASES, ids=lambda value: json.dumps(value)[:60] if isinstance(value, dict | bool) else ""
+)
+def test_keywords_mean_what_the_standard_says(schema: Any, good: list[str], bad: list[str]) -> None:
+    assert_texts(schema, good, bad)
+    if not isinstance(schema, bool):
+        assert_texts(json.dumps(schema), good, bad)
+
+
+NUMBERS: list[tuple[dict[str, Any], list[str], list[str]]] = [
+    ({"minimum": 0, "maximum": 120}, ["0", "120", "7", "99"], ["121", "-1", "1200", "00"]),
+    ({"minimum": -5}, ["-5", "-1", "0", "7777"], ["-6", "-10", "-0"]),
+    ({"maximum": -5}, ["-5", "-6", "-99"], ["-4", "0", "5"]),
+    ({"exclusiveMinimum": 0}, ["1"], ["0", "-1"]),
+    ({"exclusiveMaximum": 10, "exclusiveMinimum": 8}, ["9"], ["8", "10"]),
+    ({"minimum": 1.2, "maximum": 3.7}, ["2", "3"], ["1", "4"]),
+    ({"minimum": 995, "maximum": 1003}, ["995", "999", "1000", "1003"], ["994", "1004", "99"]),
+    ({"minimum": 10**50, "maximum": 10**50 + 1}, ["1" + "0" * 50, "1" + "0" * 49 + "1"], ["1" + "0" * 49 + "2"]),
+    ({"multipleOf": 7}, ["0", "7", "-14", "700"], ["1", "-0", "07"]),
+    ({"multipleOf": 4, "minimum": 10, "maximum": 21}, ["12", "16", "20"], ["8", "24", "13"]),
+    ({"multipleOf": 3, "minimum": 10**20}, [str(10**20 + 2)], [str(10**20), str(10**20 - 1)]),
+    ({"multipleOf": 2.5}, ["5", "-10"], ["2", "7"]),
+    ({"multipleOf": 0.123456789}, ["0", "123456789"], ["1", "1234567890123456788"]),
+]
+
+
+@pytest.mark.parametrize(("bounds", "good", "bad"), NUMBERS, ids=str)
+def test_bounds_and_divisors_of_integers(bounds: dict[str, Any], good: list[str], bad: list[str]) -> None:
+    assert_texts({"type": "integer"} | bounds, good, bad)
+
+
+FRACTIONS: list[tuple[dict[str, Any], list[str], list[str]]] = [
+    ({"minimum": 0, "maximum": 1}, ["0", "1", "0.5", "1.000", "0.99"], ["1.01", "-0.0", "-0.1", "2", "1e0", "10"]),
+    ({"minimum": 0.25}, ["0.25", "0.250", "0.3", "1", "100.5"], ["0.2", "0.249", "0", "0.2499"]),
+    ({"maximum": -1.5}, ["-1.5", "-1.50", "-2", "-100"], ["-1.4", "-1.49", "-1", "0"]),
+    (
+        {"exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        ["0.5", "0.000001", "0.9999"],
+        ["0", "0.0", "1", "1.0", "0." + "9" * 20],
+    ),
+    (
+        {"minimum": -0.5, "maximum": 12.75},
+        ["-0.5", "-0.25", "0", "12.75", "12.749", "9"],
+        ["-0.51", "12.76", "13", "-1"],
+    ),
+    ({"minimum": 1, "maximum": 1}, ["1", "1.0"], ["1.1", "0.9"]),
+    ({"multipleOf": 0.01}, ["1", "0.25", "-3.5", "19.99"], ["0.001", "0.250", "1e2"]),
+    ({"multipleOf": 0.5, "minimum": 0}, ["0", "0.5", "7"], ["0.25", "-0.5"]),
+    ({"multipleOf": 0.3, "minimum": 0, "maximum": 1}, ["0", "0.3", "0.6", "0.9"], ["1", "0.1"]),
+    ({"multipleOf": 3}, ["3", "-6"], ["3.0", "4"]),
+]
+
+
+@pytest.mark.parametrize(("bounds", "good", "bad"), FRACTIONS, ids=str)
+def test_bounds_and_divisors_of_numbers(bounds: dict[str, Any], good: list[str], bad: list[str]) -> None:
+    assert_texts({"type": "number"} | bounds, good, bad)
+
+
+def test_a_bound_in_schema_text_is_compared_digit_by_digit() -> None:
+    exact = '{"type":"number","maximum":0.1234567890123456789,"minimum":0}'
+    assert [True, False] == accepts(exact, "0.1234567890123456789", "0.1234567890123456790")
+
+
+FORMATS: list[tuple[str, list[str], list[str]]] = [
+    ("date", ["2024-02-29", "2000-02-29", "1999-12-31", "0001-01-01"], ["2023-02-29", "1900-02-29", "2024-04-31", "2024-1-1", "0000-01-01", "2024-13-01"]),
+    ("time", ["00:00:00Z", "23:59:59.123456789z", "12:30:00+05:30", "12:30:00-00:00"], ["24:00:00Z", "12:60:00Z", "12:00:00", "12:00:00+24:00", "12:00:60Z"]),
+    ("date-time", ["2024-02-29T12:00:00Z", "2024-02-29t12:00:00.5+01:00"], ["2024-02-29 12:00:00Z", "2024-02-29T12:00:00", "2023-02-29T00:00:00Z"]),
+    ("uuid", ["123e4567-e89b-12d3-a456-426614174000", "123E4567-E89B-12D3-A456-426614174000"], ["123e4567e89b12d3a456426614174000", "123e4567-e89b-12d3-a456-42661417400g"]),
+    ("ipv4", ["0.0.0.0", "255.255.255.255"], ["256.0.0.1", "01.0.0.1", "1.2.3", "1.2.3.4.5"]),
+    ("ipv6", ["::", "::1", "1::", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7::", "::ffff:1.2.3.4", "1::2:3"], [":", ":::", "1:2:3:4:5:6:7:8:9", "12345::", "1::2::3", "::1%eth0"]),
+    ("email", ["a@b.org", "first.last+tag@sub.example.com", "x@[127.0.0.1]", "x@[IPv6:::1]", "a@b", "!#$%@x.y"], ["@b", "a@", "a..b@c", ".a@c", "a@-b.c", "a@b-.c", "a b@c", "a@b@c"]),
+    ("uri", ["http://a", "https://u:p@h.org:80/a/b?q=%20#f", "urn:isbn:1", "mailto:a@b", "http://[::1]/", "a:"], ["/a", "a", "http://a b", "http://a/%2", "1a:b", "http://[::1", "a:#b#c"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "good", "bad"), FORMATS, ids=[f[0] for f in FORMATS])
+def test_formats(name: str, good: list[str], bad: list[str]) -> None:
+    schema = {"type": "string", "format": name}
+    assert_texts(schema, [f'"{text}"' for text in good], [f'"{text}"' for text in bad])
+    assert [True] * len(bad) == accepts(schema, *(f'"{text}"' for text in bad), formats="annotate")
+
+
+def test_every_day_of_some_years_is_a_date_and_no_other() -> None:
+    automaton = Automaton(json_schema({"format": "date", "type": "string"}).node)
+    for year in (1900, 2000, 2023, 2024):
+        for month in range(14):
+            for day in range(33):
+                text = f"{year:04d}-{month:02d}-{day:02d}"
+                assert automaton.accepts(f'"{text}"'.encode()) == _is_date(text)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_quoted_local_part_is_spelled_with_escapes() -> None:
+    assert_texts({"type": "string", "format": "email"}, ['"\\"a b\\"@c.org"'], ['"\\"a\\"b\\"@c.org"'])
+
+
+REFUSED: list[tuple[Any, str, str]] = [
+    ({"type": "strnig"}, "/type", "Did you mean 'string'"),
+    ({"type": []}, "/type", "a list of them"),
+    ({"type": 5}, "/type", "one of null"),
+    ({"properties": []}, "/properties", "an object whose values are schemas"),
+    ({"properties": {"a/b": {"type": "x"}}}, "/properties/a~1b/type", "received 'x'"),
+    ({"properties": {"a": 5}}, "/properties/a", "a schema"),
+    ({"properties": {1: {}}}, "/properties", "a string"),
+    ({"required": "a"}, "/required", "a list of strings"),
+    ({"required": [1]}, "/required/0", "a string"),
+    ({"additionalProperties": "no"}, "/additionalProperties", "a schema"),
+    ({"items": [{}]}, "/items", "a schema"),
+    ({"prefixItems": []}, "/prefixItems", "at least one schema"),
+    ({"minItems": -1}, "/minItems", "whole number"),
+    ({"maxLength": 1.5}, "/maxLength", "whole number"),
+    ({"minLength": True}, "/minLength", "whole number"),
+    ({"minimum": "0"}, "/minimum", "finite number"),
+    ({"maximum": float("inf")}, "/maximum", "finite number"),
+    ({"exclusiveMinimum": True}, "/exclusiveMinimum", "finite number"),
+    ({"multipleOf": 0}, "/multipleOf", "above zero"),
+    ({"type": "number", "multipleOf": 0.3}, "/multipleOf", "not supported yet"),
+    ({"pattern": 5}, "/pattern", "a string"),
+    ({"pattern": "("}, "/pattern", "pattern"),
+    ({"items": {"pattern": "(?=a)"}}, "/items/pattern", "not supported"),
+    ({"format": "phone"}, "/format", "'phone' is not supported"),
+    ({"format": "datetime"}, "/format", "Did you mean 'date-time'"),
+    ({"enum": "abc"}, "/enum", "a list of values"),
+    ({"enum": ["ok", "\ud800"]}, "/enum/1", "surrogate"),
+    ({"enum": [1, float("nan")]}, "/enum/1", "a JSON value"),
+    ({"const": {1, 2}}, "/const", "a JSON value"),
+    ({"const": {1: 2}}, "/const", "a string"),
+    ({"anyOf": []}, "/anyOf", "at least one schema"),
+    ({"anyOf": [1]}, "/anyOf/0", "a schema"),
+    ({"oneOf": [{"minimum": 1}, {"maximum": 5}]}, "/oneOf", "not supported yet"),
+    ({"$ref": 5}, "/$ref", "a string"),
+    ({"$ref": "#/$defs/Persn", "$defs": {"Person": {}}}, "/$ref", "leads nowhere"),
+    ({"$ref": "http://example.org/schema"}, "/$ref", "Nothing is ever fetched"),
+    ({"$ref": "file:///etc/passwd"}, "/$ref", "Nothing is ever fetched"),
+    ({"$ref": "#name"}, "/$ref", "an anchor"),
+    ({"$ref": "#"}, "/$ref", "leads back to itself"),
+    ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, "/anyOf/1/$ref", "leads back to itself"),
+    ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "items": {"$ref": "#/$defs/a"}}, "/$defs/b/$ref", "leads back"),
+    ({"properties": {"a": {"$id": "x"}}}, "/properties/a/$id", "`$id` inside"),
+    ({"$schema": "http://example.org/mine"}, "/$schema", "unknown dialect"),
+    ({"requried": ["a"]}, "/requried", "Did you mean 'required'"),
+    ({"propertis": {}}, "/propertis", "unknown keyword"),
+    ({"not": {}}, "/not", "not supported yet"),
+    ({"uniqueItems": True}, "/uniqueItems", "not supported yet"),
+    ({"items": {"if": True}}, "/items/if", "not supported yet"),
+    ([1], "", "a schema"),
+    (5, "", "a schema"),
+    (None, "", "a schema"),
+    ("{", "", "not JSON"),
+    ('{"minimum": NaN}', "", "not JSON"),
+    ("[]", "", "a schema"),
+    ("[" * 100_000, "", "nested too deeply"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "pointer", "message"), REFUSED, ids=lambda value: repr(value)[:50])
+def test_a_bad_schema_is_refused_with_a_pointer(schema: Any, pointer: str, message: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        json_schema(schema)
+    assert pointer == caught.value.pointer
+    assert message in str(caught.value)
+    assert str(caught.value).endswith(f"(at '#{pointer}')")
+
+
+@pytest.mark.parametrize(
+    "keyword",
+    ["not", "if", "patternProperties", "propertyNames", "contains", "minProperties", "maxProperties", "dependentRequired",
+     "dependentSchemas", "dependencies", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "$dynamicRef"],
+)  # fmt: skip
+def test_a_keyword_that_could_reject_a_value_is_never_ignored(keyword: str) -> None:
+    with pytest.raises(SchemaError, match="not supported yet") as caught:
+        json_schema({"properties": {"a": {keyword: {}}}})
+    assert f"/properties/a/{keyword}" == caught.value.pointer
+
+
+def test_options_that_are_not_built_are_refused() -> None:
+    for options in (
+        {"key_order": "any"},
+        {"registry": {"x": {}}},
+        {"whitespace": "two"},
+        {"formats": "maybe"},
+        {"strict": 2},
+    ):
+        with pytest.raises(SchemaError):
+            json_schema({}, **options)  # type: ignore[arg-type]
+    assert json_schema({}, strict=True).report == ()
+
+
+EMPTY: list[Any] = [
+    False,
+    {"enum": []},
+    {"type": "integer", "minimum": 3, "maximum": 2},
+    {"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 2},
+    {"type": "integer", "minimum": 1, "maximum": 6, "multipleOf": 7},
+    {"type": "string", "minLength": 3, "maxLength": 2},
+    {"type": "string", "pattern": "^a{3}$", "maxLength": 2},
+    {"type": "string", "enum": [1, 2]},
+    {"type": "array", "items": False, "minItems": 1},
+    {"type": "array", "minItems": 2, "maxItems": 1},
+    {"type": "object", "required": ["a"], "additionalProperties": False},
+    {"type": "object", "required": ["a"], "properties": {"a": False}},
+    {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+    {"type": "array", "items": {"$ref": "#"}, "minItems": 1},
+    {"type": "object", "properties": {"b": {"type": "null"}, "a": {"$ref": "#"}}, "required": ["a"]},
+    {"allOf": [{"type": "string"}, {"type": "null"}]},
+    {"anyOf": [False, {"type": "null", "enum": [1]}]},
+]
+
+
+@pytest.mark.parametrize("schema", EMPTY, ids=lambda value: json.dumps(value)[:60])
+def test_a_schema_that_nothing_satisfies_is_an_error_at_once(schema: Any) -> None:
+    with pytest.raises(EmptyLanguage, match="no JSON value"):
+        json_schema(schema)
+
+
+def nested(keyword: str, depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = (
+            {keyword: {"a": schema}}
+            if keyword == "properties"
+            else {keyword: [schema] if keyword.endswith("Of") else schema}
+        )
+    return schema
+
+
+def test_deep_schemas_give_a_named_limit_and_never_exhaust_the_stack() -> None:
+    for keyword in ("properties", "items"):
+        with pytest.raises(BudgetExceeded) as caught:
+            json_schema(nested(keyword, 5_000))
+        assert "max_depth" == caught.value.limit
+        assert not json_schema(nested(keyword, 1_200), limits=Limits(max_depth=2_000)).is_empty()
+    assert [True, False] == accepts(nested("anyOf", 5_000), "1", "null")
+    value: Any = 1
+    for _ in range(5_000):
+        value = [value]
+    with pytest.raises(BudgetExceeded):
+        json_schema({"enum": [value]})
+    with pytest.raises(BudgetExceeded):
+        json_schema({"$ref": "#/$defs/0", "$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(5_000)}})
+
+
+def test_every_limit_has_a_name_and_can_be_raised() -> None:
+    cases: list[tuple[str, Any, int]] = [
+        ("max_schema_characters", '{"type":"null"}', 20),
+        ("max_properties", {"properties": {"a": {}, "b": {}, "c": {}}}, 3),
+        ("max_enum_values", {"enum": [1, 2, 3]}, 3),
+        ("max_pattern_length", {"pattern": "aaaa"}, 10),
+        ("max_number_digits", {"minimum": 123456}, 6),
+        ("max_alternatives", {"anyOf": [{"minimum": n} for n in range(5)]}, 10),
+        ("max_subschemas", {"properties": {"a": {"minimum": 1}, "b": {"minimum": 2}}}, 10),
+    ]
+    for name, schema, enough in cases:
+        with pytest.raises(BudgetExceeded) as caught:
+            json_schema(schema, limits=Limits(**{name: 2}))
+        assert name == caught.value.limit
+        assert name in str(caught.value)
+        json_schema(schema, limits=Limits(**{name: enough}))
+    with pytest.raises(ValueError, match="max_depth"):
+        Limits(max_depth=0)
+
+
+def test_alternatives_that_multiply_give_a_named_limit() -> None:
+    choice = {"anyOf": [{"minimum": n} for n in range(10)]}
+    with pytest.raises(BudgetExceeded) as caught:
+        json_schema({"allOf": [dict(choice) for _ in range(12)]})
+    assert "max_alternatives" == caught.value.limit
+
+
+def test_huge_numbers_in_a_schema_cost_nothing() -> None:
+    for schema in ({"minimum": 10**5000}, {"enum": [10**5000]}, {"multipleOf": 10**5000}):
+        with pytest.raises(BudgetExceeded) as caught:
+            json_schema(schema)
+        assert "max_number_digits" == caught.value.limit
+    with pytest.raises(BudgetExceeded):
+        json_schema('{"maximum": 1e-999999999}')
+    with pytest.raises(SchemaError):
+        json_schema('{"const": 1e999999999}')
+    for schema in ({"minItems": 10**9, "type": "array"}, {"maxLength": 10**12, "type": "string"}, {"maxItems": 10**9}):
+        assert len(Automaton(json_schema(schema).node)) < 10
+
+
+def test_large_schemas_stay_linear() -> None:
+    optional = json_schema(
+        {
+            "type": "object",
+            "properties": {f"p{n}": {"type": "integer"} for n in range(2_000)},
+            "additionalProperties": False,
+        }
+    )
+    assert optional.accepts(json.dumps({f"p{n}": n for n in range(0, 2_000, 97)}))
+    assert not optional.accepts('{"p3":1,"p2":1}')
+    automaton = Automaton(optional.node)
+    assert automaton.next_state(1, b'{"p1999": 5}') != 0
+    assert len(automaton) < 100
+    words = json_schema({"enum": [f"word {n}" for n in range(50_000)]})
+    assert words.accepts('"word 49999"')
+    assert not words.accepts('"word 50000"')
+
+
+def test_whitespace_is_bounded() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "array", "items": {"type": "null"}}},
+        "additionalProperties": False,
+    }
+    texts = (
+        '{"a":[null,null]}',
+        '{"a": [null, null]}',
+        '{"a": [null,null]}',
+        '{"a":  [null]}',
+        '{ "a":[]}',
+        '{"a":[ ]}',
+        '{"a":[]} ',
+    )
+    assert [True, True, True, False, False, False, False] == accepts(schema, *texts)
+    assert [True, False, False, False, False, False, False] == accepts(schema, *texts, whitespace="none")
+
+
+def test_the_report_has_a_line_for_every_keyword() -> None:
+    report = json_schema(
+        {"title": "t", "type": "object", "properties": {"a/": {"enum": [[1]]}}, "required": ["a/"]}
+    ).report
+    assert [
+        ("/type", "type"),
+        ("/properties", "properties"),
+        ("/required", "required"),
+        ("/properties/a~1/enum", "enum"),
+    ] == [(line.pointer, line.keyword) for line in report]
+    assert {"exact"} == {line.level for line in report}
+
+
+def test_equal_schemas_are_equal_expressions() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"minimum": 1, "type": "integer"}},
+        "additionalProperties": False,
+    }
+    assert json_schema(schema) == json_schema(json.dumps(schema))
+
+
+def test_closed_schemas_are_regular_so_that_algebra_works_on_them() -> None:
+    closed = json_schema(
+        {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "additionalProperties": False,
+        }
+    )
+    other = json_schema({"type": "object", "properties": {"b": {"const": 1}}, "additionalProperties": False})
+    both = closed & ~other
+    assert [True, False, False] == [both.accepts(t) for t in ('{"a":1}', '{"b":1}', "{}")]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    GREEN = "green"
+
+
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"] = "cat"
+    lives: Annotated[int, pydantic.Field(ge=0, le=9)]
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog"]
+    name: str | None = None
+
+
+class Tree(pydantic.BaseModel):
+    value: float
+    children: list["Tree"] = []
+
+
+class Open(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+    a: int = pydantic.Field(alias="α")
+
+
+class Order(pydantic.BaseModel):
+    id: uuid.UUID
+    on: datetime.date
+    at: datetime.datetime
+    colour: Colour
+    price: Annotated[decimal.Decimal, pydantic.Field(gt=0, max_digits=7, decimal_places=2)]
+    animal: Annotated[Cat | Dog, pydantic.Field(discriminator="kind")]
+    code: Annotated[str, pydantic.Field(pattern=r"^\S{2}\D$")]
+    tags: Annotated[list[str], pydantic.Field(max_length=2)] = []
+    more: dict[str, int] = {}
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: list[str] = dataclasses.field(default_factory=list)
+
+
+class Movie(TypedDict, total=False):
+    title: str
+    year: int
+
+
+TYPES: list[Any] = [
+    int, float, str, bool, bytes, type(None), datetime.date, datetime.datetime, datetime.time, uuid.UUID, pydantic.UUID4,
+    decimal.Decimal, pathlib.Path, ipaddress.IPv4Address, ipaddress.IPv6Address, pydantic.IPvAnyAddress, pydantic.HttpUrl,
+    pydantic.AnyUrl, pydantic.SecretStr, pydantic.AwareDatetime, pydantic.NaiveDatetime, pydantic.PositiveInt, list[int],
+    dict[str, int], tuple[int, str], tuple[int, ...], Optional[int], int | str, Literal["a", 1, None, True], Any, Colour, Cat, Dog,
+    Tree, Open, Order, Point, Movie, pydantic.RootModel[list[int]], Annotated[float, pydantic.Field(gt=0, lt=1)],
+    pydantic.constr(min_length=2, max_length=3), pydantic.constr(pattern=r"[^\w]x"), pydantic.conint(multiple_of=7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("annotation", TYPES, ids=str)
+def test_whatever_finishes_passes_pydantic(annotation: Any) -> None:
+    expression, adapter, random = json_schema(annotation), pydantic.TypeAdapter(annotation), Random(7)
+    for steps in (0, 3, 10, 25, 60):
+        for _ in range(3):
+            adapter.validate_json(random_text(expression.node, random, steps))
+
+
+def test_an_email_address_passes_pydantic() -> None:
+    pytest.importorskip("email_validator")
+    expression, adapter, random = json_schema(pydantic.EmailStr), pydantic.TypeAdapter(pydantic.EmailStr), Random(7)
+    for steps in range(60):
+        adapter.validate_json(random_text(expression.node, random, steps))
+
+
+def test_models_are_closed_unless_they_allow_more() -> None:
+    assert [True, False] == accepts(Dog, '{"kind":"dog"}', '{"kind":"dog","x":1}')
+    assert [True, False] == accepts(Open, '{"α":1,"x":1}', '{"a":1}')
+
+
+def test_the_tag_of_a_tagged_union_is_required() -> None:
+    animal = Annotated[Cat | Dog, pydantic.Field(discriminator="kind")]
+    assert [True, False] == accepts(animal, '{"kind":"cat","lives":3}', '{"lives":3}')
+
+
+class Checked(pydantic.BaseModel):
+    a: int
+
+    @pydantic.field_validator("a")
+    @classmethod
+    def is_even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError("odd")
+        return value
+
+
+class Pathed(pydantic.BaseModel):
+    a: int = pydantic.Field(validation_alias=pydantic.AliasPath("p", 0))
+
+
+class Stripped(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(str_strip_whitespace=True)
+    a: Annotated[str, pydantic.Field(min_length=1)]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "message"),
+    [
+        (Checked, "'is_even'"), (Pathed, "alias"), (Stripped, "changes strings"), (set[int], "set"), (dict[int, str], "keys"),
+        (datetime.timedelta, "timedelta"), (pydantic.PastDate, "now_op"), (pydantic.Json[int], "Json"), (complex, "complex"),
+        (pydantic.constr(strip_whitespace=True, min_length=1), "changed"), (object(), "pydantic"), (pydantic.FileUrl, "URL"),
+        (pydantic.constr(pattern=r"[a\S]"), "inside a set"), (type("Plain", (), {}), "pydantic"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_types_that_a_schema_cannot_promise_are_refused(annotation: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        json_schema(annotation)
+
+
+def test_patterns_are_narrowed_for_the_engines_of_pydantic() -> None:
+    assert r"^[^\p{Nd}\p{Cn}]\d[\d]$" == for_both_engines(r"^\D\d[\d]$")
+    assert r"[^a\p{Nd}\p{Cn}]" == for_both_engines(r"[^a\d]")
+    assert r"\\D\]" == for_both_engines(r"\\D\]")
