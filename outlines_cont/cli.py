@@ -221,7 +221,7 @@ def _demo_summary(rows: Sequence[DemoRow], seconds: float, output: Path) -> list
     return [
         f"{len(rows)} messages, {len(steps)} steps, {seconds:.1f} s"
         + (f"; {failed} messages failed" if failed else ""),
-        f"Fed {fed:,} tokens; re-reading the prompt at each step would have fed {fed + reused:,} ({(fed + reused) / fed:.1f} times).",
+        f"Fed {fed:,} tokens. Re-reading the prompt at each step: {fed + reused:,} tokens ({(fed + reused) / fed:.1f}x).",
         f"Records: {output}",
     ]
 

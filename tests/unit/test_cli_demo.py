@@ -62,7 +62,7 @@ def test_the_last_lines_compare_with_reading_again(run_demo: tuple[Result, Path]
     fed, reused = sum(count[0] for count in counts), sum(count[1] for count in counts)
 
     assert 3 * len(read_messages()) == len(counts)
-    assert f"Fed {fed:,} tokens; re-reading the prompt at each step would have fed {fed + reused:,}" in result.stdout
+    assert f"Fed {fed:,} tokens. Re-reading the prompt at each step: {fed + reused:,} tokens" in result.stdout
     assert f"Records: {output}" == result.stdout.splitlines()[-1]
 
 
