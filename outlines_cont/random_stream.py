@@ -79,7 +79,7 @@ def open_seeds(rng: int | torch.Generator | Sequence[int] | None, batch_size: in
     """
     if rng is None:
         return [secrets.randbits(63)] * batch_size, False
-    if isinstance(rng, int):
+    if isinstance(rng, int):  # a bool, too, which the check refuses
         return [_checked(rng)] * batch_size, False
     if isinstance(rng, Sequence) and not isinstance(rng, str | bytes):
         if len(rng) != batch_size:

@@ -47,7 +47,7 @@ _MERGED = (
 class FakeTokenizer:
     """One token per byte and some longer ones; a text is encoded by the longest token that fits, from left to right."""
 
-    def __init__(self, *, bos: bool = True, eos: bool = True, extra: int = 0) -> None:
+    def __init__(self, *, bos: bool = True, eos: bool = True, extra: int = 5) -> None:
         special: list[bytes | None] = [None, None, None]
         tokens = special + [bytes([byte]) for byte in range(256)] + list(_MERGED)
         self.token_bytes: tuple[bytes | None, ...] = (*tokens, *[None] * extra)
@@ -82,7 +82,7 @@ class FakeTokenizer:
         return ids
 
 
-VOCAB_SIZE = len(FakeTokenizer()) + 5
+VOCAB_SIZE = len(FakeTokenizer())
 
 _SHAPE = {
     "vocab_size": VOCAB_SIZE,
@@ -179,7 +179,7 @@ def scripted_model(script: Script, *, eos: bool = True) -> HuggingFaceModel:
     return models.from_transformers(network, FakeTokenizer(eos=eos))
 
 
-def saying(text: str) -> Script:
+def saying(text: str, logit: float = 20.0) -> Script:
     """A script that writes `text` byte by byte after whatever prompt it is given, then ends; prompts end with `>`."""
     tokenizer = FakeTokenizer()
 
@@ -188,6 +188,6 @@ def saying(text: str) -> Script:
         done = written[written.rindex(b">") + 1 :] if b">" in written else b""
         rest = text.encode()[len(done) :]
         token_id = tokenizer._ids[rest[:1]] if rest else EOS
-        return {token_id: 20.0}
+        return {token_id: logit}
 
     return script

@@ -6,6 +6,7 @@ far as all the others agree; else one waits for the other; else the masks are in
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from outlines_cont.engine.branch import Branch, TokenSet
@@ -84,10 +85,11 @@ def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
 def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:
     """Return as much of the forced text as every other policy lets pass; what it does after that is asked then."""
     states = [(track.policy, track.states[-1]) for track in tracks if track is not leader]
+    ahead = _Ahead(list(row.token_ids), row.piece_start)
     token_ids: list[int] = []
     for token_id in branch.ff_tokens[0]:
         for policy, state in states:
-            wanted = policy.branches(state, row)
+            wanted = policy.branches(state, ahead)
             if len(wanted) != 1 or wanted[0].backtrack:
                 return Branch(ff_tokens=[token_ids]) if token_ids else Branch()
             allowed = wanted[0].sample_mask
@@ -100,4 +102,13 @@ def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) ->
                 )
         states = [(policy, policy.advance(state, token_id)) for policy, state in states]
         token_ids.append(token_id)
+        ahead.token_ids.append(token_id)
     return Branch(ff_tokens=[token_ids])
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """The row as it would be some forced tokens later."""
+
+    token_ids: list[int]
+    piece_start: int

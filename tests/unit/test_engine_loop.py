@@ -1,0 +1,275 @@
+"""The loop with policies made for the test: sampling, appending, rewinding, waiting, stopping, failing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.loop import run
+from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.engine.row import Row
+from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
+from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.meter import Meter
+from outlines_cont.random_stream import RandomStream
+from outlines_cont.samplers import Sampler, greedy, multinomial
+from outlines_cont.state import StateRow
+from tests.fakes import EOS, FAMILIES, VOCAB_SIZE, random_model, saying, scripted_model
+from tests.oracle import greedy_ids, rescored
+
+Plan = Callable[[int, RowView], list[Branch]]
+
+
+@dataclass(frozen=True)
+class Planned(Policy[int]):
+    """A policy whose state is the number of tokens, and whose branches a function makes."""
+
+    plan: Plan
+    look_back: int = 8
+    seen: list[int] = field(default_factory=list, compare=False)
+
+    @property
+    def horizon(self) -> int:
+        return self.look_back
+
+    def initial(self, row: RowView) -> int:
+        return 0
+
+    def branches(self, state: int, row: RowView) -> list[Branch]:
+        assert len(row.token_ids) - row.piece_start == state
+        self.seen.append(state)
+        return self.plan(state, row)
+
+    def advance(self, state: int, token_id: int) -> int:
+        return state + 1
+
+
+def _free(state: int, row: RowView) -> list[Branch]:
+    return [Branch(sample_mask=TokenSet.all)]
+
+
+def _write(
+    model: HuggingFaceModel,
+    prompts: Sequence[Sequence[int]],
+    policies: Sequence[Sequence[Policy[Any]]],
+    *,
+    max_tokens: int = 8,
+    sampler: Sampler | None = None,
+) -> list[StateRow]:
+    counts = Meter()
+    rows = [
+        Row(StateRow.of_prompt(ids, RandomStream(7, batch)), steering, model, counts=counts, max_tokens=max_tokens)
+        for batch, (ids, steering) in enumerate(zip(prompts, policies, strict=True))
+    ]
+    done: dict[int, StateRow] = {}
+    for _ in run(model, rows, sampler or greedy(), counts, done):
+        pass
+    return [done[i] for i in range(len(rows))]
+
+
+def _ids(text: str) -> list[int]:
+    return random_model().tokenizer.encode(text, add_special_tokens=True)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("look_back", [0, 8])
+def test_after_a_rewind_everything_is_as_if_the_tokens_had_never_been(family: str, look_back: int) -> None:
+    model = random_model(family)
+    retried: list[int] = []
+
+    def plan(state: int, row: RowView) -> list[Branch]:
+        if state == 5 and not retried:
+            retried.extend(row.token_ids[-3:])
+            return [Branch(backtrack=3, sample_mask=~TokenSet.of([row.token_ids[-3]]))]
+        return _free(state, row)
+
+    prompts = [_ids("the name"), _ids("a")]
+    with model.meter() as meter:
+        row, other = _write(model, prompts, [[Planned(plan, look_back)], [Planned(_free, look_back)]])
+    kept = prompts[0] + greedy_ids(model, prompts[0], 2)
+    assert greedy_ids(model, prompts[0], 5)[2:] == retried
+    logits = model.hugging_face(input_ids=torch.tensor([kept])).logits[0, -1]
+    logits[retried[0]] = -torch.inf
+    second = kept + [int(logits.argmax())]
+    assert second + greedy_ids(model, second, 5) == list(row.token_ids)
+    assert prompts[1] + greedy_ids(model, prompts[1], 8) == list(other.token_ids)
+    assert rescored(model, row.token_ids)[len(prompts[0]) :] == pytest.approx(row.logprobs[len(prompts[0]) :], abs=1e-9)
+    assert 3 == meter.rewound_tokens
+    # With enough logits looked back on, nothing is fed again.
+    assert (0 if look_back else 1) == meter.recomputed_tokens
+
+
+def test_a_retry_draws_fresh_random_numbers() -> None:
+    model = random_model()
+    draws: list[int] = []
+
+    def plan(state: int, row: RowView) -> list[Branch]:
+        if state == 1 and len(draws) < 6:
+            draws.append(row.token_ids[-1])
+            return [Branch(backtrack=1)]
+        return _free(state, row)
+
+    _write(model, [_ids("the")], [[Planned(plan)]], sampler=multinomial(temperature=5.0))
+    assert len(set(draws)) > 2
+
+
+def test_a_sampled_token_that_begins_a_sequence_brings_all_of_it() -> None:
+    model = scripted_model(saying("yes", logit=8.0))
+    letters = {letter: model.tokenizer.encode(letter)[0] for letter in "yesno"}
+    yes, no = [letters[c] for c in "yes"], [letters[c] for c in "no"]
+
+    def plan(state: int, row: RowView) -> list[Branch]:
+        return [Branch(sample_mask=TokenSet.of([yes[0], no[0]]), ff_tokens=[no, yes])] if state == 0 else []
+
+    with model.meter() as meter:
+        (row,) = _write(model, [_ids(">")], [[Planned(plan)]])
+    assert yes == list(row.token_ids[2:])
+    assert b"ppgff" == row.kinds
+    assert ("stop", 1, 2) == (row.finish_reason, meter.sampled_tokens, meter.forced_tokens)
+    assert -math.log(1 + (VOCAB_SIZE - 1) * math.exp(-8)) == pytest.approx(sum(row.logprobs) / 3, abs=1e-5)
+
+
+def test_text_without_a_mask_is_appended_in_one_forward_and_scored() -> None:
+    model = random_model()
+    word = model.tokenizer.encode("false alarm")
+
+    def plan(state: int, row: RowView) -> list[Branch]:
+        return [Branch(ff_tokens=[word])] if state == 0 else _free(state, row)
+
+    with model.meter() as meter:
+        (row,) = _write(model, [_ids("the")], [[Planned(plan)]], max_tokens=len(word) + 1)
+    assert word == list(row.token_ids[2 : 2 + len(word)])
+    assert 1 == meter.forwards
+    assert rescored(model, row.token_ids)[2:] == pytest.approx(row.logprobs[2:], abs=1e-9)
+    assert (0.0,) * len(word) == row.sampling_logprobs[2 : 2 + len(word)]
+
+
+def test_a_waiting_row_goes_on_later_and_does_not_hold_the_others() -> None:
+    model = random_model("gpt2")
+
+    def patient(policy_steps: list[int]) -> Plan:
+        def plan(state: int, row: RowView) -> list[Branch]:
+            policy_steps.append(state)
+            return [Branch()] if len(policy_steps) <= 3 else _free(state, row)
+
+        return plan
+
+    prompts = [_ids("the name"), _ids("a"), _ids("yes no")]
+    rows = _write(model, prompts, [[Planned(_free)], [Planned(patient([]))], [Planned(_free)]])
+    assert [ids + greedy_ids(model, ids, 8) for ids in prompts] == [list(row.token_ids) for row in rows]
+
+
+def test_rows_that_all_wait_are_refused_instead_of_waiting_for_ever() -> None:
+    (row,) = _write(random_model(), [_ids("the")], [[Planned(lambda state, row: [Branch()])]])
+    assert "error" == row.finish_reason
+    assert "every row of the loop waits" in str(row.error)
+
+
+def test_several_branches_are_refused_for_this_row_alone() -> None:
+    model = random_model()
+    fork = Planned(lambda state, row: [Branch(sample_mask=TokenSet.all)] * 2)
+    bad, good = _write(model, [_ids("the"), _ids("a")], [[fork], [Planned(_free)]])
+    assert isinstance(bad.error, UnsupportedBranch)
+    assert "at most one branch" in str(bad.error)
+    assert _ids("a") + greedy_ids(model, _ids("a"), 8) == list(good.token_ids)
+
+
+def test_an_exception_in_a_policy_ends_its_row_alone() -> None:
+    model = random_model()
+
+    def plan(state: int, row: RowView) -> list[Branch]:
+        if state == 3:
+            raise RuntimeError("broken policy")
+        return _free(state, row)
+
+    bad, good = _write(model, [_ids("the"), _ids("a")], [[Planned(plan)], [Planned(_free)]])
+    assert ("error", "broken policy") == (bad.finish_reason, str(bad.error))
+    assert _ids("the") + greedy_ids(model, _ids("the"), 3) == list(bad.token_ids)
+    assert _ids("a") + greedy_ids(model, _ids("a"), 8) == list(good.token_ids)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_logits_that_are_no_distribution_end_their_row_alone(value: float) -> None:
+    healthy = saying("abc")
+
+    def script(ids: list[int]) -> dict[int, float]:
+        if model.tokenizer.text_bytes(ids).startswith(b"x>a"):
+            return {5: value}
+        return healthy(ids)
+
+    model = scripted_model(script)
+    bad, good = _write(model, [_ids("x>"), _ids(">")], [[Planned(_free)], [Planned(_free)]])
+    assert isinstance(bad.error, InvalidLogits)
+    assert "x>a" == model.tokenizer.decode(bad.token_ids)
+    assert (">abc", "stop") == (model.tokenizer.decode(good.token_ids), good.finish_reason)
+
+
+def test_a_mask_of_tokens_that_the_model_never_gives_is_a_dead_end() -> None:
+    model = scripted_model(lambda ids: {9: -float("inf")})
+    (row,) = _write(model, [_ids(">")], [[Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([9]))])]])
+    assert isinstance(row.error, DeadEnd)
+
+
+def test_policies_that_exclude_each_other_are_a_dead_end() -> None:
+    only_a = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([10]))])
+    only_b = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([11]))])
+    (row,) = _write(random_model(), [_ids("the")], [[only_a, only_b]])
+    assert isinstance(row.error, DeadEnd)
+    assert "exclude each other" in str(row.error)
+
+
+def test_masks_of_several_policies_are_intersected() -> None:
+    left = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([10, 11, 12]))])
+    right = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([11, 12, 13]))])
+    (row,) = _write(random_model(), [_ids("the")], [[left, right]], sampler=multinomial(temperature=50.0), max_tokens=40)
+    assert {11, 12} == set(row.token_ids[2:])
+
+
+def test_forced_text_goes_as_far_as_the_other_policies_agree() -> None:
+    word = [20, 21, 22, 23]
+    leader = Planned(lambda state, row: [Branch(ff_tokens=[word])] if state == 0 else _free(state, row))
+    picky = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([20, 21, 30]))])
+    (row,) = _write(random_model(), [_ids("the")], [[leader, picky]], max_tokens=3)
+    assert [20, 21] == list(row.token_ids[2:4])
+    assert b"pp" + b"ffg" == row.kinds
+    refuses = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([30]))])
+    (row,) = _write(random_model(), [_ids("the")], [[leader, refuses]])
+    assert isinstance(row.error, UnsupportedBranch)
+
+
+def test_giving_back_more_than_the_piece_is_refused() -> None:
+    greedy_back = Planned(lambda state, row: [Branch(backtrack=3)] if state == 2 else _free(state, row))
+    (row,) = _write(random_model(), [_ids("the")], [[greedy_back]])
+    assert "at most 2 tokens" in str(row.error)
+
+
+def test_a_mask_with_only_the_end_costs_no_forward() -> None:
+    model = random_model()
+    end = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([EOS]))])
+    with model.meter() as meter:
+        (row,) = _write(model, [_ids("the")], [[end]])
+    assert ("constraint", 0, 0) == (row.finish_reason, meter.forwards, meter.sampled_tokens)
+
+
+def test_rows_leave_the_batch_when_they_end() -> None:
+    model = random_model()
+    lengths = [1, 6, 3]
+    steering = [[Planned(lambda s, r, n=n: [] if s == n else _free(s, r))] for n in lengths]  # type: ignore[misc]
+    prompts = [_ids("the name"), _ids("a"), _ids("yes")]
+    with model.meter() as meter:
+        rows = _write(model, prompts, steering)
+    assert sum(map(len, prompts)) + sum(n - 1 for n in lengths) == meter.fed_tokens
+    assert max(lengths) == meter.forwards
+    for ids, n, row in zip(prompts, lengths, rows, strict=True):
+        assert ids + greedy_ids(model, ids, n) == list(row.token_ids)
+        assert row.kv is not None
+        assert len(row.token_ids) - 1 == len(row.kv)
+    # One that left early does not keep the others' keys and values alive.
+    assert rows[0].kv is not None
+    assert 1 == rows[0].kv.block.num_rows
