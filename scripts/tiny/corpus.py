@@ -122,7 +122,7 @@ _GROUPS = (
 _GROUP_KEYS = {"price": "amount value price", "person": "name full_name", "due": "date due"}
 _THIRD_PERSON = ("invoice", "shipment", "meeting")
 _SIGN_OFFS = ("Regards", "Best wishes", "Yours", "Kind regards", "Thanks,")
-_NUMBERS = "one two three four five six seven eight nine ten eleven twelve".split()
+_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥"}
 _CURRENCY_WORDS = {"EUR": "euros", "USD": "dollars", "GBP": "pounds", "JPY": "yen"}
 _MONTHS = [datetime.date(2000, month, 1).strftime("%B") for month in range(1, 13)]
@@ -357,9 +357,7 @@ class MessageSource:
             self._add_goods(rng, facts, surface, complete)
         return facts, surface
 
-    def _add_goods(
-        self, rng: random.Random, facts: dict[str, Any], surface: dict[str, str], complete: bool
-    ) -> None:
+    def _add_goods(self, rng: random.Random, facts: dict[str, Any], surface: dict[str, str], complete: bool) -> None:
         count = 1 if complete or rng.random() < 0.82 else rng.randint(2, 4)
         goods = [_goods_text(rng, self._words) for _ in range(count)]
         surface["goods"] = _join([text for text, _, _ in goods])
@@ -374,7 +372,9 @@ class MessageSource:
         """Return a message in sentences and the slots that it tells."""
         core = rng.choice(family.cores)
         told = _slots(core)
-        omitted = set() if complete else {f for f in family.mandatory if f not in ("due", "goods") and rng.random() < 0.05}
+        omitted = (
+            set() if complete else {f for f in family.mandatory if f not in ("due", "goods") and rng.random() < 0.05}
+        )
         missing = set(family.mandatory) - told - omitted
         sentences = []
         while missing:
@@ -467,7 +467,7 @@ def _labelled(
             told -= {"urgent"} if value == "no" else set()
         else:
             value = _labelled_value(rng, name, surface)
-        show = with_labels or name in ("due", "dated", "years") and rng.random() < 0.8
+        show = with_labels or (name in ("due", "dated", "years") and rng.random() < 0.8)
         lines.append(f"{_label(rng, kind, family, name)}: {value}" if show else value)
     title = rng.choice(family.titles)
     joint = rng.choice(("\n", "\n", "\n", "; ", " | ", ". ", ", "))
@@ -560,7 +560,7 @@ class _TaskBuilder:
         rows = [{n: row[0] if n == item else row[1] for n in names} for row in self._message.facts["items"]]
         if self._rng.random() < 0.15:
             schema, rows = _STRING, [row[item] for row in rows]
-        self._append("items products articles lines goods".split(), {"type": "array", "items": schema}, rows)
+        self._append(("items", "products", "articles", "lines", "goods"), {"type": "array", "items": schema}, rows)
         self._used |= {"item", "quantity"}
         self._name = "array"
 

@@ -13,15 +13,15 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor, nn
 from torch.nn import functional
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from scripts.tiny.corpus import DEMO_FIELDS, Document, documents
@@ -133,7 +133,12 @@ class Encoder:
                 field += 1
             in_key = field > 0 and keys[field - 1][0] < start and end <= keys[field - 1][1] - 2
             spelled = [token_id]
-            if respell and self._rng is not None and _PUNCTUATION.fullmatch(text[start:end]) and self._rng.random() < 0.5:
+            if (
+                respell
+                and self._rng is not None
+                and _PUNCTUATION.fullmatch(text[start:end])
+                and self._rng.random() < 0.5
+            ):
                 spelled = [i for character in text[start:end] for i in self._tokenizer.encode(character).ids]
             ids += spelled
             weights += [0.0 if len(spelled) > 1 else KEY_WEIGHT if in_key else 1.0] * len(spelled)
@@ -174,7 +179,26 @@ def collate(rows: list[Encoded]) -> Batch:
     )
 
 
-def batches(source: Iterable[Encoded], num_tokens: int, pool_size: int = 256) -> Iterator[list[Encoded]]:
+def drill(rng: random.Random) -> Encoded:
+    """Return a row of random tokens and the same row again, which has to be copied.
+
+    Copying is the skill that records need, and a rare signal in them: without drills the loss stays on a plateau for long.
+    """
+    size = rng.randint(8, 48)
+    ids = rng.sample(range(1, VOCAB_SIZE), size)
+    labels = [-1] * size + ids[1:] + [0]
+    weights = [0.0] * size + [1.0] * size
+    return Encoded(ids + ids, [0] * size + [1] * size, list(range(2 * size)), labels, weights, [(0, 0, 0)] * (2 * size))
+
+
+def training_rows(encoder: Encoder, rng: random.Random, drill_share: Callable[[], float]) -> Iterator[Encoded]:
+    """Yield documents, and drills in the share that holds at the moment."""
+    source = documents(rng)
+    while True:
+        yield drill(rng) if rng.random() < drill_share() else encoder.encode(next(source))
+
+
+def batches(source: Iterable[Encoded], num_tokens: int, pool_size: int = 128) -> Iterator[list[Encoded]]:
     """Yield lists of documents of similar length, at most `num_tokens` tokens with padding, in drawn order."""
     rng = random.Random(0)
     pool: list[Encoded] = []
@@ -229,7 +253,9 @@ class Muon(torch.optim.Optimizer):
     lets it share AdamW's learning rate. PyTorch's own works in bfloat16, which is slow on most CPUs.
     """
 
-    def __init__(self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.05) -> None:
+    def __init__(
+        self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.05
+    ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
@@ -287,8 +313,10 @@ def measure(model: LlamaForCausalLM, tokenizer: Tokenizer, num_documents: int, s
         guesses[chosen] = logits.argmax(-1)
         for document, row, guess in zip(part, batch.rows, guesses.tolist(), strict=True):
             wrong: dict[tuple[int, int], set[int]] = {}
-            for label, got, weight, (number, piece, field) in zip(row.labels, guess, row.weights, row.fields, strict=False):
-                right = got == label or label in ends and ends.get(got) == ends[label]
+            for label, got, weight, (number, piece, field) in zip(
+                row.labels, guess, row.weights, row.fields, strict=False
+            ):
+                right = got == label or (label in ends and ends.get(got) == ends[label])
                 if label >= 0 and weight == 1.0 and not right:
                     wrong.setdefault((number, piece), set()).add(field)
             for number, pairs in enumerate(document.branches, 1):
@@ -331,15 +359,20 @@ def train(args: argparse.Namespace) -> None:
     print(json.dumps({"parameters": sum(p.numel() for p in model.parameters())}), flush=True)
     rng = random.Random(f"train {args.seed}")
     encoder = Encoder(tokenizer, rng)
-    source = batches((encoder.encode(document) for document in documents(rng)), args.tokens)
     optimizers = optimizers_of(model, args.lr, args.optimizer)
     started = looked = time.monotonic()
+
+    def drill_share() -> float:
+        minutes = (time.monotonic() - started) / 60
+        return max(0.0, 0.9 * (1 - minutes / args.drill_minutes)) if args.drill_minutes else 0.0
+
+    source = batches(training_rows(encoder, rng, drill_share), args.tokens)
     model.train()
-    step, total, weight_sum = 0, 0.0, 0.0
-    for rows in source:
+    total, weight_sum = 0.0, 0.0
+    for step, rows in enumerate(source, 1):
         elapsed = time.monotonic() - started
         progress = args.from_progress + (1 - args.from_progress) * elapsed / (60 * args.minutes)
-        factor = min(1.0, (step + 1) / 100) * max(0.01, 1 - progress)
+        factor = min(1.0, step / 100) * max(0.01, 1 - progress)
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = args.lr * factor
@@ -353,10 +386,12 @@ def train(args: argparse.Namespace) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
-        step += 1
         total, weight_sum = total + loss.item(), weight_sum + 1
         if step % 50 == 0:
-            print(f"{elapsed:6.0f} s  step {step:5d}  loss {total / weight_sum:.4f}  lr {args.lr * factor:.5f}", flush=True)
+            print(
+                f"{elapsed:6.0f} s  step {step:5d}  loss {total / weight_sum:.4f}  lr {args.lr * factor:.5f}",
+                flush=True,
+            )
             total = weight_sum = 0.0
         if progress >= 1 or time.monotonic() - looked > 60 * args.look:
             save(model, tokenizer, args.output)
@@ -373,8 +408,11 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, help="folder of a checkpoint to go on from")
     parser.add_argument("--minutes", type=float, default=60.0, help="how long to train (default: 60)")
     parser.add_argument("--lr", type=float, default=3e-3, help="highest learning rate (default: 0.003)")
-    parser.add_argument("--from-progress", type=float, default=0.0, help="where the schedule starts, 0 to 1 (default: 0)")
+    parser.add_argument(
+        "--from-progress", type=float, default=0.0, help="where the schedule starts, 0 to 1 (default: 0)"
+    )
     parser.add_argument("--optimizer", choices=("adamw", "muon"), default="muon")
+    parser.add_argument("--drill-minutes", type=float, default=6.0, help="how long to mix in copying (default: 6)")
     parser.add_argument("--tokens", type=int, default=5000, help="tokens of a batch (default: 5000)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)

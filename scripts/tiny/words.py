@@ -11,7 +11,16 @@ from collections.abc import Sequence
 HELD_OUT_SHARE = 6
 """One word in this many is held out."""
 
-FIRST_NAMES = """Ana Luis Maria John Emma Noah Olivia Liam Sofia Lucas Mia Hugo Chloe Omar Fatima Wei Yuki Ravi Priya Ivan
+
+def _by_space(text: str) -> list[str]:
+    return text.split()
+
+
+def _by_bar(text: str) -> list[str]:
+    return text.replace("\n", "").split("|")
+
+
+FIRST_NAMES = _by_space("""Ana Luis Maria John Emma Noah Olivia Liam Sofia Lucas Mia Hugo Chloe Omar Fatima Wei Yuki Ravi Priya Ivan
 Olga Pedro Lena Karl Anna Peter Laura Mark Julia David Sarah Tom Alice Ben Clara Daniel Eva Felix Grace Henry Ines Jack
 Katja Leo Marta Nina Oscar Paula Quentin Rosa Samuel Tara Ugo Vera Walter Xenia Yara Zoe Ahmed Bianca Carlos Dmitri Elena
 Farid Gita Hassan Ingrid Jamal Kenji Leila Mateo Nadia Ole Petra Rahul Svetlana Tariq Ulrike Viktor Wanda Ximena Yusuf
@@ -20,9 +29,9 @@ Thomas Ursula Valentina William Agnes Boris Camille Diego Esther Frank Giulia Ha
 Nils Oksana Patrick Renata Stefan Tatiana Ulf Veronica Wendy Adam Brigitte Claudio Denise Erik Fiona George Hannah Igor
 Jasmin Kevin Louise Martin Natalie Oliver Philippa Robert Simone Timo Victoria Zeynep Amara Bjarne Chidi Deepa Ewa Fabio
 Goran Hiroshi Ilse Jorge Keiko Lucia Manuel Noor Pavel Ruth Sven Theo Vikram Yan Zuzana André Zoë José Renée Søren Jürgen
-Łukasz Núria Óscar Chloé Mónica Åsa Jean Marie Paul Anne Jean-Luc Anne-Marie""".split()
+Łukasz Núria Óscar Chloé Mónica Åsa Jean Marie Paul Anne Jean-Luc Anne-Marie""")
 
-LAST_NAMES = """Smith Garcia Novak Tanaka Patel Kim Muller Rossi Silva Ivanov Jensen Cohen Brown Lopez Dubois Nowak Sato
+LAST_NAMES = _by_space("""Smith Garcia Novak Tanaka Patel Kim Muller Rossi Silva Ivanov Jensen Cohen Brown Lopez Dubois Nowak Sato
 Singh Lee Haas Johnson Martin Bernard Schmidt Fischer Weber Meyer Wagner Becker Hoffmann Keller Costa Santos Ferreira
 Oliveira Pereira Almeida Moreau Laurent Simon Michel Lefevre Roux Ricci Bruno Conti Greco Esposito Romano Kowalski Wozniak
 Mazur Horvat Kovacs Nagy Szabo Popescu Ionescu Petrov Smirnov Volkov Larsen Hansen Nilsen Berg Lund Dahl Lindqvist Virtanen
@@ -32,9 +41,9 @@ Price Russell Griffin Hayes Myers Ford Hamilton Graham Sullivan Wallace Woods Co
 Harrison Gibson Marsh Field Stone Rivers Banks Winters Lane Morales Ortega Vargas Castro Rojas Mendoza Aguilar Vega Reyes
 Fuentes Navarro Molina Serrano Blanco Iglesias Janssen Bakker Visser Smit Peeters Maes Claes Dupont Lambert Fontaine
 Chevalier Garnier Girard Müller Núñez Peña Gonçalves Sørensen Øverland Šimić Dvořák Nový Kılıç Yılmaz O'Brien O'Connor
-O'Neill D'Angelo McDonald MacLeod Smith-Jones Lloyd-Davis""".split()
+O'Neill D'Angelo McDonald MacLeod Smith-Jones Lloyd-Davis""")
 
-CITIES = """Lisbon|Paris|Berlin|Madrid|Tokyo|Oslo|Rome|Vienna|Prague|Dublin|Boston|Denver|Austin|Quito|Lima|Cairo|Delhi|
+CITIES = _by_bar("""Lisbon|Paris|Berlin|Madrid|Tokyo|Oslo|Rome|Vienna|Prague|Dublin|Boston|Denver|Austin|Quito|Lima|Cairo|Delhi|
 Seoul|Perth|Nairobi|London|Porto|Lyon|Nice|Hamburg|Munich|Cologne|Dresden|Bremen|Milan|Turin|Naples|Bologna|Verona|Seville|
 Valencia|Bilbao|Granada|Toledo|Warsaw|Krakow|Gdansk|Lublin|Budapest|Debrecen|Bucharest|Sofia|Varna|Athens|Patras|Zagreb|
 Split|Ljubljana|Maribor|Bratislava|Brno|Ostrava|Graz|Linz|Salzburg|Zurich|Geneva|Basel|Bern|Brussels|Antwerp|Ghent|Bruges|
@@ -48,9 +57,9 @@ Accra|Abuja|Kampala|Kigali|Lusaka|Harare|Durban|Tunis|Rabat|Fez|Algiers|Dakar|Br
 Cardiff|Glasgow|Edinburgh|Belfast|Cork|Galway|Malmö|Århus|Zürich|Córdoba|Málaga|São Paulo|Bogotá|Łódź|Brașov|New York|
 New Orleans|San Diego|San Juan|Los Angeles|Las Vegas|Santa Cruz|Rio de Janeiro|Buenos Aires|Cape Town|Kuala Lumpur|
 Hong Kong|Tel Aviv|Salt Lake City|St. Gallen|The Hague|Aix-en-Provence|Stratford-upon-Avon|Bad Homburg|
-Port Louis""".replace("\n", "").split("|")
+Port Louis""")
 
-NOUNS = """kettle lamp chair desk phone camera bicycle jacket guitar printer blender mirror carpet helmet tent clock heater
+NOUNS = _by_space("""kettle lamp chair desk phone camera bicycle jacket guitar printer blender mirror carpet helmet tent clock heater
 monitor keyboard backpack table shelf drawer cabinet sofa pillow blanket curtain rug vase bowl plate cup mug glass jug pan
 pot knife fork spoon toaster oven fridge freezer fan radio speaker headset microphone cable charger battery tablet laptop
 router scanner projector screen mouse drive drill hammer saw wrench screwdriver ladder rope bucket brush broom shovel rake
@@ -58,43 +67,43 @@ hose pump valve pipe filter engine tyre wheel pedal saddle basket crate pallet b
 hat coat shirt jumper dress skirt boot shoe sandal sock belt watch ring necklace bracelet violin flute piano drum trumpet
 notebook pen pencil marker folder stapler calendar map globe atlas puzzle doll kite ball racket net bench swing grill
 candle torch lantern compass thermos cooler mattress bed wardrobe stool armchair bookcase easel canvas frame tile brick
-plank panel window door lock key bell sensor switch socket bulb magnet lens telescope microscope scale""".split()
+plank panel window door lock key bell sensor switch socket bulb magnet lens telescope microscope scale""")
 
-ADJECTIVES = """wooden steel blue red green black white large small round folding leather cotton silver golden portable
+ADJECTIVES = _by_space("""wooden steel blue red green black white large small round folding leather cotton silver golden portable
 electric solar wireless digital vintage modern heavy light glass ceramic plastic copper oak pine paper woollen outdoor
 kitchen garden office travel children's double single long short narrow wide soft hard dark yellow grey brown orange
-waterproof insulated adjustable compact""".split()
+waterproof insulated adjustable compact""")
 
-COLOURS = "red blue green black white yellow grey brown orange silver purple pink".split()
+COLOURS = _by_space("red blue green black white yellow grey brown orange silver purple pink")
 
-ROLES = """nurse|driver|cook|welder|teacher|accountant|gardener|electrician|plumber|designer|translator|librarian|
+ROLES = _by_bar("""nurse|driver|cook|welder|teacher|accountant|gardener|electrician|plumber|designer|translator|librarian|
 data analyst|software engineer|project manager|sales assistant|office manager|warehouse clerk|lab technician|
 bus driver|head chef|night porter|web developer|tax adviser|shop assistant|machine operator|research assistant|
 store manager|truck driver|payroll clerk|site engineer|product manager|legal assistant|baker|carpenter|mechanic|
-painter|receptionist|security guard|tour guide""".replace("\n", "").split("|")
+painter|receptionist|security guard|tour guide""")
 
-SKILLS = """welding|Python|first aid|bookkeeping|Spanish|German|French|forklift driving|carpentry|photography|Excel|
+SKILLS = _by_bar("""welding|Python|first aid|bookkeeping|Spanish|German|French|forklift driving|carpentry|photography|Excel|
 customer service|English|Polish|cooking|gardening|statistics|typing|negotiation|Java|sewing|Arabic|driving|planning|
-copywriting|teaching""".replace("\n", "").split("|")
+copywriting|teaching""")
 
-TOPICS = """budget review|sales plan|hiring plan|new website|office move|product launch|safety training|annual report|
+TOPICS = _by_bar("""budget review|sales plan|hiring plan|new website|office move|product launch|safety training|annual report|
 supplier contract|holiday schedule|quarterly results|design draft|price list|customer survey|stock check|road map|
 marketing campaign|data migration|building permit|press release|travel policy|staff party|roof repair|tax return|
-delivery routes|insurance claim|school project|test results|energy audit|trade fair""".replace("\n", "").split("|")
+delivery routes|insurance claim|school project|test results|energy audit|trade fair""")
 
-PROBLEMS = """cracked screen|broken handle|missing screws|wrong colour|torn cover|dead battery|loose wheel|bent frame|
+PROBLEMS = _by_bar("""cracked screen|broken handle|missing screws|wrong colour|torn cover|dead battery|loose wheel|bent frame|
 scratched surface|strange noise|leaking lid|wrong size|faulty switch|missing manual|dented side|burnt plug|stuck drawer|
-broken zip|bad smell|flickering light|missing parts|cut cable|rusty hinge|broken glass""".replace("\n", "").split("|")
+broken zip|bad smell|flickering light|missing parts|cut cable|rusty hinge|broken glass""")
 
-CARRIERS = "DHL|UPS|FedEx|GLS|DPD|Hermes|Royal Mail|PostNord|Chronopost|TNT|Correos|Bpost".split("|")
+CARRIERS = _by_bar("DHL|UPS|FedEx|GLS|DPD|Hermes|Royal Mail|PostNord|Chronopost|TNT|Correos|Bpost")
 
-COMPANY_ENDINGS = """Ltd|GmbH|Inc|Group|& Sons|Logistics|Foods|Systems|Trading|Partners|Design|Motors|Tools|Media|
-Consulting|Brothers|Energy|Textiles|AG|SA|Labs|Works|Supplies""".replace("\n", "").split("|")
+COMPANY_ENDINGS = _by_bar("""Ltd|GmbH|Inc|Group|& Sons|Logistics|Foods|Systems|Trading|Partners|Design|Motors|Tools|Media|
+Consulting|Brothers|Energy|Textiles|AG|SA|Labs|Works|Supplies""")
 
-_ONSETS = "b c d f g h j k l m n p r s t v w z br ch cl dr fr gr kr pl sh st th tr qu y x bl gl sk sp sv tz".split()
-_VOWELS = "a e i o u a e i o u ai ea ou ie ei oo y ö ü é á í ó ã å ø".split()
+_ONSETS = _by_space("b c d f g h j k l m n p r s t v w z br ch cl dr fr gr kr pl sh st th tr qu y x bl gl sk sp sv tz")
+_VOWELS = _by_space("a e i o u a e i o u ai ea ou ie ei oo y ö ü é á í ó ã å ø")
 _VOWEL_WEIGHTS = [10] * 10 + [3] * 6 + [2] + [0.5] * 9
-_CODAS = [""] * 16 + "n n r r s s l l m th ck t k d nd rt x ng sk v z".split()
+_CODAS = [""] * 16 + _by_space("n n r r s s l l m th ck t k d nd rt x ng sk v z")
 
 
 def is_held_out(word: str) -> bool:

@@ -104,6 +104,7 @@ def test_the_shipped_tokenizer_spells_a_prompt_like_its_parts() -> None:
     tokenizer = Tokenizer.from_file(str(MODEL_FOLDER / "tokenizer.json"))
     for message in _messages(True, 100):
         for step in ("\nKind: ", "\nRecord: ", "\nDue: "):
-            parts = [tokenizer.encode(text).ids for text in ("Message: " + message.text, step)]
-            assert sum(parts, []) == tokenizer.encode("Message: " + message.text + step).ids
-            assert "Message: " + message.text + step == tokenizer.decode(sum(parts, []))
+            whole = "Message: " + message.text + step
+            parts = tokenizer.encode("Message: " + message.text).ids + tokenizer.encode(step).ids
+            assert parts == tokenizer.encode(whole).ids
+            assert whole == tokenizer.decode(parts)
