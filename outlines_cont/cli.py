@@ -41,6 +41,73 @@ app = typer.Typer(
 )
 
 
+InputOption = Annotated[
+    str,
+    typer.Argument(
+        help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .txt file (a message per line), "
+        "or - for the standard input (JSON lines if the first line is a JSON object, else text)."
+    ),
+]
+SchemaOption = Annotated[
+    str,
+    typer.Option(
+        "--schema",
+        "-s",
+        metavar="FILE.json|module:Class",
+        help="What a record is: a JSON Schema file, or a pydantic model (module:Class, looked up in the current directory "
+        "first, or FILE.py:Class).",
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="HUB_ID|PATH",
+        help="A Hugging Face causal language model.",
+        show_default="the bundled one",
+    ),
+]
+PromptOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--prompt",
+        "-p",
+        metavar="TEMPLATE.jinja",
+        help="A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and "
+        "{{ schema }} (the JSON Schema).",
+        show_default=r'"Message: {{ text }}\nRecord: "',
+    ),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="OUT.jsonl", help="Where to write.", show_default="standard output"),
+]
+ResumeOption = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Go on with OUT.jsonl: skip the rows that it holds. Begins anew where it does not exist."
+    ),
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace OUT.jsonl if it exists.")]
+BatchSizeOption = Annotated[int, typer.Option(min=1, metavar="N", help="Rows that run together.")]
+MaxTokensOption = Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens of a record.")]
+TextFieldOption = Annotated[str, typer.Option(metavar="NAME", help="The field of a JSON row that holds the message.")]
+KeepTextOption = Annotated[bool, typer.Option("--keep-text", help="Write the message beside the record, too.")]
+InputFormatOption = Annotated[InputFormat, typer.Option(help="What the lines of INPUT are; auto goes by its name.")]
+DeviceOption = Annotated[
+    str | None, typer.Option(metavar="DEVICE", help="Where the model runs, such as cuda or mps.", show_default="cpu")
+]
+DTypeOption = Annotated[DType | None, typer.Option(help="Float type of the weights.", show_default="the checkpoint's")]
+WhitespaceOption = Annotated[Whitespace, typer.Option(help="Spaces after : and , of the JSON that the model writes.")]
+ProgressOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--progress/--no-progress", help="A progress bar on the standard error.", show_default="on a terminal"
+    ),
+]
+
+
 def main() -> None:
     """Run the command line and exit."""
     for stream in (sys.stdout, sys.stderr):
@@ -83,79 +150,22 @@ def demo(
 
 @app.command(epilog="Example: outlines-cont extract messages.jsonl --schema models:Order --output records.jsonl")
 def extract(
-    input: Annotated[
-        str,
-        typer.Argument(
-            help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .txt file (a message per line), "
-            "or - for the standard input (JSON lines if the first line is a JSON object, else text).",
-        ),
-    ],
-    schema: Annotated[
-        str,
-        typer.Option(
-            "--schema",
-            "-s",
-            metavar="FILE.json|module:Class",
-            help="What a record is: a JSON Schema file, or a pydantic model that Python can import, the current directory first.",
-        ),
-    ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="HUB_ID|PATH",
-            help="A Hugging Face causal language model.",
-            show_default="the bundled one",
-        ),
-    ] = None,
-    prompt: Annotated[
-        Path | None,
-        typer.Option(
-            "--prompt",
-            "-p",
-            metavar="TEMPLATE.jinja",
-            help="A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and "
-            "{{ schema }} (the JSON Schema).",
-            show_default=r'"Message: {{ text }}\nRecord: "',
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="OUT.jsonl", help="Where to write.", show_default="standard output"),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Go on with OUT.jsonl: skip the rows that it holds. Begins anew where it does not exist."
-        ),
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.jsonl if it exists.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that run together.")] = 8,
-    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens of a record.")] = 1024,
-    text_field: Annotated[
-        str, typer.Option(metavar="NAME", help="The field of a JSON row that holds the message.")
-    ] = "text",
-    keep_text: Annotated[bool, typer.Option("--keep-text", help="Write the message beside the record, too.")] = False,
-    input_format: Annotated[
-        InputFormat, typer.Option(help="What the lines of INPUT are; auto goes by its name.")
-    ] = InputFormat.AUTO,
-    device: Annotated[
-        str | None,
-        typer.Option(metavar="DEVICE", help="Where the model runs, such as cuda or mps.", show_default="cpu"),
-    ] = None,
-    dtype: Annotated[
-        DType | None, typer.Option(help="Float type of the weights.", show_default="the checkpoint's")
-    ] = None,
-    whitespace: Annotated[
-        Whitespace, typer.Option(help="Spaces after : and , of the JSON that the model writes.")
-    ] = Whitespace.NONE,
-    progress: Annotated[
-        bool | None,
-        typer.Option(
-            "--progress/--no-progress", help="A progress bar on the standard error.", show_default="on a terminal"
-        ),
-    ] = None,
+    input: InputOption,
+    schema: SchemaOption,
+    model: ModelOption = None,
+    prompt: PromptOption = None,
+    output: OutputOption = None,
+    resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
+    batch_size: BatchSizeOption = 8,
+    max_tokens: MaxTokensOption = 1024,
+    text_field: TextFieldOption = "text",
+    keep_text: KeepTextOption = False,
+    input_format: InputFormatOption = InputFormat.AUTO,
+    device: DeviceOption = None,
+    dtype: DTypeOption = None,
+    whitespace: WhitespaceOption = Whitespace.NONE,
+    progress: ProgressOption = None,
 ) -> None:
     """Extract a record from every message of INPUT.
 
@@ -281,3 +291,7 @@ def _one_line_errors(interrupted: str) -> Iterator[None]:
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_ERROR else line[: _LONGEST_ERROR - 4] + " ..."
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isroutine
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class RecordSchema:
 
 
 def load_schema(source: str) -> RecordSchema:
-    """Return the schema that `FILE.json` or `module:Class` names.
+    """Return the schema that `FILE.json`, `module:Class` or `FILE.py:Class` names.
 
     A module is looked up in the current directory first, as `python -m` would, and it is run: name only code that you trust.
 
@@ -49,9 +50,9 @@ def load_schema(source: str) -> RecordSchema:
     if not colon or not module or not name:
         raise SetupError(
             f"expected a JSON Schema file or `module:Class` as the schema, got {source!r}, and there is no such file. "
-            "Write a path that ends in .json, or the import path of a pydantic model, such as `models:Order`."
+            "Write a path that ends in .json, or where a pydantic model is, such as `models:Order` or `models.py:Order`."
         )
-    return _from_type(_attribute(_module(module, source), name, source), source)
+    return _from_type(_attribute(_imported(module, source), name, source), source)
 
 
 def _from_file(path: Path) -> RecordSchema:
@@ -88,25 +89,53 @@ def _from_type(kind: Any, source: str) -> RecordSchema:
     return RecordSchema(kind, text, dump)
 
 
-def _module(name: str, source: str) -> Any:
-    here = os.getcwd()
-    if here not in sys.path:
-        # As for `python -m`. It stays: a class may import more of its neighbours when it is used.
-        sys.path.insert(0, here)
+def _imported(name: str, source: str) -> Any:
     try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            raise SetupError(
-                f"expected a module {name!r} for the schema {source!r}, but there is none in {here!r} or among the installed "
-                "packages. Go to the folder that holds it, or give a JSON Schema file."
-            ) from error
-        raise SetupError(f"the module {name!r} of the schema {source!r} cannot be imported: {error}") from error
+        if name.endswith(".py"):
+            return _module_of_file(Path(name))
+        return _module(name)
+    except SetupError:
+        raise
     except (Exception, SystemExit) as error:
         # The module is the user's own code and may raise anything.
         raise SetupError(
             f"the module {name!r} of the schema {source!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
+
+
+def _module(name: str) -> Any:
+    here = os.getcwd()
+    _search_first(here)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise SetupError(
+            f"expected a module {name!r} for the schema, but there is none in {here!r} or among the installed packages. "
+            "Go to the folder that holds it, or give the file itself: `path/to/file.py:Class`."
+        ) from error
+
+
+def _module_of_file(path: Path) -> Any:
+    if not path.is_file():
+        raise SetupError(f"expected a Python file for the schema, but there is no {str(path)!r}")
+    _search_first(str(path.resolve().parent))
+    # Under a name of its own: the file may be called like a module that is loaded already.
+    name = f"schema_file_{path.stem}"
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _search_first(folder: str) -> None:
+    """Look in `folder` first, as Python does for a script. It stays: a class may import more of its neighbours later."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
 
 
 def _attribute(module: Any, path: str, source: str) -> Any:

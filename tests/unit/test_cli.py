@@ -101,7 +101,7 @@ def test_wrong_options_end_with_status_2(arguments: list[str]) -> None:
 
 def test_the_module_can_be_run() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "outlines_cont", "--version"], capture_output=True, text=True, cwd=ROOT, timeout=120
+        [sys.executable, "-m", "outlines_cont.cli", "--version"], capture_output=True, text=True, cwd=ROOT, timeout=120
     )
 
     assert (0, f"outlines-cont {outlines_cont.__version__}\n", "") == (done.returncode, done.stdout, done.stderr)

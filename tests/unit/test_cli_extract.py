@@ -321,7 +321,7 @@ def test_resuming_something_else_is_refused(
 def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(saved_model: Path, folder: Path) -> None:
     rows = [json.dumps({"id": i, "text": f"message {i}"}) + "\n" for i in range(3000)]
     (folder / "in.jsonl").write_text("".join(rows))
-    command = [sys.executable, "-m", "outlines_cont", "extract", *RESUME, "--model", str(saved_model)]
+    command = [sys.executable, "-m", "outlines_cont.cli", "extract", *RESUME, "--model", str(saved_model)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     out = folder / "out.jsonl"
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -347,7 +347,17 @@ def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(saved_model
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes differ")
 def test_a_reader_that_goes_away_ends_the_command_quietly(saved_model: Path, folder: Path) -> None:
     (folder / "in.txt").write_text("message\n" * 3000)
-    command = [sys.executable, "-m", "outlines_cont", "extract", "in.txt", "-s", "schema.json", "-m", str(saved_model)]
+    command = [
+        sys.executable,
+        "-m",
+        "outlines_cont.cli",
+        "extract",
+        "in.txt",
+        "-s",
+        "schema.json",
+        "-m",
+        str(saved_model),
+    ]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None

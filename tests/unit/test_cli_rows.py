@@ -145,7 +145,9 @@ def test_a_schema_file_is_read(schema_file: str) -> None:
     assert SCHEMA == schema.schema == json.loads(schema.json_schema)
 
 
-@pytest.mark.parametrize("source", ["shop.models:Order", "shop.models:Order.Line", "shop.models:Lines"])
+@pytest.mark.parametrize(
+    "source", ["shop.models:Order", "shop.models:Order.Line", "shop.models:Lines", "shop/models.py:Order.Line"]
+)
 def test_a_type_is_imported_from_the_current_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
@@ -183,6 +185,8 @@ def test_a_type_is_imported_from_the_current_directory(
         ("threading:Thread", "expected a pydantic model"),
         ("broken:A", "ZeroDivisionError"),
         ("leaves:A", "SystemExit"),
+        ("missing.py:A", "there is no 'missing.py'"),
+        ("broken.py:A", "ZeroDivisionError"),
         ("needs:A", "No module named 'nosuch_other'"),
         (":A", "module:Class"),
         ("json:", "module:Class"),
