@@ -11,13 +11,10 @@ import threading
 from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from fsm.errors import ExpressionError
-
-if TYPE_CHECKING:
-    from fsm.fields import FieldList
 
 ALL_BYTES = (1 << 256) - 1
 MAX_LITERAL = 64  # a longer literal is a chain of such pieces, so that taking off one byte stays cheap
@@ -440,7 +437,17 @@ def divisible(divisor: int, remainder: int = 0, most: int | None = None) -> Node
     return _intern(Kind.DIVISIBLE, (divisor, remainder, most), remainder == 0)
 
 
-def intern_fields(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node:
+class FieldTable(Protocol):
+    """What a FIELDS node needs of its entries; `fields.FieldList` is the one."""
+
+    def witnesses(self, start: int) -> tuple[Node, ...]:
+        """A few of the parts from entry `start` on: one that is not plain and one that is not regular, if there are any."""
+
+    def parts(self, start: int) -> tuple[Node, ...]:
+        """The terms that selections from entry `start` on are built from."""
+
+
+def intern_fields(table: FieldTable, start: int, lo: int, hi: int, depth: int) -> Node:
     """A FIELDS node; `fields.fields` and `fields.narrowed` are the ways to make one."""
     return _intern(Kind.FIELDS, (table, start, lo, hi, depth), False, table.witnesses(start))
 

@@ -94,7 +94,7 @@ def test_imports_make_no_cycle(package: str) -> None:
 
 def test_nothing_imports_the_command_line() -> None:
     importers = [m for m, targets in import_edges("outlines_cont").items() if "outlines_cont.cli" in targets]
-    assert importers == []
+    assert set(importers) <= {"outlines_cont.__main__"}
 
 
 @pytest.mark.parametrize("package", ["fsm", "outlines_cont"])
