@@ -165,7 +165,8 @@ class ScriptedNetwork(transformers.LlamaForCausalLM):
         for row in range(input_ids.shape[0]):
             for at in range(input_ids.shape[1]):
                 seen = attention_mask[row, : start + at + 1].bool()
-                for token_id, value in self.script(columns[row, : start + at + 1][seen].tolist()).items():
+                ids_so_far = columns[row, : start + at + 1][seen].tolist()
+                for token_id, value in (self.script(ids_so_far) if ids_so_far else {}).items():
                     logits[row, at, token_id] = value
         wanted = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return transformers.modeling_outputs.CausalLMOutputWithPast(logits=logits[:, wanted])

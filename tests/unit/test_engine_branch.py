@@ -45,9 +45,9 @@ def test_all_and_none_are_what_they_say() -> None:
     assert 0 not in TokenSet.none
     assert (TokenSet.all & TokenSet.none) == TokenSet.none
     assert not TokenSet.none
-    assert "TokenSet.of([3, 40])" == repr(TokenSet.of([40, 3]))
-    assert "~TokenSet.of([3])" == repr(~TokenSet.of([3]))
-    assert "TokenSet.all" == repr(TokenSet.all)
+    assert repr(TokenSet.of([40, 3])) == "TokenSet.of([3, 40])"
+    assert repr(~TokenSet.of([3])) == "~TokenSet.of([3])"
+    assert repr(TokenSet.all) == "TokenSet.all"
 
 
 def test_a_set_does_not_change_with_the_bitmask_it_came_from_being_locked() -> None:

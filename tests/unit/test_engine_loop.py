@@ -96,11 +96,11 @@ def test_after_a_rewind_everything_is_as_if_the_tokens_had_never_been(family: st
     assert greedy_ids(model, prompts[0], 5)[2:] == retried
     logits = model.hugging_face(input_ids=torch.tensor([kept])).logits[0, -1]
     logits[retried[0]] = -torch.inf
-    second = kept + [int(logits.argmax())]
+    second = [*kept, int(logits.argmax())]
     assert second + greedy_ids(model, second, 5) == list(row.token_ids)
     assert prompts[1] + greedy_ids(model, prompts[1], 8) == list(other.token_ids)
     assert rescored(model, row.token_ids)[len(prompts[0]) :] == pytest.approx(row.logprobs[len(prompts[0]) :], abs=1e-9)
-    assert 3 == meter.rewound_tokens
+    assert meter.rewound_tokens == 3
     # With enough logits looked back on, nothing is fed again.
     assert (0 if look_back else 1) == meter.recomputed_tokens
 
@@ -130,8 +130,8 @@ def test_a_sampled_token_that_begins_a_sequence_brings_all_of_it() -> None:
     with model.meter() as meter:
         (row,) = _write(model, [_ids(">")], [[Planned(plan)]])
     assert yes == list(row.token_ids[2:])
-    assert b"ppgff" == row.kinds
-    assert ("stop", 1, 2) == (row.finish_reason, meter.sampled_tokens, meter.forced_tokens)
+    assert row.kinds == b"ppgff"
+    assert (row.finish_reason, meter.sampled_tokens, meter.forced_tokens) == ("stop", 1, 2)
     assert -math.log(1 + (VOCAB_SIZE - 1) * math.exp(-8)) == pytest.approx(sum(row.logprobs) / 3, abs=1e-5)
 
 
@@ -145,7 +145,7 @@ def test_text_without_a_mask_is_appended_in_one_forward_and_scored() -> None:
     with model.meter() as meter:
         (row,) = _write(model, [_ids("the")], [[Planned(plan)]], max_tokens=len(word) + 1)
     assert word == list(row.token_ids[2 : 2 + len(word)])
-    assert 1 == meter.forwards
+    assert meter.forwards == 1
     assert rescored(model, row.token_ids)[2:] == pytest.approx(row.logprobs[2:], abs=1e-9)
     assert (0.0,) * len(word) == row.sampling_logprobs[2 : 2 + len(word)]
 
@@ -167,7 +167,7 @@ def test_a_waiting_row_goes_on_later_and_does_not_hold_the_others() -> None:
 
 def test_rows_that_all_wait_are_refused_instead_of_waiting_for_ever() -> None:
     (row,) = _write(random_model(), [_ids("the")], [[Planned(lambda state, row: [Branch()])]])
-    assert "error" == row.finish_reason
+    assert row.finish_reason == "error"
     assert "every row of the loop waits" in str(row.error)
 
 
@@ -189,7 +189,7 @@ def test_an_exception_in_a_policy_ends_its_row_alone() -> None:
         return _free(state, row)
 
     bad, good = _write(model, [_ids("the"), _ids("a")], [[Planned(plan)], [Planned(_free)]])
-    assert ("error", "broken policy") == (bad.finish_reason, str(bad.error))
+    assert (bad.finish_reason, str(bad.error)) == ("error", "broken policy")
     assert _ids("the") + greedy_ids(model, _ids("the"), 3) == list(bad.token_ids)
     assert _ids("a") + greedy_ids(model, _ids("a"), 8) == list(good.token_ids)
 
@@ -206,8 +206,8 @@ def test_logits_that_are_no_distribution_end_their_row_alone(value: float) -> No
     model = scripted_model(script)
     bad, good = _write(model, [_ids("x>"), _ids(">")], [[Planned(_free)], [Planned(_free)]])
     assert isinstance(bad.error, InvalidLogits)
-    assert "x>a" == model.tokenizer.decode(bad.token_ids)
-    assert (">abc", "stop") == (model.tokenizer.decode(good.token_ids), good.finish_reason)
+    assert model.tokenizer.decode(bad.token_ids) == "x>a"
+    assert (model.tokenizer.decode(good.token_ids), good.finish_reason) == (">abc", "stop")
 
 
 def test_a_mask_of_tokens_that_the_model_never_gives_is_a_dead_end() -> None:
@@ -227,7 +227,9 @@ def test_policies_that_exclude_each_other_are_a_dead_end() -> None:
 def test_masks_of_several_policies_are_intersected() -> None:
     left = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([10, 11, 12]))])
     right = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([11, 12, 13]))])
-    (row,) = _write(random_model(), [_ids("the")], [[left, right]], sampler=multinomial(temperature=50.0), max_tokens=40)
+    (row,) = _write(
+        random_model(), [_ids("the")], [[left, right]], sampler=multinomial(temperature=50.0), max_tokens=40
+    )
     assert {11, 12} == set(row.token_ids[2:])
 
 
@@ -236,8 +238,8 @@ def test_forced_text_goes_as_far_as_the_other_policies_agree() -> None:
     leader = Planned(lambda state, row: [Branch(ff_tokens=[word])] if state == 0 else _free(state, row))
     picky = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([20, 21, 30]))])
     (row,) = _write(random_model(), [_ids("the")], [[leader, picky]], max_tokens=3)
-    assert [20, 21] == list(row.token_ids[2:4])
-    assert b"pp" + b"ffg" == row.kinds
+    assert list(row.token_ids[2:4]) == [20, 21]
+    assert row.kinds == b"pp" + b"ffg"
     refuses = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([30]))])
     (row,) = _write(random_model(), [_ids("the")], [[leader, refuses]])
     assert isinstance(row.error, UnsupportedBranch)
@@ -254,7 +256,7 @@ def test_a_mask_with_only_the_end_costs_no_forward() -> None:
     end = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([EOS]))])
     with model.meter() as meter:
         (row,) = _write(model, [_ids("the")], [[end]])
-    assert ("constraint", 0, 0) == (row.finish_reason, meter.forwards, meter.sampled_tokens)
+    assert (row.finish_reason, meter.forwards, meter.sampled_tokens) == ("constraint", 0, 0)
 
 
 def test_rows_leave_the_batch_when_they_end() -> None:
@@ -272,4 +274,4 @@ def test_rows_leave_the_batch_when_they_end() -> None:
         assert len(row.token_ids) - 1 == len(row.kv)
     # One that left early does not keep the others' keys and values alive.
     assert rows[0].kv is not None
-    assert 1 == rows[0].kv.block.num_rows
+    assert rows[0].kv.block.num_rows == 1

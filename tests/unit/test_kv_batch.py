@@ -16,7 +16,10 @@ _CHUNKS = st.lists(st.lists(st.integers(3, VOCAB_SIZE - 6), max_size=11), min_si
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from(FAMILIES), st.lists(st.tuples(_CHUNKS, st.integers(0, 2), st.integers(0, 6)), min_size=2, max_size=4))
+@given(
+    st.sampled_from(FAMILIES),
+    st.lists(st.tuples(_CHUNKS, st.integers(0, 2), st.integers(0, 6)), min_size=2, max_size=4),
+)
 def test_logits_are_those_of_each_row_alone(family: str, rounds: list[tuple[list[list[int]], int, int]]) -> None:
     model = random_model(family)
     rows: list[list[int]] = [[3], [4, 5], [6]]
@@ -87,7 +90,7 @@ def test_columns_that_no_row_uses_are_packed_away() -> None:
     for turn in range(12):
         chunks = [[5] * 10, [6]] if turn % 2 else [[5], [6] * 10]
         batch.feed(chunks, [[0], [0]])
-    assert [67, 67] == batch.lengths
+    assert batch.lengths == [67, 67]
     assert batch.mask.shape[1] < 100
 
 
@@ -96,10 +99,10 @@ def test_stacked_blocks_are_flush_right() -> None:
         return KVBlock(((torch.full((1, 2, columns, 3), value), torch.full((1, 2, columns, 3), -value)), None))
 
     joined = stack([block(2, 1.0), block(4, 2.0)])
-    assert (2, 4) == (joined.num_rows, joined.num_columns)
+    assert (joined.num_rows, joined.num_columns) == (2, 4)
     assert joined.layers[1] is None
     assert joined.layers[0] is not None
-    assert [[0, 0, 1, 1], [2, 2, 2, 2]] == joined.layers[0][0][:, 0, :, 0].tolist()
+    assert joined.layers[0][0][:, 0, :, 0].tolist() == [[0, 0, 1, 1], [2, 2, 2, 2]]
     assert joined.to_cache().get_seq_length() == 4
     assert 2 * joined.layers[0][0].nbytes == joined.nbytes
 
@@ -107,5 +110,5 @@ def test_stacked_blocks_are_flush_right() -> None:
 def test_a_share_of_fewer_tokens_is_a_view() -> None:
     block = KVBlock(((torch.zeros(1, 1, 5, 2), torch.zeros(1, 1, 5, 2)),))
     share = RowKV(block, 0, np.arange(5))
-    assert 3 == len(share[:3])
+    assert len(share[:3]) == 3
     assert share[:3].block is block

@@ -11,7 +11,7 @@ import transformers
 from outlines_cont import MissingTokenizer, UnsupportedModel, continuous, generate, models, samplers
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import BOS, END_OF_TURN, EOS, FAMILIES, VOCAB_SIZE, FakeTokenizer, random_model, random_network
-from tests.tokenizer_kinds import tokenizer_of
+from tests.vocabularies import GPT2_EOS, byte_level_bpe
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_asking_for_the_capability_is_not_metered() -> None:
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
     with model.meter() as meter:
         assert model.can_skip
-    assert 0 == meter.forwards
+    assert meter.forwards == 0
 
 
 def _mamba() -> transformers.PreTrainedModel:
@@ -79,7 +79,7 @@ def test_every_end_that_the_generation_config_and_the_tokenizer_name_counts() ->
 
 
 def test_a_saved_model_is_loaded_from_its_folder(tmp_path: Path) -> None:
-    tokenizer = tokenizer_of("gpt2").hugging_face
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level_bpe(), eos_token=GPT2_EOS)
     network = transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
             vocab_size=len(tokenizer) + 3, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
@@ -117,12 +117,14 @@ def test_a_model_without_selected_logits_gives_all_and_the_same_tokens() -> None
 
 
 def test_a_model_that_cannot_be_stacked_runs_its_rows_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = generate.text(random_model("llama"), sampler=samplers.multinomial(2))(["the name", "a"], max_tokens=5, rng=3)
+    wanted = generate.text(random_model("llama"), sampler=samplers.multinomial(2))(
+        ["the name", "a"], max_tokens=5, rng=3
+    )
     monkeypatch.setattr(HuggingFaceModel, "can_stack", False)
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
     with model.meter() as meter:
         assert wanted == generate.text(model, sampler=samplers.multinomial(2))(["the name", "a"], max_tokens=5, rng=3)
-    assert 2 + 4 * 4 == meter.forwards
+    assert meter.forwards == 2 + 4 * 4
 
 
 def test_meters_nest_and_count_what_was_paid() -> None:
@@ -138,7 +140,7 @@ def test_meters_nest_and_count_what_was_paid() -> None:
     # The last token of the first piece, the text, and the first of the two new tokens.
     assert 1 + len(model.tokenizer.encode(" of")) + 1 == inner.fed_tokens
     assert len(prompt) + 2 + inner.fed_tokens == outer.fed_tokens
-    assert (5, 5) == (outer.forwards, outer.sampled_tokens)
+    assert (outer.forwards, outer.sampled_tokens) == (5, 5)
     assert outer.mask_seconds > inner.mask_seconds > 0
 
 
@@ -153,5 +155,7 @@ def test_the_network_and_the_tokenizer_stay_as_they_are(family: str) -> None:
 
 
 def test_a_repr_says_what_the_model_is() -> None:
-    assert f"<HuggingFaceModel LlamaForCausalLM, {VOCAB_SIZE} tokens, torch.float64, cpu>" == repr(random_model("llama"))
-    assert BOS == random_model("llama").tokenizer.encode("", add_special_tokens=True)[0]
+    assert f"<HuggingFaceModel LlamaForCausalLM, {VOCAB_SIZE} tokens, torch.float64, cpu>" == repr(
+        random_model("llama")
+    )
+    assert random_model("llama").tokenizer.encode("", add_special_tokens=True)[0] == BOS

@@ -59,8 +59,12 @@ def test_what_is_kept_is_what_the_steps_keep_by_hand(rows: list[list[float]], sa
 
 @settings(max_examples=200)
 @given(_LOGITS, _SAMPLERS, st.floats(0, 1, exclude_max=True))
-def test_a_draw_is_the_inverse_of_the_cumulative_distribution(logits: list[float], sampler: Multinomial, u: float) -> None:
-    token_ids, logprobs = sampler.sample(torch.tensor([logits], dtype=torch.float64), torch.tensor([u], dtype=torch.float64))
+def test_a_draw_is_the_inverse_of_the_cumulative_distribution(
+    logits: list[float], sampler: Multinomial, u: float
+) -> None:
+    token_ids, logprobs = sampler.sample(
+        torch.tensor([logits], dtype=torch.float64), torch.tensor([u], dtype=torch.float64)
+    )
     law = _by_hand(logits, sampler)
     token_id = int(token_ids[0])
     below = sum(p for i, p in law.items() if i < token_id)
@@ -98,7 +102,7 @@ def test_the_ends_of_the_unit_interval_draw_a_token_that_is_allowed(u: float) ->
 def test_greedy_takes_the_first_of_the_largest() -> None:
     logits = torch.tensor([[1.0, 3.0, 3.0], [-torch.inf, -torch.inf, 0.0]])
     token_ids, logprobs = greedy().sample(logits, None)
-    assert [1, 2] == token_ids.tolist()
+    assert token_ids.tolist() == [1, 2]
     assert logits.log_softmax(-1).max(-1).values.tolist() == pytest.approx(logprobs.tolist())
 
 
@@ -149,12 +153,12 @@ def test_a_stream_is_the_same_whole_or_in_parts(seed: int, batch: int, sample: i
 
 def test_streams_of_different_rows_differ() -> None:
     first = {RandomStream(seed, b, s).open().draw() for seed in range(5) for b in range(5) for s in range(5)}
-    assert 125 == len(first)
+    assert len(first) == 125
 
 
 def test_seeds_come_from_an_int_a_generator_a_list_or_the_system() -> None:
-    assert ([5, 5], False) == open_seeds(5, 2)
-    assert ([5, 6], True) == open_seeds([5, 6], 2)
+    assert open_seeds(5, 2) == ([5, 5], False)
+    assert open_seeds([5, 6], 2) == ([5, 6], True)
     generator = torch.Generator().manual_seed(1)
     before = generator.get_state()
     (first, _), own = open_seeds(generator, 2)

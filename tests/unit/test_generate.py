@@ -1,0 +1,437 @@
+"""Generators through the public names: values, streams, stops, limits, and bad input."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import uuid
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pydantic
+import pytest
+
+import fsm
+from outlines_cont import (
+    ContextLengthError,
+    EmptyPrompt,
+    IncompleteOutput,
+    InvalidLogits,
+    MissingEOS,
+    ModelMismatch,
+    OptionError,
+    OutlinesContError,
+    PromptTypeError,
+    ResumeError,
+    SampleMismatch,
+    SequenceState,
+    continuous,
+    generate,
+    models,
+    samplers,
+)
+from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
+
+
+class Record(pydantic.BaseModel):
+    name: Literal["anna", "an apple"]
+    age: int = pydantic.Field(ge=0, le=99)
+
+
+class Color(enum.Enum):
+    RED = "red"
+    GREEN = 7
+
+
+def test_values_have_the_type_that_the_generator_says() -> None:
+    model = scripted_model(saying('{"name": "anna", "age": 20}'))
+    assert Record(name="anna", age=20) == generate.json(model, Record)(">")
+    assert generate.json(model, Record.model_json_schema())(">") == {"name": "anna", "age": 20}
+    assert generate.regex(model, r"\{.{1,40}\}")(">") == '{"name": "anna", "age": 20}'
+    assert generate.text(model)(">") == '{"name": "anna", "age": 20}'
+    assert generate.json(scripted_model(saying("[1, 2]")), '{"type": "array", "items": {"type": "integer"}}')(">") == [
+        1,
+        2,
+    ]
+    assert generate.fsm(scripted_model(saying("ab")), fsm.choice(["a"]) + fsm.choice(["b", "c"]))(">") == "ab"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (int, "-120", -120),
+        (float, "12.5e3", 12500.0),
+        (bool, "False", False),
+        (bool, "true", True),
+        (datetime.date, "2024-02-29", datetime.date(2024, 2, 29)),
+        (datetime.time, "23:59:01", datetime.time(23, 59, 1)),
+        (datetime.datetime, "1999-12-31T00:00:00Z", datetime.datetime(1999, 12, 31, tzinfo=datetime.UTC)),
+        (uuid.UUID, "12345678-1234-5678-1234-567812345678", uuid.UUID("12345678-1234-5678-1234-567812345678")),
+        (Color, "7", Color.GREEN),
+        (Literal["yes", 3], "3", 3),
+    ],
+)
+def test_formats_become_values_of_their_type(kind: Any, text: str, value: object) -> None:
+    got = generate.format(scripted_model(saying(text)), kind)(">")
+    assert (value, type(value)) == (got, type(got))
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (
+            datetime.date,
+            ["2000-02-29", "1996-02-29", "2023-11-30", "0004-02-29"],
+            ["1900-02-29", "2023-02-29", "2023-04-31", "2023-13-01", "0000-01-01"],
+        ),
+        (int, ["0", "-7", "42"], ["-0", "007", "", "1.0"]),
+        (float, ["0.5", "-1e-9", "3"], [".5", "1.", "00", "1e999"]),
+    ],
+)  # fmt: skip
+def test_formats_know_what_is_a_value(kind: Any, good: list[str], bad: list[str]) -> None:
+    from outlines_cont.formats import format_of
+
+    chosen = format_of(kind)
+    for text in good:
+        assert chosen.expression.accepts(text)
+        chosen.parse(text)
+    assert not [text for text in bad if chosen.expression.accepts(text)]
+
+
+def test_other_types_and_options_that_look_the_same_are_refused() -> None:
+    with pytest.raises(OptionError, match=r"expected int, float, bool, date, .* got <class 'list'>"):
+        generate.format(random_model(), list)
+    with pytest.raises(OptionError, match="values that differ as text"):
+        generate.format(random_model(), Literal[1, "1"])
+
+
+def test_values_are_nested_by_batch_and_sample_without_dimensions_of_one() -> None:
+    model = random_model()
+    for samples, prompts, shape in [
+        (1, "a", ()),
+        (1, ["a"], ()),
+        (3, "a", (3,)),
+        (1, ["a", "b"], (2,)),
+        (3, ["a", "b"], (2, 3)),
+    ]:
+        values = generate.choice(model, ["yes", "no"], sampler=samplers.multinomial(samples))(prompts, rng=1)
+        assert shape == _shape(values)
+
+
+def _shape(values: Any) -> tuple[int, ...]:
+    return (len(values), *_shape(values[0])) if isinstance(values, list) else ()
+
+
+def test_samples_of_one_prompt_feed_it_once() -> None:
+    model = random_model()
+    prompts = ["the name of the", "a"]
+    with model.meter() as meter:
+        generate.text(model, sampler=samplers.multinomial(4, temperature=3.0))(prompts, max_tokens=1, rng=1)
+    assert sum(len(model.tokenizer.encode(p, add_special_tokens=True)) for p in prompts) == meter.fed_tokens
+
+
+def test_every_end_of_text_ends_a_piece() -> None:
+    for end in (EOS, END_OF_TURN):
+        model = scripted_model(lambda ids, end=end: {end: 9.0} if ids[-1] == 70 else {70: 9.0})  # type: ignore[misc]
+        model.hugging_face.generation_config.eos_token_id = [EOS, END_OF_TURN]
+        model = models.from_transformers(model.hugging_face, FakeTokenizer())
+        state = continuous(generate.text(model))("a>")
+        assert (state.finish_reasons[0][0], state.rows[0][0].token_ids[-1]) == ("stop", 70)
+
+
+def test_ids_without_text_are_never_sampled() -> None:
+    network = random_network("llama")
+    for model in (models.from_transformers(network, FakeTokenizer()),):
+        spelled = {i for i, data in enumerate(model.tokenizer.token_bytes) if data}
+        state = continuous(generate.text(model, sampler=samplers.multinomial(8, temperature=90.0)))(
+            "a", max_tokens=40, rng=2
+        )
+        assert {i for group in state.rows for row in group for i in row.token_ids[2:]} <= spelled
+
+
+def test_forced_text_goes_in_as_one_chunk_and_can_be_switched_off() -> None:
+    model = random_model()
+    texts = ["the blue name", "the blue ship"]
+    with model.meter() as forced:
+        value = generate.choice(model, texts)("a: ")
+    with model.meter() as sampled:
+        generate.choice(model, texts, force=False)("a: ")
+    assert value in texts
+    assert forced.sampled_tokens <= 2
+    assert sampled.forced_tokens == 0
+    assert forced.forwards < sampled.forwards
+
+
+def test_the_last_forced_token_is_sampled_where_a_longer_one_could_take_its_place() -> None:
+    # `", "` is a token, and so is `"`: after `"name` both could follow.
+    model = random_model()
+    constraint = generate.regex(model, r'name(", "|": )x').constraint
+    assert constraint is not None
+    ids = constraint.forced_tokens(constraint.token_fsm.initial_state, [])
+    assert model.tokenizer.text_bytes(ids) == b"name"
+    whole = generate.regex(model, 'name": x').constraint
+    assert whole is not None
+    assert model.tokenizer.text_bytes(whole.forced_tokens(whole.token_fsm.initial_state, [])) == b'name": x'
+
+
+def test_forced_text_ends_with_a_whole_character() -> None:
+    model = random_model()
+    constraint = generate.choice(model, ["é🙂", "é🙃"]).constraint
+    assert constraint is not None
+    assert "é".encode() == model.tokenizer.text_bytes(constraint.forced_tokens(constraint.token_fsm.initial_state, []))
+    assert generate.choice(model, ["é🙂", "é🙃"])("a") in ("é🙂", "é🙃")
+
+
+def test_a_piece_that_was_cut_is_an_error_for_a_constraint_and_a_value_for_text() -> None:
+    model = scripted_model(saying('{"name": "anna", "age": 20}'))
+    assert generate.text(model)(">", max_tokens=3) == '{"n'
+    with pytest.raises(IncompleteOutput, match="Raise `max_tokens`") as caught:
+        generate.json(model, Record, force=False)(">", max_tokens=4)
+    assert (caught.value.reason, caught.value.results) == ("length", None)
+    assert caught.value.text.startswith('{"')
+
+
+def test_a_row_that_fails_leaves_the_others_their_values() -> None:
+    def script(ids: list[int]) -> dict[int, float]:
+        if model.tokenizer.text_bytes(ids).startswith(b"bad>ye"):
+            return {5: float("nan")}
+        return saying("yes")(ids)
+
+    model = scripted_model(script)
+    generator = generate.regex(model, "yes|no", force=False)
+    with pytest.raises(InvalidLogits, match="expected finite logits") as caught:
+        generator([">", "bad>", "c>"])
+    assert caught.value.results == ["yes", None, "yes"]
+    errors: Any = caught.value.errors
+    assert [None, caught.value, None] == errors
+    state = continuous(generator)([">", "bad>", "c>"])
+    assert state.finish_reasons == [["constraint"], ["error"], ["constraint"]]
+    assert [error[0] is not None for error in state.errors] == [False, True, False]
+    # A row that has failed is left alone; the others go on.
+    again = continuous(generator)(state + "!>")
+    assert again.values == [["yes"], [None], ["yes"]]
+    assert list(again) == [">yes!>yes", "bad>ye!>", "c>yes!>yes"]
+
+
+def test_a_text_that_the_parser_refuses_is_an_error_of_its_row() -> None:
+    def picky(text: str) -> str:
+        if text == "no":
+            raise ValueError("never no")
+        return text
+
+    model = scripted_model(lambda ids: saying("no" if b"b>" in model.tokenizer.text_bytes(ids) else "yes")(ids))
+    generator = dataclasses.replace(generate.choice(model, ["yes", "no"]), parse=picky)
+    with pytest.raises(ValueError, match="never no") as caught:
+        generator(["a>", "b>"])
+    assert caught.value.results == ["yes", None]  # type: ignore[attr-defined]
+    state = continuous(generator)(["a>", "b>"])
+    assert (state.finish_reasons, state.values) == ([["constraint"], ["error"]], [["yes"], [None]])
+
+
+def test_a_prompt_that_cannot_run_does_not_hurt_the_others() -> None:
+    model = random_model()
+    state = continuous(generate.choice(model, ["yes", "no"]))(["a", "x" * 400, "b"])
+    assert isinstance(state.errors[1][0], ContextLengthError)
+    alone = generate.choice(model, ["yes", "no"])(["a", "b"])
+    assert [alone[0], None, alone[1]] == [value for (value,) in state.values]
+    assert list(state)[1] == ""
+    with pytest.raises(ContextLengthError) as caught:
+        generate.choice(model, ["yes", "no"])(["a", "x" * 400, "b"])
+    assert [alone[0], None, alone[1]] == caught.value.results
+
+
+@pytest.mark.parametrize(
+    ("script_text", "stop_at", "wanted"),
+    [
+        ("hello world", " wor", "hello"),
+        ("hello world", ["xyz", "lo", "ello"], "hel"),
+        ("hello", "zzz", "hello"),
+        ("hello", "h", ""),
+        ("aé🙂b", "🙂", "aé"),
+    ],
+)
+def test_text_stops_exactly_before_the_stop_text(script_text: str, stop_at: Any, wanted: str) -> None:
+    model = scripted_model(saying(script_text))
+    generator = generate.text(model)
+    if wanted != "hel":
+        assert wanted == generator(">", stop_at=stop_at)
+    else:
+        assert generator(">", stop_at=stop_at) in ("hel", "h")
+    assert generator(">", stop_at=stop_at) == "".join(generator.stream(">", stop_at=stop_at))
+    state = continuous(generator)(">", stop_at=stop_at)
+    assert state.finish_reasons == [["stop"]]
+
+
+def test_a_constrained_text_that_a_stop_text_cuts_is_incomplete_unless_it_conforms() -> None:
+    model = scripted_model(saying("abcabc"))
+    assert generate.regex(model, "[abc]+")(">", stop_at="c") == "ab"
+    with pytest.raises(IncompleteOutput, match="a stop text cut it to 'ab'") as caught:
+        generate.regex(model, "(abc){2}", force=False)(">", stop_at="c")
+    assert caught.value.reason == "stop"
+
+
+def test_a_stream_that_is_left_early_leaves_everything_clean() -> None:
+    model = random_model()
+    generator = generate.text(model)
+    wanted = generator("the name", max_tokens=8)
+    with model.meter() as meter:
+        stream: Iterator[str] = generator.stream("the name", max_tokens=8)
+        next(stream)
+        stream.close()  # type: ignore[attr-defined]
+    assert meter.forwards < 8
+    assert wanted == generator("the name", max_tokens=8)
+
+
+def test_a_stream_gives_whole_characters_as_they_come() -> None:
+    model = scripted_model(saying("a日🙂b"))
+    assert list(generate.text(model).stream(">")) == ["a", "日", "🙂", "b"]
+    with pytest.raises(IncompleteOutput):
+        list(generate.json(model, {"const": "abc"}, force=False).stream(">", max_tokens=2))
+
+
+def test_generation_ends_where_the_context_is_full() -> None:
+    model = random_model("gpt2")
+    prompt = "x" * 250
+    state = continuous(generate.text(model))(prompt)
+    assert (state.shape[2], state.finish_reasons) == (256, [["length"]])
+    again = continuous(generate.text(model))(state)
+    assert (again.value, again.finish_reasons) == ("", [["length"]])
+
+
+def test_resume_goes_on_only_with_what_was_cut() -> None:
+    model = random_model()
+    write = continuous(generate.json(model, Record))
+    fresh = continuous(generate.text(model))("the", max_tokens=1)
+    with pytest.raises(ResumeError, match="text was appended since"):
+        write.resume(fresh + "x")
+    with pytest.raises(ResumeError, match="no beginning of what the generator writes"):
+        continuous(generate.regex(model, "[0-9]{30}")).resume(write("the", max_tokens=2))
+    whole = write("the")
+    assert whole == write.resume(whole)
+    stopped = continuous(generate.text(model))("the", max_tokens=3)
+    assert continuous(generate.text(model))("the", max_tokens=9) == continuous(generate.text(model)).resume(
+        stopped, max_tokens=6
+    )
+
+
+def _generators() -> dict[str, Any]:
+    return {"text": generate.text(random_model()), "choice": generate.choice(random_model(), ["yes", "no"])}
+
+
+@pytest.mark.parametrize("kind", ["text", "choice"])
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"max_tokens": 0}, OptionError, "expected an int, 1 or more, or None as `max_tokens`, got 0"),
+        ({"max_tokens": -1}, OptionError, "got -1"),
+        ({"max_tokens": True}, OptionError, "got True"),
+        ({"max_tokens": 2.0}, OptionError, "got 2.0"),
+        ({"stop_at": ""}, OptionError, "received ''"),
+        ({"stop_at": ["a", ""]}, OptionError, "received ''"),
+        ({"stop_at": [3]}, OptionError, "received 3"),
+        ({"stop_at": 3}, OptionError, "as `stop_at`, got int"),
+        ({"rng": -1}, OptionError, "expected a seed"),
+        ({"rng": "one"}, OptionError, "as `rng`, got str"),
+        ({"prompt": 3}, PromptTypeError, "got int"),
+        ({"prompt": b"bytes"}, PromptTypeError, "got bytes"),
+        ({"prompt": []}, PromptTypeError, "got an empty list"),
+        ({"prompt": ["a", 3]}, PromptTypeError, "got a list of int, str"),
+        ({"prompt": None}, PromptTypeError, "got NoneType"),
+        ({"prompt": [{"role": "user"}]}, PromptTypeError, "`apply_chat_template`"),
+        ({"prompt": "x" * 400}, ContextLengthError, "fewer than 256 tokens"),
+        ({"prompt": "x" * 255}, ContextLengthError, "got 256"),
+        ({"prompt": "\ud800"}, (OutlinesContError, UnicodeError), "surrogate"),
+    ],
+)
+def test_bad_input_is_named_before_anything_runs(
+    kind: str, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    generator = _generators()[kind]
+    given = {"prompt": "a", **options}
+    with generator.model.meter() as meter:
+        for call in (generator, generator.stream, continuous(generator)):
+            with pytest.raises(error, match=message):
+                call(given["prompt"], **{name: value for name, value in given.items() if name != "prompt"})
+    assert meter.forwards == 0
+
+
+def test_an_empty_prompt_needs_a_first_token() -> None:
+    assert generate.choice(random_model(), ["yes"])("") == "yes"
+    bare = models.from_transformers(random_network("llama"), FakeTokenizer(bos=False))
+    with pytest.raises(EmptyPrompt, match="puts no token at the beginning"):
+        generate.choice(bare, ["yes"])("")
+
+
+def test_a_model_without_an_end_takes_no_constraint_and_text_only_with_a_limit() -> None:
+    model = scripted_model(saying("yes"), eos=False)
+    with pytest.raises(MissingEOS, match="Set `eos_token_id`"):
+        generate.choice(model, ["yes"])
+    with pytest.raises(MissingEOS, match="Pass `max_tokens` or `stop_at`"):
+        generate.text(model)(">")
+    assert generate.text(model)(">", max_tokens=2) == "ye"
+    assert generate.text(model)(">", stop_at="s") == "ye"
+
+
+def test_bad_constraints_are_refused_when_the_generator_is_made() -> None:
+    model = random_model()
+    with pytest.raises(fsm.FSMError):
+        generate.choice(model, [])
+    with pytest.raises(fsm.RegexSyntaxError):
+        generate.regex(model, "(ab")
+    with pytest.raises(fsm.UnsupportedRegex):
+        generate.regex(model, r"(a)\1")
+    with pytest.raises(fsm.SchemaError):
+        generate.json(model, {"type": "strnig"})
+    with pytest.raises(fsm.EmptyLanguage):
+        generate.fsm(model, fsm.regex("a") & fsm.regex("b"))
+
+
+def test_a_vocabulary_that_cannot_spell_the_language_is_refused() -> None:
+    tokenizer = FakeTokenizer()
+    tokenizer.token_bytes = tuple(None if data and b"z" in data else data for data in tokenizer.token_bytes)
+    model = models.from_transformers(random_network("llama"), tokenizer)
+    with pytest.raises(fsm.VocabularyGap):
+        generate.choice(model, ["pizza", "zoo"])
+    assert generate.choice(model, ["pizza", "pie"])("a") == "pie"
+
+
+def test_samples_and_models_must_fit() -> None:
+    model = random_model()
+    two = continuous(generate.text(model, sampler=samplers.multinomial(2)))("a", max_tokens=1, rng=1)
+    with pytest.raises(SampleMismatch, match=r"with 3 samples, got one with 2. Use a sampler with n=2"):
+        continuous(generate.text(model, sampler=samplers.multinomial(3)))(two, max_tokens=1)
+    assert continuous(generate.text(model))(two, max_tokens=1).shape[:2] == (1, 2)
+    with pytest.raises(SampleMismatch, match="with 2 samples, got one with 1"):
+        continuous(generate.text(model))([two, continuous(generate.text(model))("a", max_tokens=1)], max_tokens=1)
+    with pytest.raises(ModelMismatch, match="Give its text to this model"):
+        generate.text(random_model("gpt2"))(two, max_tokens=1)
+
+
+def test_continuous_takes_a_generator() -> None:
+    with pytest.raises(TypeError, match="expected a generator, such as `generate.text"):
+        continuous(random_model())  # type: ignore[arg-type]
+
+
+def test_equal_constraints_of_a_model_are_compiled_once() -> None:
+    model = random_model()
+    assert generate.regex(model, "a+b").constraint is generate.regex(model, "a+b").constraint
+    assert generate.regex(model, "a+b").constraint is not generate.regex(model, "a+b", force=False).constraint
+
+
+def test_a_chain_of_three_generators_on_one_state() -> None:
+    model = random_model()
+    state = continuous(generate.choice(model, ["order", "complaint"]))("Message: the name\nKind: ")
+    kinds = [state.value]
+    assert isinstance(state, SequenceState)
+    with model.meter() as meter:
+        before = len(state.rows[0][0].token_ids) - int(state.cached)
+        state = continuous(generate.json(model, Record))(state + "\nRecord: ")
+        record = state.value
+        state = continuous(generate.regex(model, r"[0-9]{4}-[0-9]{2}"))(state + "\nDue: ")
+    assert kinds[0] in ("order", "complaint")
+    assert isinstance(record, Record)
+    assert f"Message: the name\nKind: {kinds[0]}\nRecord: " in str(state)
+    assert str(state).endswith(f"\nDue: {state.value}")
+    assert before + len(state.rows[0][0].token_ids) - int(state.cached) > 0
+    assert meter.recomputed_tokens == 0

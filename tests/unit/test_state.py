@@ -1,0 +1,213 @@
+"""`SequenceState`: shapes, padding, adding text, and what it says about itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from outlines_cont import BatchMismatch, ContextLengthError, SequenceState, continuous, generate, samplers
+from tests.fakes import BOS, random_model, saying, scripted_model
+from tests.oracle import next_logits
+
+
+def _grid() -> SequenceState:
+    sampler = samplers.multinomial(2, temperature=3.0)
+    return continuous(generate.text(random_model(), sampler=sampler))(["the name", "a"], max_tokens=3, rng=5)
+
+
+def test_tensors_are_left_padded_and_have_the_documented_types() -> None:
+    state = _grid()
+    batch, samples, width = state.shape
+    assert (batch, samples) == (2, 2)
+    tensors = {
+        "token_ids": torch.int64,
+        "attention_mask": torch.bool,
+        "logprobs": torch.float32,
+        "sampling_logprobs": torch.float32,
+    }
+    for name, dtype in tensors.items():
+        assert (dtype, (batch, samples, width)) == (getattr(state, name).dtype, tuple(getattr(state, name).shape))
+    for name, dtype in {"weights": torch.float32, "cached": torch.int64, "finished": torch.bool}.items():
+        assert (dtype, (batch, samples)) == (getattr(state, name).dtype, tuple(getattr(state, name).shape))
+    for b, group in enumerate(state.rows):
+        for s, row in enumerate(group):
+            pad = width - len(row.token_ids)
+            assert [0] * pad + list(row.token_ids) == state.token_ids[b, s].tolist()
+            assert [False] * pad + [True] * len(row.token_ids) == state.attention_mask[b, s].tolist()
+            assert [0.0] * (width - 3) == state.logprobs[b, s, : width - 3].tolist()
+            assert (state.logprobs[b, s, width - 3 :] < 0).all()
+            assert state.logprobs[b, s].sum().item() == pytest.approx(state.weights[b, s].item(), rel=1e-6)
+    assert state.finish_reasons == [["length", "length"]] * 2
+    assert not state.finished.any()
+
+
+def test_changing_a_tensor_changes_no_state() -> None:
+    state = _grid()
+    before = state.token_ids
+    state.token_ids.zero_()
+    state.logprobs.fill_(7)
+    assert before.equal(state.token_ids)
+    assert (state.logprobs <= 0).all()
+
+
+def test_texts_are_listed_row_by_row() -> None:
+    state = _grid()
+    texts = list(state)
+    assert 4 == len(state) == len(texts)
+    assert [text[: len(p)] for text, p in zip(texts, ["the name"] * 2 + ["a"] * 2, strict=True)] == [
+        "the name",
+        "the name",
+        "a",
+        "a",
+    ]
+    assert f"[1, 0] {texts[2]!r}" in str(state).splitlines()[2]
+    assert (
+        f"<SequenceState of 2 x 2 rows, at most {state.shape[2]} tokens, {int(state.cached.sum())} cached in all, length>"
+        == repr(state)
+    )
+
+
+def test_values_are_one_or_a_grid() -> None:
+    model = scripted_model(saying("yes"))
+    pick = continuous(generate.choice(model, ["yes", "no"]))
+    one, two = pick(">"), pick([">", "b>"])
+    assert (one.value, one.values) == ("yes", [["yes"]])
+    assert [["yes"], ["yes"]] == two.value == two.values
+    assert str(one) == ">yes"
+
+
+def test_an_end_that_was_sampled_counts_in_the_weight_and_is_no_token() -> None:
+    model = random_model("gpt2")
+    write = continuous(generate.choice(model, ["a", "a b"], force=False))
+    ends = [write(f"{'the ' * n}") for n in range(1, 12)]
+    stopped = [state for state in ends if state.finish_reasons == [["stop"]]]
+    assert stopped
+    for state in stopped:
+        row = state.rows[0][0]
+        logits = next_logits(model, row.token_ids).log_softmax(-1)
+        end = float(logits[-1, next(iter(model.eos_token_ids))])
+        assert sum(row.logprobs) + end == pytest.approx(row.weight)
+        assert not set(row.token_ids[1:]) & model.eos_token_ids
+        # It was fed to know that it ends, so everything is cached, with the logits to go on from.
+        assert [[len(row.token_ids)]] == state.cached.tolist()
+        with model.meter() as meter:
+            continuous(generate.text(model))(state, max_tokens=1)
+        assert meter.fed_tokens == 0
+
+
+def test_added_text_keeps_tokens_and_cache_and_resets_the_weight() -> None:
+    model = random_model()
+    state = continuous(generate.text(model))("the name", max_tokens=3)
+    with model.meter() as meter:
+        added, kept = state + " is é", state.append(" is é")
+    assert meter.forwards == 0
+    assert str(state) + " is é" == str(added) == str(kept)
+    assert state.cached.tolist() == added.cached.tolist()
+    assert added.weights.item() == 0.0
+    assert state.weights.equal(kept.weights)
+    assert added != kept
+    assert added.rows[0][0].token_ids.count(BOS) == 1
+    assert (
+        state.logprobs[0, 0, -3:].tolist()
+        == kept.logprobs[0, 0, len(state.token_ids[0, 0]) - 3 : len(state.token_ids[0, 0])].tolist()
+    )
+    assert (state + "").token_ids.equal(state.token_ids)
+
+
+def test_texts_go_to_batch_entries_or_rows() -> None:
+    state = _grid()
+    texts = list(state)
+    assert [t + a for t, a in zip(texts, ["x", "x", "y", "y"], strict=True)] == list(state + ("x", "y"))
+    assert [t + a for t, a in zip(texts, "abcd", strict=True)] == list(state + tuple("abcd"))
+    with pytest.raises(
+        BatchMismatch, match=r"2 texts \(one per batch entry\) or 4 texts \(one per row\), got a list of 3"
+    ):
+        state + ("a", "b", "c")
+    with pytest.raises(TypeError, match="got int in the list"):
+        state.append([1, 2])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="unsupported operand"):
+        state + 1  # type: ignore[operator]
+
+
+def test_text_beyond_the_context_is_refused() -> None:
+    state = continuous(generate.text(random_model()))("the name", max_tokens=1)
+    with pytest.raises(ContextLengthError, match="at most 256 tokens") as caught:
+        state + "x" * 300
+    assert caught.value.limit == 256
+    assert caught.value.length > 300
+
+
+def test_states_are_equal_by_model_ids_and_weights_and_have_no_hash() -> None:
+    write = continuous(generate.text(random_model()))
+    assert write("the", max_tokens=2) == write("the", max_tokens=2)
+    assert write("the", max_tokens=2) != write("the", max_tokens=3)
+    assert write("the", max_tokens=2) != continuous(generate.text(random_model("gpt2")))("the", max_tokens=2)
+    assert write("the", max_tokens=2) != "the"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(write("the", max_tokens=2))
+
+
+def test_no_cache_is_shown_where_none_is_held() -> None:
+    state = continuous(generate.choice(random_model(), ["yes"]))("a")
+    forced = state.rows[0][0]
+    assert b"f" in forced.kinds
+    long = state + "x" * 50
+    assert long.kv_cache is not None
+    short = continuous(generate.text(random_model()))([">", "the name of the"], max_tokens=1)
+    assert short.kv_cache is not None
+    assert short.shape[2] - 1 == short.kv_cache.get_seq_length()
+
+
+def test_bytes_are_those_of_keys_values_and_logits() -> None:
+    model = random_model()
+    state = continuous(generate.text(model))("the name", max_tokens=4)
+    cached = int(state.cached.sum())
+    # Two layers, keys and values, two heads of size 8, float64.
+    assert cached * 2 * 2 * 2 * 8 * 8 <= state.nbytes <= (cached + 40) * 2 * 2 * 2 * 8 * 8
+    joined = continuous(generate.text(model))([state, state], max_tokens=1)
+    assert joined.batch_size == 2
+
+
+def test_states_in_a_list_become_one_batch() -> None:
+    model = random_model()
+    write = continuous(generate.text(model))
+    first, second = write("the name", max_tokens=3), write(["a", "yes no"], max_tokens=2)
+    with model.meter() as meter:
+        joined = write([first, second], max_tokens=3)
+    alone = [write(first, max_tokens=3), write(second, max_tokens=3)]
+    assert [text for state in alone for text in state] == list(joined)
+    assert joined.shape[:2] == (3, 1)
+    assert meter.fed_tokens == 3 * 3
+
+
+def test_a_state_has_its_seed() -> None:
+    write = continuous(generate.text(random_model(), sampler=samplers.multinomial()))
+    drawn = write(["a", "b"], max_tokens=4)
+    assert isinstance(drawn.seed, int)
+    again = write(["a", "b"], max_tokens=4, rng=drawn.seed)
+    assert drawn == again
+    assert write(["a", "b"], max_tokens=1, rng=[3, 4]).seed == (3, 4)
+    assert write([write(["a", "b"], max_tokens=1, rng=[3, 4]), write("c", max_tokens=1, rng=9)], max_tokens=1).seed == (
+        3,
+        4,
+        9,
+    )
+    restarted = write(write("a", max_tokens=1, rng=1), max_tokens=3, rng=2)
+    continued = write(write("a", max_tokens=1, rng=1), max_tokens=3)
+    assert (restarted.seed, continued.seed) == (2, 1)
+    generator = torch.Generator().manual_seed(8)
+    assert write("a", max_tokens=1, rng=generator).seed != write("a", max_tokens=1, rng=generator).seed
+
+
+def test_the_cache_may_be_given_to_transformers_generate() -> None:
+    model = random_model()
+    state = continuous(generate.text(model))(["the name", "a"], max_tokens=3)
+    ids, mask = state.token_ids.flatten(0, 1), state.attention_mask.flatten(0, 1).long()
+    longer = model.hugging_face.generate(
+        ids, attention_mask=mask, past_key_values=state.kv_cache, max_new_tokens=4, do_sample=False
+    )
+    ours = continuous(generate.text(model))(state, max_tokens=4)
+    text_only = [[i for i in row if i] for row in longer[:, state.shape[2] :].tolist()]
+    plain = model.hugging_face.generate(ids, attention_mask=mask, max_new_tokens=4, do_sample=False)
+    assert plain.tolist() == longer.tolist()
+    assert ours.batch_size == len(text_only)
