@@ -103,9 +103,7 @@ def random_text(node: Node, random: Random, steps: int) -> bytes:
         by_target: dict[int, list[int]] = {}
         for byte, target in moves.items():
             by_target.setdefault(target, []).append(byte)
-        if len(text) < steps:
-            target = random.choice(sorted(by_target))
-        else:
-            target = min(by_target, key=lambda t: lengths.of(automaton.nodes[t]))
+        shortest = min(by_target, key=lambda t: lengths.of(automaton.nodes[t])) if len(text) >= steps else None
+        target = shortest or random.choice(sorted(by_target))
         text.append(random.choice(by_target[target]))
         state = target

@@ -48,7 +48,7 @@ def _plain(value: Any) -> Any:
 
 
 def result_of(group: dict[str, Any]) -> str:
-    """`right`, `refused: why`, `empty`, or `incomplete: n` valid instances that are not accepted.
+    """`right`, `refused: where`, or `incomplete: n` valid instances that are not accepted.
 
     Raises:
         AssertionError: an invalid instance is accepted.
@@ -59,8 +59,10 @@ def result_of(group: dict[str, Any]) -> str:
     except EmptyLanguage:
         assert not valid, f"no value satisfies {group['schema']}, but these do: {valid}"
         return "right"
-    except (SchemaError, BudgetExceeded) as error:
-        return f"refused: {error}"
+    except SchemaError as error:
+        return f"refused: at #{error.pointer}"
+    except BudgetExceeded as error:
+        return f"refused: {error.limit}"
     accepted = {id(t): any(expression.accepts(s) for s in spellings(t["data"])) for t in group["tests"]}
     for test in group["tests"]:
         assert test["valid"] or not accepted[id(test)], f"accepted by {group['schema']}: {test['data']!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -45,6 +46,7 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+@cache
 def values(depth: int = 2) -> st.SearchStrategy[Any]:
     if not depth:
         return scalars()
@@ -106,31 +108,33 @@ def objects(draw: Draw, below: st.SearchStrategy[Any]) -> dict[str, Any]:
     return schema
 
 
-@st.composite
-def schemas(draw: Draw, depth: int = 3) -> Any:
-    leaf = (
-        st.booleans()
-        | numeric()
-        | textual()
-        | st.builds(lambda v: {"enum": v}, st.lists(values(1), min_size=1, max_size=4))
-    )
-    leaf |= st.builds(lambda v: {"const": v}, values(1)) | st.sampled_from(
-        [{"type": "null"}, {"type": ["boolean", "null"]}]
-    )
+@cache  # making a strategy costs more than drawing from it
+def leaves() -> st.SearchStrategy[Any]:
+    lists = st.lists(values(1), min_size=1, max_size=4).map(lambda v: {"enum": v})
+    names = st.sampled_from([{"type": "null"}, {"type": ["boolean", "null"]}])
+    return st.booleans() | numeric() | textual() | lists | values(1).map(lambda v: {"const": v}) | names
+
+
+@cache
+def schemas(depth: int = 3) -> st.SearchStrategy[Any]:
     if not depth:
-        return draw(leaf)
-    below = schemas(depth=depth - 1)
-    lists = st.lists(below, min_size=1, max_size=3)
+        return leaves()
+    below = schemas(depth - 1)
+    branches = st.lists(below, min_size=1, max_size=3)
+    any_of, all_of = branches.map(lambda b: {"anyOf": b}), branches.map(lambda b: {"allOf": b[:2]})
     reference = st.sampled_from([{"$ref": "#/$defs/node"}, {"$ref": "#/$defs/list"}])
-    schema = draw(
-        leaf | arrays(below) | objects(below) | st.builds(lambda b: {"anyOf": b}, lists) | reference
-        | st.builds(lambda b: {"allOf": b}, st.lists(below, min_size=1, max_size=2))
-    )  # fmt: skip
+    return varied(leaves() | arrays(below) | objects(below) | any_of | reference | all_of, branches)
+
+
+@st.composite
+def varied(draw: Draw, plain_schemas: st.SearchStrategy[Any], branches: st.SearchStrategy[Any]) -> Any:
+    """Some schemas lose their `type`, some get `anyOf` beside what they say."""
+    schema = draw(plain_schemas)
     if isinstance(schema, dict):
         if draw(st.integers(0, 4)) == 0:
             schema = {k: v for k, v in schema.items() if k != "type"}
         if draw(st.integers(0, 5)) == 0:
-            schema = {"anyOf": draw(lists)} | schema
+            schema = {"anyOf": draw(branches)} | schema
     return schema
 
 

@@ -1,0 +1,57 @@
+"""Runs of optional fields, and counted digits that divide, against every text written out."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsm import ExpressionError
+from fsm import node as nodes
+from fsm.automaton import Automaton
+from fsm.fields import FieldList, fields
+from fsm.node import EMPTY
+
+KEYS = [b"a:", b"ab:", b"b:", b"ba:", b"c:"]
+END = nodes.literal(b"}")
+
+
+@given(st.lists(st.sampled_from(KEYS), min_size=1, unique=True), st.sets(st.integers(0, 4)), st.booleans())
+def test_a_run_is_every_selection_in_order(keys: list[bytes], dead: set[int], last_is_required: bool) -> None:
+    values = tuple(EMPTY if place in dead else nodes.literal(b"1") for place in range(len(keys)))
+    stop = EMPTY if last_is_required else END
+    run = fields(FieldList(tuple(keys), values, nodes.literal(b","), stop, END))
+    automaton = Automaton(run)
+    wanted = set()
+    for chosen in product([False, True], repeat=len(keys)):
+        picked = [place for place, is_in in enumerate(chosen) if is_in]
+        if picked and not dead.intersection(picked) and (chosen[-1] or not last_is_required):
+            wanted.add(b",".join(keys[place] + b"1" for place in picked) + b"}")
+    texts = {b",".join(key + b"1" for key in some) + b"}" for n in range(1, 4) for some in product(KEYS, repeat=n)}
+    assert {text for text in texts | wanted if automaton.accepts(text)} == wanted
+    assert automaton.is_empty() == (not wanted)
+
+
+def test_a_run_equal_in_content_is_the_same_term() -> None:
+    first, second = (fields(FieldList((b"a", b"b"), (END, END), nodes.literal(b","), END, END)) for _ in range(2))
+    assert first is second
+
+
+def test_a_word_that_begins_another_is_refused() -> None:
+    for words in ((b"a", b"ab"), (b"a", b"a"), ()):
+        with pytest.raises(ExpressionError):
+            FieldList(words, (END,) * len(words), END, END, END)
+
+
+@given(st.integers(1, 40), st.integers(0, 39), st.integers(0, 3))
+def test_digits_that_divide_are_counted(divisor: int, remainder: int, most: int) -> None:
+    term = nodes.divisible(divisor, remainder % divisor, most)
+    automaton = Automaton(term)
+    texts = {"".join(digits) for n in range(5) for digits in product("0123456789", repeat=n) if n < 3 or n == most}
+    wanted = {t for t in texts if len(t) <= most and int(f"{remainder % divisor}{t}") % divisor == 0}
+    some = sorted(texts)[:: max(1, len(texts) // 300)]
+    assert {t for t in {*some, *sorted(wanted)[:50]} if automaton.accepts(t.encode())} <= wanted
+    assert all(automaton.accepts(t.encode()) for t in sorted(wanted)[:50])
+    assert (term is EMPTY) == (not wanted)
