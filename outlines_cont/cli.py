@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,8 +44,9 @@ app = typer.Typer(
 InputOption = Annotated[
     str,
     typer.Argument(
+        metavar="INPUT",
         help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .txt file (a message per line), "
-        "or - for the standard input (JSON lines if the first line is a JSON object, else text)."
+        "or - for the standard input (JSON lines if the first line is a JSON object, else text).",
     ),
 ]
 SchemaOption = Annotated[
@@ -144,7 +145,7 @@ def demo(
     the due date (regex). The table shows what each step cost: tokens fed to the model, tokens reused from the state, and
     tokens forced by the constraint. Nothing is downloaded.
     """
-    with _one_line_errors("Interrupted; nothing was written."):
+    with _one_line_errors(lambda: "Interrupted; nothing was written."):
         _demo(output)
 
 
@@ -192,8 +193,7 @@ def extract(
         dtype=dtype,
         whitespace=whitespace,
     )
-    hint = "" if output is None else f" {output} holds whole lines; to go on, give the same command with --resume."
-    with _one_line_errors(f"Interrupted.{hint}"):
+    with _one_line_errors(lambda: _extract_interrupted(output)):
         _extract(options, progress)
 
 
@@ -267,13 +267,21 @@ def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
     return text
 
 
+def _extract_interrupted(output: Path | None) -> str:
+    if output is None:
+        return "Interrupted."
+    if not output.exists():
+        return "Interrupted before the first row; nothing was written."
+    return f"Interrupted. {output} holds whole lines; to go on, give the same command with --resume."
+
+
 @contextmanager
-def _one_line_errors(interrupted: str) -> Iterator[None]:
+def _one_line_errors(interrupted: Callable[[], str]) -> Iterator[None]:
     """Turn errors on purpose into one line and an exit status; a bug keeps its traceback."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(interrupted, err=True)
+        typer.echo(interrupted(), err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except BrokenPipeError:
         # The reader of the output has gone, as `head` does. Nothing may be flushed into the pipe at exit.

@@ -344,6 +344,27 @@ def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(saved_model
     assert list(range(count + 3)) == [line["id"] for line in lines_of(out.read_bytes())]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Interrupted.\n"),
+        (("-o", "new.jsonl"), "Interrupted before the first row; nothing was written.\n"),
+    ],
+)
+def test_an_interrupt_before_the_first_row_promises_no_output(
+    saved_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outlines_cont.commands.extractor.load_model", interrupt)
+
+    result = run(saved_model, "in.jsonl", "-s", "schema.json", *arguments)
+
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", message)
+    assert not (folder / "new.jsonl").exists()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes differ")
 def test_a_reader_that_goes_away_ends_the_command_quietly(saved_model: Path, folder: Path) -> None:
     (folder / "in.txt").write_text("message\n" * 3000)
