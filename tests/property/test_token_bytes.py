@@ -25,8 +25,6 @@ SPECIALS = st.sampled_from(["<s>", "</s>", "<unk>", "<|endoftext|>", "[INST]"])
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 TEXTS_WITH_SPECIALS = st.lists(SAMPLES | SPECIALS | st.text(CHARACTERS, max_size=6), max_size=8).map("".join)
 TEXTS = st.lists(SAMPLES | st.text(CHARACTERS, max_size=6), max_size=8).map("".join)
-# Some tokenizers take the mark itself for a space, and a piece such as <0x0A> for its byte, wherever a text has them.
-MISTAKEN = str.maketrans("▁<", "_(")
 WORDS = st.text("abcdefghijklmnopqrstuvwxyzäß", min_size=1, max_size=8)
 
 every_kind = pytest.mark.parametrize("kind", EVERY_KIND)
@@ -46,6 +44,26 @@ def test_text_inside_a_text_keeps_its_bytes(kind: str, text: str) -> None:
 
 @every_kind
 @quick
+@given(text=TEXTS_WITH_SPECIALS)
+def test_the_library_itself_encodes_text_as_it_is(kind: str, text: str) -> None:
+    tokenizer = tokenizer_of(kind)
+    text = text.translate(mistaken_by(kind))
+    # Not by `encode_inside`, which would spell with any tokens what the library encodes wrongly.
+    assert text.encode() == tokenizer.text_bytes(tokenizer._backend.encode_plain(text))
+
+
+@keeps_text
+@quick
+@given(text=TEXTS)
+def test_text_inside_a_text_gets_the_same_ids_as_at_its_start(kind: str, text: str) -> None:
+    tokenizer = tokenizer_of(kind)
+    text = text.translate(mistaken_by(kind))
+    space = " " if tokenizer.drops_prefix_space and text else ""
+    assert tokenizer.encode(text) == tokenizer.encode_inside(space + text)
+
+
+@every_kind
+@quick
 @given(text=TEXTS, cut=st.integers(0, 30), context=st.data())
 def test_text_after_ids_keeps_its_bytes(kind: str, text: str, cut: int, context: st.DataObject) -> None:
     tokenizer = tokenizer_of(kind)
@@ -60,8 +78,7 @@ def test_text_after_ids_keeps_its_bytes(kind: str, text: str, cut: int, context:
 @given(text=TEXTS)
 def test_a_text_keeps_its_bytes_behind_the_prefix_space(kind: str, text: str) -> None:
     tokenizer = tokenizer_of(kind)
-    if not is_byte_level(kind):
-        text = text.translate(MISTAKEN)
+    text = text.translate(mistaken_by(kind))
     token_ids = tokenizer.encode(text)
     space = b" " if tokenizer.drops_prefix_space and text else b""
     assert space + text.encode() == tokenizer.text_bytes(token_ids)
@@ -116,6 +133,16 @@ def test_the_speller_takes_the_fewest_tokens(data: bytes, tokens: list[bytes]) -
     token_ids = speller.spell(data)
     assert fewest == len(token_ids)
     assert data == b"".join(tokens[token_id - 1] for token_id in token_ids)
+
+
+def mistaken_by(kind: str) -> dict[int, str]:
+    """Return how to rewrite a text so that nothing in it is mistaken by tokenizers of a kind.
+
+    Those that mark spaces take the mark itself for a space; the Unigram of `tokenizers` takes `<0x0A>` for its byte, and
+    finds special tokens, wherever a text has them.
+    """
+    unigram = kind.startswith(("Unigram", "T5"))
+    return {} if is_byte_level(kind) else str.maketrans("▁<", "_(") if unigram else str.maketrans("▁", "_")
 
 
 def reference_ids(tokenizer: Any, text: str) -> list[int]:

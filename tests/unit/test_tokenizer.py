@@ -20,6 +20,7 @@ from tests.vocabularies import (
     LLAMA_3_PATTERN,
     Tokens,
     byte_level_bpe,
+    gemma_bpe,
     llama_2_bpe,
     pattern_bpe,
     sentencepiece_model,
@@ -259,9 +260,24 @@ def test_text_after_half_a_character_is_encoded_alone(cut: int) -> None:
 
 
 def test_a_normalizer_is_passed_by() -> None:
-    tokenizer = tokenizer_of("NFKC and lower case")
-    assert tokenizer.decode(tokenizer.encode("ﬁLE")) == "file"
-    assert tokenizer.decode(tokenizer.encode_inside("ﬁLE")) == "ﬁLE"
+    plain = pattern_bpe(LLAMA_3_PATTERN, normalizers.Lowercase())
+    tokenizer = Tokenizer(plain)
+    assert tokenizer.decode(tokenizer.encode("THE lazy dog")) == "the lazy dog"
+    assert tokenizer.decode(tokenizer.encode_inside("THE lazy dog")) == "THE lazy dog"
+    plain.normalizer = None
+    assert Tokenizer(plain).encode("THE lazy dog") == tokenizer.encode_inside("THE lazy dog")
+
+
+@pytest.mark.parametrize("make", [byte_level_bpe, llama_2_bpe, gemma_bpe, lambda: unigram("first")])
+def test_text_between_added_tokens_is_encoded_as_anywhere(make: Callable[[], tokenizers.Tokenizer]) -> None:
+    plain = make()
+    before, after = "Über die Grenze xylophon", " quick brown 123 </turn>"
+    ids = [Tokenizer(plain).encode_inside(text) for text in (before, after)]
+    plain.add_special_tokens(["</turn>"])
+    plain.add_tokens(["<think>"])
+    think = plain.token_to_id("<think>")
+    tokenizer = Tokenizer(plain)
+    assert tokenizer.encode_inside(before + "<think>" + after) == [*ids[0], think, *ids[1]]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EVERY_KIND if not is_byte_level(kind) and kind != "T5"])
