@@ -22,11 +22,11 @@ def pack(flags: NDArray[np.bool_]) -> NDArray[np.uint32]:
 
 
 def from_ids(token_ids: Sequence[int] | NDArray[np.int32], words: int) -> NDArray[np.uint32]:
-    """Pack ids, in any order, into `words` words. Cost: 1 us, and 0.1 us (list) or 0.01 us (array) per id."""
+    """Pack ids, in any order, into `words` words. Cost: 1 us and 0.1 us per id (list); 30 us and 2 ns per id (array)."""
     if isinstance(token_ids, np.ndarray):
-        out = np.zeros(words, np.uint32)
-        add_ids(out, token_ids)
-        return out
+        flags = np.zeros(32 * words, bool)
+        flags[token_ids] = True
+        return pack(flags)
     data = bytearray(4 * words)
     for t in token_ids:
         data[t >> 3] |= 1 << (t & 7)

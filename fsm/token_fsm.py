@@ -64,6 +64,7 @@ class TokenFSM:
 
     max_gap_search = 2_000
     max_jumps = 6
+    max_narrow_bytes = 24
 
     def __init__(self, expression: Expression, vocabulary: Vocabulary, *, max_states: int = 500_000) -> None:
         self.expression = expression
@@ -216,12 +217,14 @@ class TokenFSM:
         if parts is None:
             return None
         body, lo, hi, rest = parts
-        loop = self.vocabulary.loop(body, trie_node)
+        counts = lo > 1 or hi is not None  # then a plain walk meets a state for every count
+        loop = self.vocabulary.loop(body, trie_node, at_once=counts)
         return None if loop is None else loop.mask(self.automaton, lo, hi, rest)
 
     def _walk_words(self, node: Node) -> NDArray[np.uint32]:
         vocabulary, state = self.vocabulary, self.automaton.state_of(node)
-        walked = walk_narrow(self.automaton, vocabulary.trie, state)
+        is_narrow = self.automaton.num_live_bytes(state) <= self.max_narrow_bytes
+        walked = walk_narrow(self.automaton, vocabulary.trie, state) if is_narrow else None
         if walked is not None and len(walked[1]) <= self.max_jumps:
             texts, jumps = walked
             words = bitmask.from_ids(texts if len(texts) < 64 else np.array(texts, np.int32), vocabulary.num_words)

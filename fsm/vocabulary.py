@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -33,6 +34,8 @@ class Vocabulary:
     which are safe to share between threads.
     """
 
+    walks_before_a_loop = 2
+
     def __init__(
         self,
         tokens: Sequence[bytes | None],
@@ -43,31 +46,33 @@ class Vocabulary:
     ) -> None:
         _check(tokens, eos_token_ids)
         special = frozenset(eos_token_ids)
-        self.tokens: tuple[bytes | None, ...] = tuple(
-            None if i in special or not t else t for i, t in enumerate(tokens)
-        )
+        spelled = [token or None for token in tokens]
+        for eos in special:
+            spelled[eos] = None
+        self.tokens: tuple[bytes | None, ...] = tuple(spelled)
         self.eos_token_ids = tuple(sorted(special))
         self.num_words = bitmask.num_words(len(self.tokens))
-        ids = [i for i, t in enumerate(self.tokens) if t]
-        if not ids:
+        texts = [token for token in spelled if token]
+        if not texts:
             raise VocabularyError(
                 "expected at least one token with bytes, received none. Check how the tokens were read."
             )
-        self.trie = Trie([self.tokens[i] or b"" for i in ids], ids, len(self.tokens))
-        self.max_token_bytes = max(len(t) for t in self.tokens if t)
+        self.trie = Trie(texts, [i for i, token in enumerate(spelled) if token], len(spelled))
+        self.max_token_bytes = max(map(len, texts))
         self.eos_mask = bitmask.from_ids(self.eos_token_ids, self.num_words)
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_mask_bytes)
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_loop_bytes)
         self._is_class: dict[Node, bool] = {}
+        self._uses: Counter[tuple[Node, int]] = Counter()
         self._prepare_strings()
 
     def _prepare_strings(self) -> None:
         """Make the loops of JSON strings now: every extraction meets them, and a first mask should not wait for them."""
         entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
         for node in (Trie.root, *entries.tolist()):
-            loop = self.loop(JSON_CHARACTER, node)
-            if loop is not None:
-                loop.exits(ord('"'))
+            loop = CharacterLoop(JSON_CHARACTER, self.tokens, self.trie, self.num_words, node=node)
+            loop.exits(ord('"'))
+            self._loops.put((JSON_CHARACTER, node), loop, loop.nbytes)
 
     def __len__(self) -> int:
         """The number of token ids, special ones included."""
@@ -99,27 +104,38 @@ class Vocabulary:
         """Bytes held by the trie, the loops and the masks (not by the token texts themselves)."""
         return self.trie.nbytes + self.masks.nbytes + self._loops.nbytes
 
-    def loop(self, body: Node, node: int = Trie.root) -> CharacterLoop | None:
+    def loop(self, body: Node, node: int = Trie.root, *, at_once: bool = True) -> CharacterLoop | None:
         """How the tokens below a trie node run through `body*`; None where `body` is no wide class of characters.
+
+        Args:
+            body: one round of the loop.
+            node: where in the trie the loop is entered.
+            at_once: whether to make what is not there yet; otherwise None, too, the first few times, because a plain walk
+                is cheaper than a loop that is not met again.
 
         Cost: once per body and node; see `CharacterLoop`.
         """
-        is_class = self._is_class.get(body)
-        if is_class is None:
-            if len(self._is_class) > 10_000:
-                self._is_class.clear()
-            is_class = self._is_class[body] = is_character_class(body)
-        if not is_class:
-            return None
-        loop = self._loops.get((body, node))
-        if loop is None:
-            loop = CharacterLoop(body, self.tokens, self.trie, self.num_words, node=node)
-            self._loops.put((body, node), loop, loop.nbytes)
-        return loop
+        key = body, node
+        loop = self._loops.get(key)
+        if loop is not None or not self._is_worth_a_loop(key, at_once):
+            return loop
+        loop = CharacterLoop(body, self.tokens, self.trie, self.num_words, node=node)
+        return self._loops.put(key, loop, loop.nbytes)
+
+    def _is_worth_a_loop(self, key: tuple[Node, int], at_once: bool) -> bool:
+        body, _ = key
+        if len(self._is_class) > 10_000 or len(self._uses) > 10_000:
+            self._is_class.clear()
+            self._uses.clear()
+        if body not in self._is_class:
+            self._is_class[body] = is_character_class(body)
+        self._uses[key] += 1
+        return self._is_class[body] and (at_once or self._uses[key] > self.walks_before_a_loop)
 
 
 def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None:
-    for i, token in enumerate(tokens):
+    known = {bytes, type(None)} >= set(map(type, tokens))
+    for i, token in () if known else enumerate(tokens):
         if token is not None and not isinstance(token, bytes):
             raise VocabularyError(
                 f"expected bytes or None for each token, received {token!r} at id {i}. Encode text tokens as UTF-8 bytes."
