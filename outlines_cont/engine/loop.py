@@ -36,6 +36,8 @@ class Loop:
         self._counts = counts
         self._index = {id(row): index for index, row in enumerate(rows)}
         self._kv: KVBatch | None = None
+        self._last_mask: TokenSet | None = None
+        self._last_refused = torch.empty(0)
 
     def step(self) -> None:
         """Ask every row what it wants, let those that have ended leave, feed what is pending, sample."""
@@ -44,8 +46,8 @@ class Loop:
         self._leave()
         with torch.inference_mode():
             if self.rows:
-                self._feed()
-                self._sample([row for row in self.rows if row.want is Want.SAMPLE])
+                logits = self._feed()
+                self._sample([row for row in self.rows if row.want is Want.SAMPLE], logits)
         self._model.count(self._counts)
         self._counts.clear()
 
@@ -68,12 +70,16 @@ class Loop:
             self._kv.keep(staying)
         self.rows = [self.rows[i] for i in staying]
 
-    def _feed(self) -> None:
-        """Feed the pending tokens of all rows in one forward; score the forced ones among them."""
+    def _feed(self) -> torch.Tensor | None:
+        """Feed the pending tokens of all rows in one forward; score the forced ones among them.
+
+        Returns:
+            (R, V) logits to sample from, where those of the forward are just that; else None, and each row has its own.
+        """
         chunks = [row.chunk() for row in self.rows]
         if not any(chunks):
             self._refuse_deadlock()
-            return
+            return None
         if self._kv is None:
             self._kv = KVBatch(self._model, [row.source.kv for row in self.rows])
         for i, row in enumerate(self.rows):
@@ -85,6 +91,8 @@ class Loop:
         for i, (row, chunk) in enumerate(zip(self.rows, chunks, strict=True)):
             if chunk:
                 row.fed(len(chunk), {index: fed.logits[i, at] for index, at in fed.places[i].items()})
+        plain = fed.logits.shape[1] == 1 and all(map(len, chunks)) and all(row.want is Want.SAMPLE for row in self.rows)
+        return fed.logits[:, 0] if plain else None
 
     def _score(self, logits: torch.Tensor, places: Sequence[dict[int, int]]) -> None:
         """Give every row that was fed the log-probabilities of its forced tokens."""
@@ -99,11 +107,12 @@ class Loop:
             if tokens:
                 row.score([next(scores) for _ in tokens])
 
-    def _sample(self, rows: list[Row]) -> None:
+    def _sample(self, rows: list[Row], logits: torch.Tensor | None) -> None:
         """Draw a token for every row, all at once."""
         if not rows:
             return
-        logits = torch.stack([row.logits for row in rows if row.logits is not None])
+        if logits is None:
+            logits = torch.stack([row.logits for row in rows if row.logits is not None])
         norm = logits.logsumexp(dim=-1)
         masked = self._masked(logits, [row.mask for row in rows])
         uniforms = None
@@ -129,12 +138,12 @@ class Loop:
         """Return the logits with minus infinity where a row's mask has no bit."""
         if all(mask is TokenSet.all for mask in masks):
             return logits
-        vocab_size = logits.shape[-1]
-        same = all(mask is masks[0] for mask in masks)
-        words = np.stack([mask.bitmask(vocab_size) for mask in (masks[:1] if same else masks)])
-        bits = np.unpackbits(words.view(np.uint8), axis=-1, count=vocab_size, bitorder="little")
-        allowed = torch.from_numpy(bits).to(logits.device).bool()
-        return logits.masked_fill(~allowed, -torch.inf)
+        if all(mask is masks[0] for mask in masks):
+            # Free text, step after step, or one row: what was refused last time is likely refused again.
+            if masks[0] is not self._last_mask:
+                self._last_mask, self._last_refused = masks[0], _refused(masks[:1], logits)
+            return logits.masked_fill(self._last_refused, -torch.inf)
+        return logits.masked_fill(_refused(masks, logits), -torch.inf)
 
     def _refuse_deadlock(self) -> None:
         if all(row.want is Want.WAIT for row in self.rows):
@@ -164,6 +173,14 @@ _DEAD_END = (
     "every token that the constraint allows after {} tokens has probability zero in the model. "
     "The model itself masks tokens that the text needs; loosen the constraint, or use another model."
 )
+
+
+def _refused(masks: Sequence[TokenSet], logits: torch.Tensor) -> torch.Tensor:
+    """Return (len(masks), V) bool, True for the tokens that a mask leaves out."""
+    vocab_size = logits.shape[-1]
+    words = np.stack([mask.bitmask(vocab_size) for mask in masks])
+    bits = np.unpackbits(words.view(np.uint8), axis=-1, count=vocab_size, bitorder="little")
+    return torch.from_numpy(bits ^ 1).to(logits.device).bool()
 
 
 def _is_finite(value: float) -> bool:

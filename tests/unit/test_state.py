@@ -117,12 +117,13 @@ def test_added_text_keeps_tokens_and_cache_and_resets_the_weight() -> None:
 def test_texts_go_to_batch_entries_or_rows() -> None:
     state = _grid()
     texts = list(state)
-    assert [t + a for t, a in zip(texts, ["x", "x", "y", "y"], strict=True)] == list(state + ("x", "y"))
+    assert [t + a for t, a in zip(texts, ["x", "x", "y", "y"], strict=True)] == list(state + tuple("xy"))
     assert [t + a for t, a in zip(texts, "abcd", strict=True)] == list(state + tuple("abcd"))
+    three = ("a", "b", "c")
     with pytest.raises(
         BatchMismatch, match=r"2 texts \(one per batch entry\) or 4 texts \(one per row\), got a list of 3"
     ):
-        state + ("a", "b", "c")
+        state + three
     with pytest.raises(TypeError, match="got int in the list"):
         state.append([1, 2])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="unsupported operand"):
