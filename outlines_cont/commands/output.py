@@ -54,7 +54,7 @@ class StreamOutput:
 class FileOutput:
     """Lines to a file.
 
-    The file is opened when the first lines are there, so that it stays as it is until something has worked.
+    It is touched on entering, which is after everything that can be checked beforehand.
 
     Args:
         path: the file.
