@@ -34,10 +34,12 @@ class Opened:
     Attributes:
         rows: B lists of S rows; one that cannot run has its `error`.
         seed: of the random streams, as in `SequenceState`.
+        reused: how many tokens the given states hold keys and values of.
     """
 
     rows: list[list[StateRow]]
     seed: int | tuple[int, ...]
+    reused: int = 0
 
 
 def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng: Any) -> Opened:
@@ -140,15 +142,16 @@ def _open_states(model: LanguageModel, states: list[SequenceState], num_samples:
                 f"Use a sampler with n={state.num_samples}, or `greedy()`, which takes any number."
             )
     rows = [list(group) for state in states for group in state.rows]
+    reused = sum(row.cached for group in rows for row in group if row.error is None)
     if rng is None:
         seeds = [seed for state in states for seed in _seeds_of(state)]
-        return Opened(rows, seeds[0] if len(set(seeds)) == 1 else tuple(seeds))
+        return Opened(rows, seeds[0] if len(set(seeds)) == 1 else tuple(seeds), reused)
     seeds, own = open_seeds(rng, len(rows))
     fresh = [
         [replace(row, stream=RandomStream(seed, 0 if own else batch, sample)) for sample, row in enumerate(group)]
         for batch, (group, seed) in enumerate(zip(rows, seeds, strict=True))
     ]
-    return Opened(fresh, tuple(seeds) if own else seeds[0])
+    return Opened(fresh, tuple(seeds) if own else seeds[0], reused)
 
 
 def _seeds_of(state: SequenceState) -> list[int]:

@@ -67,7 +67,7 @@ class Run:
         self._seed = opened.seed
         self._num_samples = len(opened.rows[0])
         self._results = [row for group in opened.rows for row in group]
-        self._counts = Meter()
+        self._counts = Meter(reused_tokens=opened.reused)
         self.rows: list[Row | None] = [
             Row(
                 row,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from os.path import commonprefix
 
 import torch
 
@@ -43,6 +44,34 @@ def greedy_ids(
         if set(allowed) == set(model.eos_token_ids):
             break
     return ids[len(token_ids) :]
+
+
+def forced_ids(model: HuggingFaceModel, accepted: Sequence[bytes], text: bytes, before: Sequence[int]) -> list[int]:
+    """The ids that follow `text` without a choice, where one of the texts `accepted` is being written.
+
+    What all that is left begins with is encoded, up to a whole character; it is cut where a token that some accepted text
+    allows reaches further.
+    """
+
+    def rest(done: bytes) -> list[bytes]:
+        return [option[len(done) :] for option in accepted if option.startswith(done)]
+
+    forced = commonprefix(rest(text)) if b"" not in rest(text) else b""
+    while forced:
+        try:
+            forced.decode()
+            break
+        except UnicodeDecodeError:
+            forced = forced[:-1]
+    ids: list[int] = []
+    for token_id in model.tokenizer.encode_inside(forced.decode(), before) if forced else []:
+        done = text + model.tokenizer.text_bytes(ids)
+        left = len(text + forced) - len(done)
+        tokens = [data for data in model.tokenizer.token_bytes if data and len(data) > left]
+        if any(option.startswith(data) for option in rest(done) for data in tokens):
+            break
+        ids.append(token_id)
+    return ids
 
 
 def rescored(model: HuggingFaceModel, token_ids: Sequence[int]) -> list[float]:

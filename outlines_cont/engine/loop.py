@@ -5,6 +5,7 @@ Left out so far: rows that join a running loop, forks, and masks that are comput
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -127,9 +128,9 @@ class Loop:
 
     def _give(self, row: Row, token_id: int, numbers: list[float]) -> None:
         norm, logprob, sampling_logprob = numbers
-        if not _is_finite(norm):
+        if not math.isfinite(norm):
             row.fail(InvalidLogits(_INVALID.format(len(row.token_ids))))
-        elif not _is_finite(sampling_logprob):
+        elif not math.isfinite(sampling_logprob):
             row.fail(DeadEnd(_DEAD_END.format(len(row.token_ids))))
         else:
             row.take(Draw(token_id, logprob, sampling_logprob))
@@ -181,7 +182,3 @@ def _refused(masks: Sequence[TokenSet], logits: torch.Tensor) -> torch.Tensor:
     words = np.stack([mask.bitmask(vocab_size) for mask in masks])
     bits = np.unpackbits(words.view(np.uint8), axis=-1, count=vocab_size, bitorder="little")
     return torch.from_numpy(bits ^ 1).to(logits.device).bool()
-
-
-def _is_finite(value: float) -> bool:
-    return value - value == 0.0

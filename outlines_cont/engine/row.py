@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -78,7 +79,6 @@ class Row:
         self.logits = source.logits
         self.cached = source.cached
         self.counts = counts
-        self.counts.reused_tokens += source.cached
         self.stream = source.stream.open()
         piece = source.piece if resume and source.piece is not None else Piece(len(self.token_ids))
         self.piece_start = piece.start
@@ -140,7 +140,7 @@ class Row:
         for index, logprob in zip(self._unscored, logprobs, strict=True):
             self._logprobs[index] = logprob
         self._unscored.clear()
-        if not all(map(_is_finite, logprobs)):
+        if not all(map(math.isfinite, logprobs)):
             self.fail(_invalid_logits(len(self.token_ids)))
 
     def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
@@ -243,14 +243,14 @@ class Row:
 
     def _next_branch(self) -> Branch | None:
         """Return the branch to take; None, and the row ended, where there is none."""
-        if self._owed:
-            owed, self._owed = self._owed, []
-            return Branch(ff_tokens=[owed])
         started = perf_counter()
         branch, self._decider = compose(self._tracks, self)
         self.counts.mask_seconds += perf_counter() - started
         if branch is None:
             self._end(self._decider.policy.finish_reason)
+        elif self._owed and not branch.backtrack:
+            # A limit has cut a forced chunk. Going on, it is that chunk's rest, whatever would be forced from here.
+            return Branch(ff_tokens=[self._owed])
         return branch
 
     def _want_sample(self, mask: TokenSet, sequences: list[list[int]]) -> None:
@@ -279,23 +279,32 @@ class Row:
             self._append_all(follow[1:], FORCED)
 
     def _append_all(self, token_ids: list[int], kind: bytes) -> None:
-        """Append tokens without sampling, as many as there is room for; the rest stays owed."""
-        room = self._room()
-        now = token_ids if room is None else token_ids[:room]
-        first = 0.0
-        if kind == FORCED and now:
+        """Append tokens without sampling, as many as there is room for; the rest stays owed.
+
+        Text that is only spelled anew needs no room: it takes the place of what was given back.
+        """
+        room = self._room() if kind == FORCED else None
+        now, self._owed = (token_ids, []) if room is None else (token_ids[:room], token_ids[room:])
+        if not now:
+            self._end("length")
+            return
+        logprobs = [0.0] * len(now)
+        if kind == FORCED:
             self._need_logits()
             self.counts.forced_tokens += len(now)
-            start = len(self.token_ids)
-            self._unscored += range(start, start + len(now))
-            if self.cached == start and self.logits is not None:
-                del self._unscored[-len(now)]
-                first = float(self.logits[now[0]] - self.logits.logsumexp(0))
-        for index, token_id in enumerate(now):
-            self._append(token_id, kind, 0.0 if index else first, 0.0)
-        if len(now) < len(token_ids):
-            self._owed = token_ids[len(now) :]
-            self._end("length")
+            logprobs = self._forced_logprobs(now)
+        for token_id, logprob in zip(now, logprobs, strict=True):
+            self._append(token_id, kind, logprob, 0.0)
+
+    def _forced_logprobs(self, token_ids: list[int]) -> list[float]:
+        """Return what is known of their log-probabilities before they are fed; NaN, to be scored, for the others."""
+        start = len(self.token_ids)
+        logprobs = [math.nan] * len(token_ids)
+        known = self.cached == start and self.logits is not None
+        if known and self.logits is not None:
+            logprobs[0] = float(self.logits[token_ids[0]] - self.logits.logsumexp(0))
+        self._unscored += range(start + known, start + len(token_ids))
+        return logprobs
 
     def _append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
         for track in self._tracks:
@@ -318,6 +327,7 @@ class Row:
         for values in (self.token_ids, self._kinds, self._logprobs, self._sampling_logprobs):
             del values[length:]
         self._unscored = [index for index in self._unscored if index < length]
+        self._owed = []
         self.counts.rewound_tokens += count
         self.cached = min(self.cached, length)
         self.logits = self._recent.get(length) if self.cached == length else None
@@ -338,10 +348,6 @@ class Row:
 
 def _plus(count: int | None, start: int) -> int | None:
     return None if count is None else start + count
-
-
-def _is_finite(value: float) -> bool:
-    return value - value == 0.0
 
 
 def _invalid_logits(length: int) -> InvalidLogits:

@@ -19,7 +19,7 @@ from outlines_cont.generate import Generator
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state import FORCED, GENERATED
 from tests.fakes import FAMILIES, random_model
-from tests.oracle import greedy_ids, rescored
+from tests.oracle import forced_ids, greedy_ids, rescored
 
 _FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _SOME = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -70,6 +70,25 @@ def test_a_choice_without_forcing_is_greedy_over_the_tokens_that_some_option_all
     )
     assert _ids(model, prompt) + wanted == list(_rows(state)[0])
     assert state.value in options
+
+
+@settings(max_examples=100, deadline=None)
+@given(_OPTIONS, st.data())
+def test_forced_tokens_follow_their_law(options: list[str], data: st.DataObject) -> None:
+    model = random_model()
+    constraint = generate.choice(model, options).constraint
+    assert constraint is not None
+    accepted = [option.encode() for option in options]
+    ids: list[int] = []
+    state = constraint.token_fsm.initial_state
+    while True:
+        text = model.tokenizer.text_bytes(ids)
+        assert forced_ids(model, accepted, text, ids) == constraint.forced_tokens(state, ids)
+        allowed = sorted(set(constraint.token_fsm.allowed_token_ids(state).tolist()) - model.eos_token_ids)
+        if not allowed:
+            break
+        ids.append(data.draw(st.sampled_from(allowed)))
+        state = constraint.token_fsm.next_state(state, ids[-1])
 
 
 @_FEW

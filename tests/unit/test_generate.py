@@ -435,3 +435,33 @@ def test_a_chain_of_three_generators_on_one_state() -> None:
     assert str(state).endswith(f"\nDue: {state.value}")
     assert before + len(state.rows[0][0].token_ids) - int(state.cached) > 0
     assert meter.recomputed_tokens == 0
+
+
+def test_a_stop_text_inside_forced_text_counts_although_the_limit_falls_behind_it() -> None:
+    model = random_model()
+    generator = generate.choice(model, ["the blue name of age"])
+    for limit in range(3, 12):
+        state = continuous(generator)("a: ", max_tokens=limit, stop_at="ue")
+        assert (str(state), state.finish_reasons) == ("a: the bl", [["stop"]])
+        assert (
+            "".join(piece for piece in _until_error(generator.stream("a: ", max_tokens=limit, stop_at="ue")))
+            == "the bl"
+        )
+
+
+def _until_error(stream: Iterator[str]) -> Iterator[str]:
+    try:
+        yield from stream
+    except IncompleteOutput:
+        return
+
+
+def test_samples_that_share_a_prompt_reuse_no_state() -> None:
+    model = random_model()
+    write = continuous(generate.text(model, sampler=samplers.multinomial(3)))
+    with model.meter() as meter:
+        state = write("the name", max_tokens=2, rng=1)
+    assert meter.reused_tokens == 0
+    with model.meter() as meter:
+        write(state, max_tokens=1)
+    assert int(state.cached.sum()) == meter.reused_tokens
