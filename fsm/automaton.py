@@ -54,6 +54,7 @@ class Automaton:
             self._moves: dict[int, dict[int, int]] = {}
             self._move_count = 0
             self._heads: dict[int, Head | None] = {}
+            self._widths: dict[int, int] = {}
             self._rows = Rows(self.arcs, self.max_row_bytes)
 
     def state_of(self, node: Node) -> int:
@@ -117,9 +118,12 @@ class Automaton:
                 self._moves[state] = moves
         return moves
 
-    def num_live_bytes(self, state: int) -> int:
-        """How many bytes keep `state` alive, without making its moves."""
-        return sum(mask.bit_count() for mask, _ in self.derivatives.live_arcs(self.nodes[state]))
+    def num_first_bytes(self, state: int) -> int:
+        """How many bytes a continuation of `state` may begin with, or a few more; cheaper than its moves."""
+        count = self._widths.get(state)
+        if count is None:
+            count = self._widths[state] = self.derivatives.first_bytes(self.nodes[state]).bit_count()
+        return count
 
     def head(self, state: int) -> Head | None:
         """The literal or the words with which every continuation of `state` begins, and the state after; else None."""

@@ -21,21 +21,27 @@ def pack(flags: NDArray[np.bool_]) -> NDArray[np.uint32]:
     return np.packbits(flags, bitorder="little").view(np.uint32)
 
 
-def from_ids(token_ids: Sequence[int] | NDArray[np.int32], words: int) -> NDArray[np.uint32]:
-    """Pack ids, in any order, into `words` words. Cost: 1 us and 0.1 us per id (list); 30 us and 2 ns per id (array)."""
-    if isinstance(token_ids, np.ndarray):
-        flags = np.zeros(32 * words, bool)
-        flags[token_ids] = True
-        return pack(flags)
+def from_ids(token_ids: Sequence[int], words: int, more: Sequence[NDArray[np.int32]] = ()) -> NDArray[np.uint32]:
+    """Pack ids, in any order, into `words` words. Cost: 1 us, 0.1 us per id of the list, 3 us per array of `more`."""
+    if len(token_ids) > 100:
+        more, token_ids = (*more, np.array(token_ids, np.int32)), ()
     data = bytearray(4 * words)
     for t in token_ids:
         data[t >> 3] |= 1 << (t & 7)
-    return np.frombuffer(data, np.uint32)
+    out = np.frombuffer(data, np.uint32)
+    for ids in more:
+        add_ids(out, ids)
+    return out
 
 
 def add_ids(words: NDArray[np.uint32], token_ids: NDArray[np.int32]) -> None:
-    """Set the bits of `token_ids` in place."""
-    np.bitwise_or.at(words, token_ids >> 5, np.uint32(1) << (token_ids & 31).astype(np.uint32))
+    """Set the bits of `token_ids` in place. Cost: 2 us and 10 ns per id; at the most 50 us."""
+    if len(token_ids) < 2000:
+        np.bitwise_or.at(words, token_ids >> 5, np.uint32(1) << (token_ids & 31).astype(np.uint32))
+    else:
+        flags = np.zeros(32 * len(words), bool)
+        flags[token_ids] = True
+        words |= pack(flags)
 
 
 def to_ids(words: NDArray[np.uint32]) -> NDArray[np.int32]:

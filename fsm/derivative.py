@@ -21,6 +21,17 @@ _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE})
 _DIGITS = 0x3FF << 48
 
 
+_shared: dict[Node, Arcs] = {}
+
+
+def share(node: Node) -> None:
+    """Find the arcs of `node` and of all that is left of it, for every `Derivatives` that is made from now on."""
+    derivatives, queue = Derivatives(), [node]
+    for part in queue:
+        queue += [target for _, target in derivatives.arcs(part) if target not in queue]
+    _shared.update(derivatives._arcs)
+
+
 class Derivatives:
     """Arcs of nodes and their emptiness, remembered for as long as this object lives, within a budget.
 
@@ -34,7 +45,7 @@ class Derivatives:
         self.max_search = max_search
         self.max_step = max_step
         self.max_memo = max_memo
-        self._arcs: dict[Node, Arcs] = {}
+        self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
 
     def arcs(self, node: Node) -> Arcs:
@@ -81,6 +92,31 @@ class Derivatives:
             "max_step",
             self.max_step,
         )
+
+    def first_bytes(self, node: Node) -> int:
+        """A 256-bit mask with every byte that a text of `node` may begin with, and perhaps others. Cost: 0.2 us per part."""
+        mask, stack, seen = 0, [node], {node}
+        while stack:
+            top = stack.pop()
+            kind, args = top.kind, top.args
+            if kind is Kind.BYTES:
+                mask |= args[0]
+                continue
+            if kind is Kind.LITERAL:
+                mask |= 1 << args[0][0]
+                continue
+            if kind is Kind.CONCAT:
+                parts = args if args[0].nullable else args[:1]
+            elif kind in (Kind.ALTERNATION, Kind.REPEAT, Kind.RULE):
+                parts = nodes.children(top)
+            else:
+                parts = ()
+                for part, _ in self.arcs(top):
+                    mask |= part
+            new = [part for part in parts if part not in seen]
+            seen.update(new)
+            stack += new
+        return mask
 
     def after(self, node: Node, byte: int) -> Node:
         """The term that is left of `node` after one byte, EMPTY if nothing is.

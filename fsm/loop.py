@@ -86,6 +86,7 @@ class CharacterLoop:
         self._rounds = self._run(automaton, node)
         self.most_rounds = int(self._rounds.max(initial=0, where=self._rounds < NEVER))
         self._inside = pack(self._rounds < NEVER)
+        self._staying = np.flatnonzero(self._rounds < NEVER).astype(np.int32)
         self._exits: dict[tuple[int, bool], Exits | None] = {}
 
     def _run(self, automaton: Automaton, node: int) -> NDArray[np.int16]:
@@ -117,7 +118,7 @@ class CharacterLoop:
     @property
     def nbytes(self) -> int:
         """Bytes held by the arrays, without the exits (a few hundred kB)."""
-        return sum(a.nbytes for a in (self._rounds, self._inner, self._inner_rounds, self._inside))
+        return sum(a.nbytes for a in (self._rounds, self._staying, self._inner, self._inner_rounds, self._inside))
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
         """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.
@@ -161,59 +162,64 @@ class CharacterLoop:
 
     def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.uint32] | None:
         """The packed mask of `body{lo,hi} rest`, or None where `rest` may begin in too many ways for this method."""
-        words = self._stays(hi)
-        if rest is EPSILON:
-            return words
-        state = automaton.state_of(rest)
-        moves = automaton.moves(state)
-        counts = self._counts(hi)
-        if len(moves) > 64 or (counts and sum(byte in self._first for byte in moves) > self.max_overlap):
+        leaving = self._leaving(automaton, lo, hi, rest)
+        if leaving is None:
             return None
-        for byte, target in moves.items():
-            # where rounds are counted, a token that runs past `hi` inside may leave earlier instead
-            exits = self.exits(byte, of_all=counts and byte in self._first)
-            if exits is None or not self._leave(words, automaton, exits, byte, target, lo, hi):
-                return None
+        words = pack(self._rounds <= hi) if hi is not None and self._counts(hi) else self._inside.copy()
+        for ids in leaving:
+            add_ids(words, ids)
         return words
+
+    def token_ids(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> list[NDArray[np.int32]] | None:
+        """The same tokens as ids, in parts; for a loop that is entered below the root, where they are few."""
+        leaving = self._leaving(automaton, lo, hi, rest)
+        if leaving is None:
+            return None
+        staying = self._staying
+        if hi is not None and self._counts(hi):
+            staying = staying[self._rounds[staying] <= hi]
+        return [staying, *leaving]
 
     def _counts(self, hi: int | None) -> bool:
         """True when some token runs through more rounds than `hi`."""
         return hi is not None and hi < self.most_rounds
 
-    def _stays(self, hi: int | None) -> NDArray[np.uint32]:
-        if hi is None or not self._counts(hi):
-            return self._inside.copy()
-        return pack(self._rounds <= hi)
+    def _leaving(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> list[NDArray[np.int32]] | None:
+        """The tokens that leave after a right number of rounds and go on in `rest`."""
+        if rest is EPSILON:
+            return []
+        moves, counts = automaton.moves(automaton.state_of(rest)), self._counts(hi)
+        if len(moves) > 64 or (counts and sum(byte in self._first for byte in moves) > self.max_overlap):
+            return None
+        found = []
+        for byte, target in moves.items():
+            # where rounds are counted, a token that runs past `hi` inside may leave earlier instead
+            exits = self.exits(byte, of_all=counts and byte in self._first)
+            texts = None if exits is None else _survivors(automaton, exits.trie, byte, target)
+            if exits is None or texts is None:
+                return None
+            if texts:
+                spans = [slice(exits.start[text], exits.start[text + 1]) for text in texts]
+                ids = np.concatenate([exits.token_ids[span] for span in spans])
+                if lo > 0 or counts:
+                    rounds = np.concatenate([exits.rounds[span] for span in spans])
+                    ids = ids[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
+                found.append(ids)
+        return found
 
-    def _leave(
-        self,
-        words: NDArray[np.uint32],
-        automaton: Automaton,
-        exits: Exits,
-        byte: int,
-        target: int,
-        lo: int,
-        hi: int | None,
-    ) -> bool:
-        first = exits.trie.branches(Trie.root).get(byte)
-        if first is None:
-            return True
-        child, ends, below = first
-        found: list[int] = list(ends)
-        if below:
-            walked = walk_narrow(automaton, exits.trie, target, node=child)
-            if walked is None or walked[1]:
-                return False
-            found += walked[0]
-        if not found:
-            return True
-        spans = [slice(exits.start[text], exits.start[text + 1]) for text in found]
-        ids = np.concatenate([exits.token_ids[span] for span in spans])
-        if lo > 0 or self._counts(hi):
-            rounds = np.concatenate([exits.rounds[span] for span in spans])
-            ids = ids[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
-        add_ids(words, ids)
-        return True
+
+def _survivors(automaton: Automaton, trie: Trie, byte: int, target: int) -> list[int] | None:
+    """The texts of `trie` that begin with `byte` and whose rest `target` survives; None where they are too many to walk."""
+    step = trie.step(Trie.root, byte)
+    if step is None:
+        return []
+    child, ends, below = step
+    if not below:
+        return list(ends)
+    walked = walk_narrow(automaton, trie, target, node=child)
+    if walked is None or walked[1]:
+        return None
+    return [*ends, *walked[0]]
 
 
 def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:

@@ -12,11 +12,11 @@ from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.expression import Expression
-from fsm.loop import as_loop
+from fsm.loop import CharacterLoop, as_loop
 from fsm.node import Kind, Node
 from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
-from fsm.walk import walk_narrow, walk_wide
+from fsm.walk import Jump, walk_narrow, walk_wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +200,13 @@ class TokenFSM:
 
     def _words(self, node: Node) -> NDArray[np.uint32]:
         """The tokens that `node` allows, without EOS: the tokens of an alternation are those of its members together."""
+        if node.kind is not Kind.ALTERNATION:
+            words = self._loop_words(node)
+            return self._walk_words(node) if words is None else words
         out: NDArray[np.uint32] | None = None
         others = []
-        for member in node.args if node.kind is Kind.ALTERNATION else (node,):
-            words = self._loop_words(member, Trie.root)
+        for member in node.args:
+            words = self._loop_words(member)
             if words is None:
                 others.append(member)
             else:
@@ -212,30 +215,44 @@ class TokenFSM:
             return self._walk_words(node)
         return out | self._walk_words(nodes.alternation(others)) if others else out
 
-    def _loop_words(self, node: Node, trie_node: int) -> NDArray[np.uint32] | None:
+    def _loop_words(self, node: Node) -> NDArray[np.uint32] | None:
+        """The tokens of a loop over characters, or None."""
         parts = as_loop(node)
         if parts is None:
             return None
         body, lo, hi, rest = parts
-        counts = lo > 1 or hi is not None  # then a plain walk meets a state for every count
-        loop = self.vocabulary.loop(body, trie_node, at_once=counts)
+        loop = self._loop(body, lo, hi, Trie.root)
         return None if loop is None else loop.mask(self.automaton, lo, hi, rest)
+
+    def _loop(self, body: Node, lo: int, hi: int | None, trie_node: int) -> CharacterLoop | None:
+        is_counted = lo > 1 or hi is not None  # then a plain walk meets a state for every count
+        return self.vocabulary.loop(body, trie_node, at_once=is_counted)
 
     def _walk_words(self, node: Node) -> NDArray[np.uint32]:
         vocabulary, state = self.vocabulary, self.automaton.state_of(node)
-        is_narrow = self.automaton.num_live_bytes(state) <= self.max_narrow_bytes
-        walked = walk_narrow(self.automaton, vocabulary.trie, state) if is_narrow else None
-        if walked is not None and len(walked[1]) <= self.max_jumps:
-            texts, jumps = walked
-            words = bitmask.from_ids(texts if len(texts) < 64 else np.array(texts, np.int32), vocabulary.num_words)
-            for trie_node, target in jumps:
-                inside = self._loop_words(self.automaton.nodes[target], trie_node)
-                if inside is None:
-                    break
-                words |= inside
-            else:
-                return words
+        if self.automaton.num_first_bytes(state) <= self.max_narrow_bytes:
+            walked = walk_narrow(self.automaton, vocabulary.trie, state)
+            if walked is not None:
+                texts, jumps = walked
+                inside = self._jump_ids(jumps)
+                if inside is not None:
+                    return bitmask.from_ids(texts, vocabulary.num_words, inside)
         return bitmask.pack(walk_wide(self.automaton, vocabulary.trie, state))
+
+    def _jump_ids(self, jumps: list[Jump]) -> list[NDArray[np.int32]] | None:
+        """The tokens below the places where a narrow walk stopped; None where one of them is no loop over characters."""
+        out: list[NDArray[np.int32]] = []
+        for trie_node, target in jumps:
+            parts = as_loop(self.automaton.nodes[target])
+            if parts is None or len(jumps) > self.max_jumps:
+                return None
+            body, lo, hi, rest = parts
+            loop = self._loop(body, lo, hi, trie_node)
+            ids = None if loop is None else loop.token_ids(self.automaton, lo, hi, rest)
+            if ids is None:
+                return None
+            out += ids
+        return out
 
     def _check_spelling(self) -> None:
         """Raise unless the tokens can spell some accepted text: by single bytes, or by a search over states."""

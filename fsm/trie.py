@@ -93,11 +93,11 @@ class Trie:
         self.num_ends: NDArray[np.int32] = np.concatenate(num_ends).astype(np.int32)
 
     def _read_one_by_one(self) -> None:
-        """Views of the arrays that give plain ints, three times as fast as numpy does."""
+        """Make views that give plain ints, three times as fast as the arrays do."""
         self._bytes = self.byte.tobytes()
-        self._starts = memoryview(np.append(self.first_child, len(self)).astype(np.int32))
-        self._ends, self._counts = memoryview(self.num_ends), memoryview(self.num_texts)
-        self._firsts, self._labels = memoryview(self.first_text), memoryview(self.order)
+        self._starts = _view(np.append(self.first_child, np.int32(len(self))))
+        self._ends, self._counts = _view(self.num_ends), _view(self.num_texts)
+        self._firsts, self._labels = _view(self.first_text), _view(self.order)
         self._branches: dict[int, Branches] = {}
         self._num_branches = 0
 
@@ -182,3 +182,7 @@ class Trie:
         before = (np.cumsum(counts) - counts).astype(np.int32)
         gathered: NDArray[np.int32] = self.order[first[which] + np.arange(len(which), dtype=np.int32) - before[which]]
         return gathered
+
+
+def _view(array: NDArray[np.int32]) -> memoryview:
+    return memoryview(np.ascontiguousarray(array))  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fsm import bitmask
 from fsm.cache import ByteCache
 from fsm.characters import JSON_CHARACTER
+from fsm.derivative import share
 from fsm.errors import VocabularyError
 from fsm.loop import CharacterLoop, is_character_class
 from fsm.node import ALL_BYTES, Node
@@ -68,6 +69,7 @@ class Vocabulary:
 
     def _prepare_strings(self) -> None:
         """Make the loops of JSON strings now: every extraction meets them, and a first mask should not wait for them."""
+        share(JSON_CHARACTER)
         entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
         for node in (Trie.root, *entries.tolist()):
             loop = CharacterLoop(JSON_CHARACTER, self.tokens, self.trie, self.num_words, node=node)
@@ -115,6 +117,8 @@ class Vocabulary:
 
         Cost: once per body and node; see `CharacterLoop`.
         """
+        if self._is_class.get(body) is False:
+            return None
         key = body, node
         loop = self._loops.get(key)
         if loop is not None or not self._is_worth_a_loop(key, at_once):

@@ -15,6 +15,8 @@ from fsm.trie import Trie
 
 Jump = tuple[int, int]
 """A trie node and a state at which a narrow walk stopped, because too much lies below both."""
+Place = tuple[int, int, int]
+"""A trie node and a state where a narrow walk goes on, and how many texts lie below the node."""
 
 MIN_WIDE_BYTES = 65
 """A state with so many live bytes is wide: not for a narrow walk where much of the trie lies below."""
@@ -31,22 +33,21 @@ def walk_narrow(
     the first time. Each state at a node costs 4, and 1 for each byte looked at; literals and words are read without a
     state per byte, and cost nothing here, as no other walk would do better.
     """
-    walk = _NarrowWalk(automaton, trie)
     head_of, moves_of, branches_of = automaton.head, automaton.moves, trie.branches
-    stack, cost = walk.stack, 0
-    stack.append((node, state, 0))
+    found: list[int] = []
+    jumps: list[Jump] = []
+    stack: list[Place] = [(node, state, 0)]
+    cost = 0
     while stack:
         node, state, below = stack.pop()
         head = head_of(state)
         if head is not None:
             first, state = head
-            if first.kind is Kind.LITERAL:
-                walk.read_literal(node, first.args[0], state)
-            else:
-                walk.read_words(node, first, state)
+            read = _read_literal if first.kind is Kind.LITERAL else _read_words
+            read(trie, node, first, state, found, stack)
             continue
-        if below >= MIN_WIDE_TEXTS and automaton.num_live_bytes(state) >= MIN_WIDE_BYTES:
-            walk.jumps.append((node, state))
+        if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) >= MIN_WIDE_BYTES:
+            jumps.append((node, state))
             continue
         branches, moves = branches_of(node), moves_of(state)
         shared = moves if len(moves) <= len(branches) else branches
@@ -56,72 +57,61 @@ def walk_narrow(
         for byte in shared:
             step, target = branches.get(byte), moves.get(byte)
             if step is not None and target is not None:
-                walk.enter(step, target)
-    return walk.found, walk.jumps
+                child, ends, below = step
+                if ends:
+                    found.extend(ends)
+                if below:
+                    stack.append((child, target, below))
+    return found, jumps
 
 
-class _NarrowWalk:
-    """What a narrow walk has found, and where it must go yet: trie node, state, texts below the node."""
+def _read_literal(trie: Trie, node: int, term: Node, state: int, found: list[int], stack: list[Place]) -> None:
+    """Follow a literal as far as the trie goes; `state` comes after it."""
+    text: bytes = term.args[0]
+    _read_text(trie, node, text, state, found, stack)
 
-    __slots__ = ("_below", "_step_to", "found", "jumps", "stack")
 
-    def __init__(self, automaton: Automaton, trie: Trie) -> None:
-        self._step_to, self._below = trie.step, trie.below
-        self.found: list[int] = []
-        self.jumps: list[Jump] = []
-        self.stack: list[tuple[int, int, int]] = []
-
-    def enter(self, step: tuple[int, tuple[int, ...], int], state: int) -> None:
-        """Note the texts that end at a trie node, and go on from there in `state`."""
-        child, ends, below = step
+def _read_text(trie: Trie, node: int, text: bytes, state: int, found: list[int], stack: list[Place]) -> None:
+    step_to, below = trie.step, 1
+    for byte in text:
+        step = step_to(node, byte) if below else None
+        if step is None:
+            return
+        node, ends, below = step
         if ends:
-            self.found.extend(ends)
-        if below:
-            self.stack.append((child, state, below))
+            found.extend(ends)
+    if below:
+        stack.append((node, state, below))
 
-    def read_literal(self, node: int, text: bytes, state: int) -> None:
-        """Follow `text` as far as the trie goes; `state` comes after it."""
-        step_to, last = self._step_to, len(text) - 1
-        for position, byte in enumerate(text):
-            step = step_to(node, byte)
-            if step is None:
-                return
-            if position == last:
-                self.enter(step, state)
-                return
-            node, ends, below = step
-            if ends:
-                self.found.extend(ends)
-            if not below:
-                return
 
-    def read_words(self, node: int, term: Node, state: int) -> None:
-        """Follow the words of a term; `state` comes after each of them."""
-        word_list, lo, hi, depth = term.args
-        words = word_list.words
-        if len(words[lo]) == depth:  # the empty word is one of them
-            self.stack.append((node, state, self._below(node)))
-            lo += 1
-        places = [(node, lo, hi, depth)]
-        while places:
-            node, lo, hi, depth = places.pop()
-            while lo < hi:
-                word = words[lo]
-                byte = word[depth]
-                end = hi if byte == 255 else bisect_left(words, word[:depth] + bytes((byte + 1,)), lo, hi)
-                step = self._step_to(node, byte)
-                if step is not None:
+def _read_words(trie: Trie, node: int, term: Node, state: int, found: list[int], stack: list[Place]) -> None:
+    """Follow the words of a term; `state` comes after each of them."""
+    word_list, lo, hi, depth = term.args
+    words = word_list.words
+    if len(words[lo]) == depth:  # the empty word is one of them
+        stack.append((node, state, trie.below(node)))
+        lo += 1
+    places = [(node, lo, hi, depth)]
+    while places:
+        node, lo, hi, depth = places.pop()
+        while lo < hi:
+            word = words[lo]
+            byte = word[depth]
+            end = hi if byte == 255 else bisect_left(words, word[:depth] + bytes((byte + 1,)), lo, hi)
+            step = trie.step(node, byte)
+            if step is not None:
+                child, ends, below = step
+                if ends:
+                    found.extend(ends)
+                if below:
                     if len(word) == depth + 1:
-                        self.enter(step, state)
+                        stack.append((child, state, below))
                         lo += 1
-                    elif step[1]:
-                        self.found.extend(step[1])
-                    if step[2] and lo < end:
-                        if end - lo == 1:
-                            self.read_literal(step[0], words[lo][depth + 1 :], state)
-                        else:
-                            places.append((step[0], lo, end, depth + 1))
-                lo = end
+                    if end - lo == 1:
+                        _read_text(trie, child, words[lo][depth + 1 :], state, found, stack)
+                    elif lo < end:
+                        places.append((child, lo, end, depth + 1))
+            lo = end
 
 
 def sweep(automaton: Automaton, trie: Trie, state: int, node: int = Trie.root) -> Iterator[tuple[int, Codes, Rows]]:
