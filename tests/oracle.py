@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from os.path import commonprefix
 
 import torch
 
@@ -56,7 +55,7 @@ def forced_ids(model: HuggingFaceModel, accepted: Sequence[bytes], text: bytes, 
     def rest(done: bytes) -> list[bytes]:
         return [option[len(done) :] for option in accepted if option.startswith(done)]
 
-    forced = commonprefix(rest(text)) if b"" not in rest(text) else b""
+    forced = _common_start(rest(text))
     while forced:
         try:
             forced.decode()
@@ -78,3 +77,11 @@ def rescored(model: HuggingFaceModel, token_ids: Sequence[int]) -> list[float]:
     """The log-probability of every id but the first, which gets 0, by one whole forward."""
     logprobs = next_logits(model, token_ids).log_softmax(-1)
     return [0.0] + [float(logprobs[i, token_id]) for i, token_id in enumerate(token_ids[1:])]
+
+
+def _common_start(texts: Sequence[bytes]) -> bytes:
+    """What all `texts` begin with."""
+    length = 0
+    while all(length < len(text) and text[length] == texts[0][length] for text in texts):
+        length += 1
+    return texts[0][:length]
