@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from fsm.errors import ExpressionError
 
@@ -97,8 +97,16 @@ class WordList:
         return self is other or (isinstance(other, WordList) and self.words == other.words)
 
 
-_interned: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
-_lock = threading.Lock()
+class _Entry(ref[Node]):
+    """A weak reference that knows its place in the table; a third of what an entry of a WeakValueDictionary costs."""
+
+    __slots__ = ("key",)
+
+    key: tuple[Any, ...]
+
+
+_interned: dict[tuple[Any, ...], _Entry] = {}
+_lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread holds the lock
 _work = threading.local()
 _serial = iter(range(1 << 62))
 _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.EMPTY})
@@ -106,19 +114,30 @@ _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.EMPT
 
 def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[Node, ...] = ()) -> Node:
     key = (kind, *args)
-    node = _interned.get(key)
+    entry = _interned.get(key)
+    node = None if entry is None else entry()
     if node is not None:
         return node
+    is_regular, is_plain = kind is not Kind.RULE, kind not in _NOT_PLAIN
+    for child in children:
+        is_regular, is_plain = is_regular and child.is_regular, is_plain and child.is_plain
     with _lock:
-        node = _interned.get(key)
+        entry = _interned.get(key)
+        node = None if entry is None else entry()
         if node is None:
             node = Node()
             node.kind, node.args, node.nullable = kind, args, nullable
-            node.is_regular = kind is not Kind.RULE and all(c.is_regular for c in children)
-            node.is_plain = kind not in _NOT_PLAIN and all(c.is_plain for c in children)
-            node.serial = next(_serial)
-            _interned[key] = node
+            node.is_regular, node.is_plain, node.serial = is_regular, is_plain, next(_serial)
+            entry = _interned[key] = _Entry(node, _forget)
+            entry.key = key
     return node
+
+
+def _forget(entry: ref[Node]) -> None:
+    assert isinstance(entry, _Entry)
+    with _lock:
+        if _interned.get(entry.key) is entry:
+            del _interned[entry.key]
 
 
 EMPTY = _intern(Kind.EMPTY, (), False)
