@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from outlines_cont.generate import Generator
 from outlines_cont.prompt import Prompt
+from outlines_cont.random_stream import Rng
 from outlines_cont.run import Run
 from outlines_cont.state import SequenceState
 
@@ -24,7 +24,7 @@ class Continuation:
         *,
         max_tokens: int | None = None,
         stop_at: str | Sequence[str] | None = None,
-        rng: Any = None,
+        rng: Rng = None,
     ) -> SequenceState:
         """Write one piece per row after what is there, and return the state.
 

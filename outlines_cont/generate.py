@@ -21,6 +21,7 @@ from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies import Constraint, FreeText, StopAt
 from outlines_cont.prompt import Prompt
+from outlines_cont.random_stream import Rng
 from outlines_cont.run import Run
 from outlines_cont.samplers import Sampler, greedy
 from outlines_cont.state import SequenceState, StateRow
@@ -48,7 +49,7 @@ class Generator:
         *,
         max_tokens: int | None = None,
         stop_at: str | Sequence[str] | None = None,
-        rng: Any = None,
+        rng: Rng = None,
     ) -> Any:
         """Write one piece per row and return the values.
 
@@ -78,7 +79,7 @@ class Generator:
         *,
         max_tokens: int | None = None,
         stop_at: str | Sequence[str] | None = None,
-        rng: Any = None,
+        rng: Rng = None,
     ) -> Iterator[Any]:
         """Write as a call does, and yield the text as it comes.
 
@@ -113,7 +114,7 @@ class Generator:
             state = self.constraint.token_fsm.next_state(state, token_id)
         return self.constraint.token_fsm.is_accepting(state)
 
-    def _run(self, prompt: Any, max_tokens: int | None, stop_at: str | Sequence[str] | None, rng: Any) -> Run:
+    def _run(self, prompt: Any, max_tokens: int | None, stop_at: str | Sequence[str] | None, rng: Rng) -> Run:
         # Nobody sees log-probabilities here, so those of forced tokens at the very end need no forward.
         return Run(self, prompt, max_tokens=max_tokens, stop_at=stop_at, rng=rng, score_last=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from outlines_cont.errors import (
     ContextLengthError,
@@ -17,14 +17,10 @@ from outlines_cont.errors import (
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import KVBatch
 from outlines_cont.models.meter import Meter
-from outlines_cont.random_stream import RandomStream, open_seeds
+from outlines_cont.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state import SequenceState, StateRow
 
-if TYPE_CHECKING:
-    pass
-
 Prompt = str | SequenceState | Sequence[str] | Sequence[SequenceState]
-Rng = "int | torch.Generator | Sequence[int] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,7 @@ class Opened:
     reused: int = 0
 
 
-def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng: Any) -> Opened:
+def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng: Rng) -> Opened:
     """Return the rows of `prompt`.
 
     Args:
@@ -68,7 +64,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     )
 
 
-def _open_texts(model: LanguageModel, texts: list[str], num_samples: int, rng: Any) -> Opened:
+def _open_texts(model: LanguageModel, texts: list[str], num_samples: int, rng: Rng) -> Opened:
     seeds, own = open_seeds(rng, len(texts))
     prompts = [
         _prompt_row(model, text, RandomStream(seed, 0 if own else batch))
@@ -128,7 +124,7 @@ def _prefill(model: LanguageModel, rows: list[StateRow]) -> list[StateRow]:
     return filled
 
 
-def _open_states(model: LanguageModel, states: list[SequenceState], num_samples: int | None, rng: Any) -> Opened:
+def _open_states(model: LanguageModel, states: list[SequenceState], num_samples: int | None, rng: Rng) -> Opened:
     samples = states[0].num_samples
     for state in states:
         if state.model is not model:

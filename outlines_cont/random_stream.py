@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from outlines_cont.errors import BatchMismatch, OptionError
 
 if TYPE_CHECKING:
     import torch
+
+Rng: TypeAlias = "int | torch.Generator | Sequence[int] | None"
 
 _MAX_SEED = 2**64
 # Philox makes its numbers four at a time; `advance` counts in fours.
@@ -65,7 +67,7 @@ class OpenStream:
         return replace(self._stream, drawn=self._drawn)
 
 
-def open_seeds(rng: int | torch.Generator | Sequence[int] | None, batch_size: int) -> tuple[list[int], bool]:
+def open_seeds(rng: Rng, batch_size: int) -> tuple[list[int], bool]:
     """Return one seed per batch entry, and whether they are seeds of their own.
 
     Args:

@@ -14,6 +14,7 @@ from outlines_cont.errors import MissingEOS, OptionError, ResumeError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.prompt import open_prompt
+from outlines_cont.random_stream import Rng
 from outlines_cont.samplers import Sampler
 from outlines_cont.state import SequenceState, StateRow
 from outlines_cont.stream import TextDecoder
@@ -50,7 +51,7 @@ class Run:
         *,
         max_tokens: int | None,
         stop_at: str | Sequence[str] | None,
-        rng: Any = None,
+        rng: Rng = None,
         resume: bool = False,
         score_last: bool = True,
     ) -> None:

@@ -33,7 +33,7 @@ class Sampler(Protocol):
 
         Args:
             logits: (R, V) float32 or float64, minus infinity where a token is not allowed.
-            uniforms: (R,) float64 in [0, 1), None for a sampler that needs none.
+            uniforms: (R,) float64 in [0, 1) on the CPU, None for a sampler that needs none.
 
         Returns:
             (R,) int64 token ids, and (R,) log-probabilities of these as they were drawn. What they are for a row without
@@ -109,11 +109,12 @@ class Multinomial:
             raise TypeError("expected (R,) random numbers as `uniforms`, got None")
         logits = self.filtered(logits)
         norm = logits.logsumexp(dim=-1, keepdim=True)
-        cumulative = (logits - norm).double().exp().cumsum(dim=-1)
+        cumulative = _exact(logits - norm).exp().cumsum(dim=-1)
         total = cumulative[:, -1:]
+        uniforms = uniforms.to(cumulative.device)
         # Rounding could lift the target to the total itself, behind the last token.
         target = torch.minimum(uniforms[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-        token_ids = torch.searchsorted(cumulative, target, right=True).clamp_max(logits.shape[-1] - 1)
+        token_ids = torch.searchsorted(cumulative, target, right=True).clamp_max(logits.shape[-1] - 1).to(logits.device)
         return token_ids[:, 0], (logits.gather(-1, token_ids) - norm)[:, 0]
 
     def filtered(self, logits: torch.Tensor) -> torch.Tensor:
@@ -148,13 +149,18 @@ def _top_p_floor(logits: torch.Tensor, top_p: float, top_k_floor: torch.Tensor |
     candidates = min(_TOP_P_CANDIDATES, vocab_size)
     while True:
         top = logits.topk(candidates, dim=-1).values
-        probs = (top - norm).double().exp()
+        probs = _exact(top - norm).exp()
         before = probs.cumsum(dim=-1) - probs
         # The last token of those listed is known to be needed or not only if something listed lies behind the border.
         if candidates == vocab_size or not bool((before[:, -1] < top_p).any()):
             kept = (before < top_p).sum(dim=-1, keepdim=True).clamp_min(1)
-            return top.gather(-1, kept - 1)
+            return top.gather(-1, (kept - 1).to(top.device))
         candidates = min(candidates * 8, vocab_size)
+
+
+def _exact(tensor: torch.Tensor) -> torch.Tensor:
+    """Return float64 numbers, on the same device where that has them."""
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
 
 
 def greedy() -> Greedy:
