@@ -51,7 +51,7 @@ class Tokenizer:
         bos_token_id: The id that begins a text, None if there is none.
         drops_prefix_space: The first token of a text carries a space that is not in the text.
 
-    Cost: 0.2 s for 131,072 tokens.
+    Cost: 0.35 s of CPU time for 131,072 tokens (2.5 GHz Xeon), of which the library takes 0.15 s to list them.
     """
 
     def __init__(self, tokenizer: Any, *, vocab_size: int | None = None) -> None:
@@ -108,7 +108,8 @@ class Tokenizer:
         Raises:
             TokenizerError: The text has a lone surrogate, or no tokens spell it.
 
-        Cost: one encoding of the text, and with `before` one more; 20 us for 10 characters.
+        Cost: one encoding of the text, and with `before` at most one more: 10 to 20 us for 10 characters, 20 to 90 us
+        for 80 (2.5 GHz Xeon).
         """
         data = _utf8(text)
         if not data:

@@ -10,6 +10,7 @@ import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
+from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
 from outlines_cont.errors import OutlinesContError, TokenizerError
 from outlines_cont.models.token_bytes import PieceCode, byte_alphabet
@@ -18,6 +19,7 @@ from tests.tokenizer_kinds import EVERY_KIND, is_byte_level, tokenizer_of
 from tests.vocabularies import (
     GPT2_EOS,
     LLAMA_3_PATTERN,
+    SENTENCEPIECE_FILE,
     Tokens,
     byte_level_bpe,
     gemma_bpe,
@@ -124,6 +126,21 @@ def test_added_tokens_are_text_unless_special(make: Callable[[], tokenizers.Toke
     assert turn in tokenizer.encode("a<|turn|>b")
     assert turn not in tokenizer.encode_inside("a<|turn|>b")
     assert tokenizer.text_bytes(tokenizer.encode_inside("a<|turn|>b")) == b"a<|turn|>b"
+
+
+def test_a_slow_tokenizer_adds_tokens_of_its_own() -> None:
+    given = SentencePieceBackend(vocab_file=str(SENTENCEPIECE_FILE), bos_token="<s>", eos_token="</s>")
+    size = len(given)
+    given.add_tokens(["<think>", "<think>ing"])
+    given.add_special_tokens({"pad_token": "<|pad|>"})
+    tokenizer = Tokenizer(given)
+    assert texts(tokenizer, [size, size + 1, size + 2]) == [b"<think>", b"<think>ing", None]
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (1, 2)
+    dog, runs = tokenizer.encode_inside("the lazy dog"), tokenizer.encode_inside(" runs")
+    assert tokenizer.encode_inside("the lazy dog<think>ing runs<think>") == [*dog, size + 1, *runs, size]
+    assert tokenizer.encode("a<|pad|>") == given.encode("a<|pad|>", add_special_tokens=False)
+    assert size + 2 in tokenizer.encode("a<|pad|>")
+    assert size + 2 not in tokenizer.encode_inside("a<|pad|>")
 
 
 def test_special_names_of_the_wrapper_count() -> None:
