@@ -19,7 +19,7 @@ from scripts.tiny.phrases import CLOSINGS, FAMILIES, GENERIC, GREETINGS, LABELS,
 
 KINDS = tuple(FAMILIES)
 CURRENCIES = ("EUR", "USD", "GBP", "JPY")
-DUE_PATTERN = r"\d{4}-\d{2}-\d{2}"
+DUE_PATTERN = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 DEMO_FIELDS = (
     ("customer", "person"),
     ("city", "city"),
@@ -431,7 +431,7 @@ def _assemble(rng: random.Random, sentences: list[str], surface: Mapping[str, st
     """Return the sentences as a message, with greeting, noise, closing and signature."""
     signature = [s for s in sentences if s.startswith(_SIGN_OFFS)]
     body = [s for s in sentences if not s.startswith(_SIGN_OFFS)]
-    num_noise = rng.choices((0, 1, 2, 3, 5, rng.randint(6, 30)), (48, 24, 12, 8, 5, 3))[0]
+    num_noise = rng.choices((0, 1, 2, 3, 5, rng.randint(6, 30)), (56, 24, 11, 5, 3, 1))[0]
     for noise in rng.sample(NOISE, min(num_noise, len(NOISE))):
         body.insert(rng.randint(0, len(body)), noise)
     parts = ([rng.choice(GREETINGS)] if rng.random() < 0.4 else []) + body
@@ -457,7 +457,7 @@ def _labelled(
         names += rng.sample(extras, min(len(extras), rng.choice((0, 1, 1, 2, 3))))
     if "goods" in names and "item" in surface and with_labels and rng.random() < 0.7:
         names[names.index("goods") : names.index("goods") + 1] = rng.sample(("item", "quantity"), 2)
-    if rng.random() < 0.5:
+    if with_labels and rng.random() < 0.5:
         rng.shuffle(names)
     told = set(names)
     lines = []

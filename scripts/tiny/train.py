@@ -23,14 +23,17 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from scripts.tiny.corpus import DEMO_FIELDS, Document, documents
+from scripts.tiny.corpus import CURRENCIES, DEMO_FIELDS, Document, documents
 
 EOS = "<eos>"
 VOCAB_SIZE = 1280
 MAX_POSITIONS = 2048
 KEY_WEIGHT = 0.1
 """Weight of the tokens inside a key: the schema forces them, but text without a schema should still look like a record."""
+CODE_WEIGHT = 6.0
+"""Weight of a currency's code: one token per record, whose rule is learned late when it counts like any letter of a name."""
 SPLIT_SHARE = 0.06
 """Share of records whose punctuation is spelled with shorter tokens, as forced text may be."""
 PIECES = r"\s+|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+ ?"
@@ -141,7 +144,8 @@ class Encoder:
             ):
                 spelled = [i for character in text[start:end] for i in self._tokenizer.encode(character).ids]
             ids += spelled
-            weights += [0.0 if len(spelled) > 1 else KEY_WEIGHT if in_key else 1.0] * len(spelled)
+            weight = KEY_WEIGHT if in_key else CODE_WEIGHT if text[start:end] in CURRENCIES else 1.0
+            weights += [0.0 if len(spelled) > 1 else weight] * len(spelled)
             fields += [field] * len(spelled)
         return ids, weights, fields
 
@@ -198,7 +202,7 @@ def training_rows(encoder: Encoder, rng: random.Random, drill_share: Callable[[]
         yield drill(rng) if rng.random() < drill_share() else encoder.encode(next(source))
 
 
-def batches(source: Iterable[Encoded], num_tokens: int, pool_size: int = 128) -> Iterator[list[Encoded]]:
+def batches(source: Iterable[Encoded], num_tokens: int, pool_size: int = 256) -> Iterator[list[Encoded]]:
     """Yield lists of documents of similar length, at most `num_tokens` tokens with padding, in drawn order."""
     rng = random.Random(0)
     pool: list[Encoded] = []
@@ -235,6 +239,16 @@ def make_model() -> LlamaForCausalLM:
             pad_token_id=None,
         )
     )
+
+
+def use_fused_norms(model: LlamaForCausalLM) -> None:
+    """Replace the norms of `model` by PyTorch's, in place, with the same weights: a step is 8 % faster on a CPU."""
+    for parent in list(model.modules()):
+        for name, module in list(parent.named_children()):
+            if isinstance(module, LlamaRMSNorm):
+                fused = nn.RMSNorm(module.weight.shape, eps=module.variance_epsilon)
+                fused.weight = module.weight
+                setattr(parent, name, fused)
 
 
 def logits_of(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -317,7 +331,7 @@ def measure(model: LlamaForCausalLM, tokenizer: Tokenizer, num_documents: int, s
                 row.labels, guess, row.weights, row.fields, strict=False
             ):
                 right = got == label or (label in ends and ends.get(got) == ends[label])
-                if label >= 0 and weight == 1.0 and not right:
+                if label >= 0 and weight >= 1.0 and not right:
                     wrong.setdefault((number, piece), set()).add(field)
             for number, pairs in enumerate(document.branches, 1):
                 for piece, (step, text) in enumerate(pairs):
@@ -357,6 +371,7 @@ def train(args: argparse.Namespace) -> None:
     else:
         tokenizer, model = train_tokenizer(), make_model()
     print(json.dumps({"parameters": sum(p.numel() for p in model.parameters())}), flush=True)
+    use_fused_norms(model)
     rng = random.Random(f"train {args.seed}")
     encoder = Encoder(tokenizer, rng)
     optimizers = optimizers_of(model, args.lr, args.optimizer)
@@ -372,7 +387,7 @@ def train(args: argparse.Namespace) -> None:
     for step, rows in enumerate(source, 1):
         elapsed = time.monotonic() - started
         progress = args.from_progress + (1 - args.from_progress) * elapsed / (60 * args.minutes)
-        factor = min(1.0, step / 100) * max(0.01, 1 - progress)
+        factor = min(1.0, step / args.warmup) * max(0.01, 1 - progress)
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = args.lr * factor
@@ -411,6 +426,7 @@ def main() -> None:
     parser.add_argument(
         "--from-progress", type=float, default=0.0, help="where the schedule starts, 0 to 1 (default: 0)"
     )
+    parser.add_argument("--warmup", type=int, default=100, help="steps of rising learning rate (default: 100)")
     parser.add_argument("--optimizer", choices=("adamw", "muon"), default="muon")
     parser.add_argument("--drill-minutes", type=float, default=6.0, help="how long to mix in copying (default: 6)")
     parser.add_argument("--tokens", type=int, default=5000, help="tokens of a batch (default: 5000)")

@@ -6,6 +6,7 @@ syllables. So the two parts are disjoint for every seed, and a later addition to
 
 import hashlib
 import random
+import re
 from collections.abc import Sequence
 
 HELD_OUT_SHARE = 6
@@ -106,6 +107,9 @@ _VOWEL_WEIGHTS = [10] * 10 + [3] * 6 + [2] + [0.5] * 9
 _CODAS = [""] * 16 + _by_space("n n r r s s l l m th ck t k d nd rt x ng sk v z")
 
 
+_RUDE = re.compile("fuck|fuk|shit|cunt|nig+[aeo]|dick|kock|cock|piss|slut|twat|fag|rape|nazi|puss")
+
+
 def is_held_out(word: str) -> bool:
     """Return whether `word` belongs to the held-out part, whatever its case."""
     return hashlib.blake2b(word.lower().encode(), digest_size=4).digest()[0] % HELD_OUT_SHARE == 0
@@ -137,7 +141,7 @@ class WordSource:
                 rng.choice(_ONSETS) + rng.choices(_VOWELS, _VOWEL_WEIGHTS)[0] + rng.choice(_CODAS)
                 for _ in range(syllables)
             )
-            if is_held_out(word) == self.held_out:
+            if is_held_out(word) == self.held_out and not _RUDE.search(word):
                 return word
 
     def _name_word(self, rng: random.Random, real: Sequence[str]) -> str:
