@@ -253,55 +253,12 @@ def use_fused_norms(model: LlamaForCausalLM) -> None:
 
 def logits_of(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return logits (N, V) float32 of the labelled positions, and which positions (B, T) bool they are."""
-    hidden = model.model(
+    hidden: Tensor = model.model(
         input_ids=batch.ids, attention_mask=batch.mask, position_ids=batch.positions, use_cache=False
     ).last_hidden_state
     chosen = batch.labels >= 0
-    return functional.linear(hidden[chosen], model.lm_head.weight), chosen
-
-
-class Muon(torch.optim.Optimizer):
-    """Momentum whose matrix updates are made orthogonal by five Newton-Schulz steps in float32.
-
-    Source: Jordan et al. 2024, "Muon"; the scale 0.2 sqrt(max(rows, columns)) from Liu et al. 2025, arXiv:2502.16982, which
-    lets it share AdamW's learning rate. PyTorch's own works in bfloat16, which is slow on most CPUs.
-    """
-
-    def __init__(
-        self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 0.05
-    ) -> None:
-        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update the matrices in place."""
-        for group in self.param_groups:
-            for param in group["params"]:
-                buffer = self.state[param].setdefault("momentum", torch.zeros_like(param))
-                buffer.lerp_(param.grad, 1 - group["momentum"])
-                update = _orthogonal(param.grad.lerp(buffer, group["momentum"]))
-                param.mul_(1 - group["lr"] * group["weight_decay"])
-                param.add_(update, alpha=-group["lr"] * 0.2 * max(param.shape) ** 0.5)
-
-
-def _orthogonal(matrix: Tensor) -> Tensor:
-    a, b, c = 3.4445, -4.7750, 2.0315
-    x = matrix / (matrix.norm() + 1e-7)
-    if tall := x.shape[0] > x.shape[1]:
-        x = x.T
-    for _ in range(5):
-        gram = x @ x.T
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.T if tall else x
-
-
-def optimizers_of(model: LlamaForCausalLM, lr: float, kind: str) -> list[torch.optim.Optimizer]:
-    """Return the optimizers: AdamW for everything, or Muon for the matrices inside the layers."""
-    inner = [p for name, p in model.named_parameters() if p.ndim == 2 and "layers" in name and kind == "muon"]
-    chosen = {id(p) for p in inner}
-    rest = [p for p in model.parameters() if id(p) not in chosen]
-    adamw = torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.98), weight_decay=0.05)
-    return [adamw, Muon(inner, lr=lr)] if inner else [adamw]
+    logits: Tensor = functional.linear(hidden[chosen], model.lm_head.weight)
+    return logits, chosen
 
 
 @torch.no_grad()
@@ -311,8 +268,8 @@ def measure(model: LlamaForCausalLM, tokenizer: Tokenizer, num_documents: int, s
     A quick look for the log, not the published figures (`evaluate.py` makes those through the library). A wrong choice
     between the marks that the schema forces counts as right.
     """
-    model.eval()
-    names = [tokenizer.id_to_token(i) for i in range(VOCAB_SIZE)]
+    model.train(False)
+    names = [tokenizer.id_to_token(i) or "" for i in range(VOCAB_SIZE)]
     ends = {i: name[0] == '"' for i, name in enumerate(names) if _VALUE_END.fullmatch(name)}
     encoder, source = Encoder(tokenizer, None), documents(random.Random(seed), held_out=True)
     hits: Counter[str] = Counter()
@@ -353,9 +310,9 @@ def measure(model: LlamaForCausalLM, tokenizer: Tokenizer, num_documents: int, s
 def save(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
     """Write a complete model folder: weights, configuration, tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    model.generation_config = GenerationConfig(eos_token_id=0)
+    model.generation_config = GenerationConfig(eos_token_id=0)  # type: ignore[no-untyped-call]
     model.save_pretrained(folder)
-    wrapped = PreTrainedTokenizerFast(
+    wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, eos_token=EOS, clean_up_tokenization_spaces=False, model_max_length=MAX_POSITIONS
     )
     wrapped.save_pretrained(folder)
@@ -374,7 +331,7 @@ def train(args: argparse.Namespace) -> None:
     use_fused_norms(model)
     rng = random.Random(f"train {args.seed}")
     encoder = Encoder(tokenizer, rng)
-    optimizers = optimizers_of(model, args.lr, args.optimizer)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.05)
     started = looked = time.monotonic()
 
     def drill_share() -> float:
@@ -388,19 +345,17 @@ def train(args: argparse.Namespace) -> None:
         elapsed = time.monotonic() - started
         progress = args.from_progress + (1 - args.from_progress) * elapsed / (60 * args.minutes)
         factor = min(1.0, step / args.warmup) * max(0.01, 1 - progress)
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = args.lr * factor
+        for group in optimizer.param_groups:
+            group["lr"] = args.lr * factor
         batch = collate(rows)
         logits, chosen = logits_of(model, batch)
         weights = batch.weights[chosen]
         losses = functional.cross_entropy(logits, batch.labels[chosen], reduction="none")
         loss = (losses * weights).sum() / weights.sum()
         model.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
+        optimizer.step()
         total, weight_sum = total + loss.item(), weight_sum + 1
         if step % 50 == 0:
             print(
@@ -427,7 +382,6 @@ def main() -> None:
         "--from-progress", type=float, default=0.0, help="where the schedule starts, 0 to 1 (default: 0)"
     )
     parser.add_argument("--warmup", type=int, default=100, help="steps of rising learning rate (default: 100)")
-    parser.add_argument("--optimizer", choices=("adamw", "muon"), default="muon")
     parser.add_argument("--drill-minutes", type=float, default=6.0, help="how long to mix in copying (default: 6)")
     parser.add_argument("--tokens", type=int, default=5000, help="tokens of a batch (default: 5000)")
     parser.add_argument("--threads", type=int, default=2)
