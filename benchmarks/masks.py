@@ -4,8 +4,8 @@
     python -m benchmarks.masks --rounds 1 --engines ours --cases "date,nested person"
 
 The vocabulary is Mistral's tekken (131,072 tokens; it lies in the mistral-common wheel). One core, one thread. Each engine
-has a fresh process per round, which prepares the vocabulary and runs two trivial constraints (so that nothing is imported
-while the clock runs), and each case has a fork of it, so that no case finds what another one left. Every figure is the
+has a fresh process per round, which prepares the vocabulary and runs three other constraints (a program's very first one
+pays for loading code), and each case has a fork of it, so that no case finds what another one left. Every figure is the
 median over the rounds of the same call; means, medians and maxima are then taken over the masks of a walk.
 """
 
@@ -21,15 +21,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine, table
-from benchmarks.case import Case, cases
+from benchmarks.case import Case, cases, warm_up
 from benchmarks.engines import ENGINES, Engine, engine
 from benchmarks.rounds import Message, Send, in_process
 from benchmarks.tekken import Tokenizer, tekken
 from benchmarks.walk import measure
 
-_WARM_UP = (Case("", "regex", "yes|no", ""), Case("", "schema", {"type": "boolean"}, ""))
-Task = tuple[Case, list[int]]
-"""A case, and the tokens of its text."""
+Task = tuple[Case, tuple[int, ...]]
+"""A case, and the tokens of its text with the EOS id at the end."""
 Rounds = dict[str, dict[str, list[Message]]]
 
 
@@ -85,7 +84,7 @@ def _all_rounds(chosen: list[Case], options: argparse.Namespace) -> Rounds:
     """Run engine after engine, round after round. A case that an engine failed is not tried by it again."""
     found: Rounds = {name: {} for name in options.engines}
     tokenizer = tekken()
-    tasks = list(zip(chosen, tokenizer.encode([case.text for case in chosen]), strict=True))
+    warm_ups, tasks = _spelled(warm_up(), tokenizer), _spelled(chosen, tokenizer)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("", total=options.rounds * len(options.engines) * len(chosen))
@@ -93,7 +92,9 @@ def _all_rounds(chosen: list[Case], options: argparse.Namespace) -> Rounds:
             for name in options.engines:
                 skip = [case for case, messages in found[name].items() if "failed" in messages[-1]]
                 todo = [task for task in tasks if task[0].name not in skip]
-                for message in in_process(_measure_engine, name, tokenizer, todo, options.repeats, options.limit):
+                for message in in_process(
+                    _measure_engine, name, tokenizer, warm_ups, todo, options.repeats, options.limit
+                ):
                     case = message.get("case", "")
                     progress.update(bar, description=f"round {number + 1} {name}: {case or 'vocabulary'}")
                     found[name].setdefault(case, []).append(message)
@@ -103,7 +104,14 @@ def _all_rounds(chosen: list[Case], options: argparse.Namespace) -> Rounds:
     return found
 
 
-def _measure_engine(send: Send, name: str, tokenizer: Tokenizer, tasks: list[Task], repeats: int, limit: float) -> None:
+def _spelled(chosen: list[Case], tokenizer: Tokenizer) -> list[Task]:
+    token_ids = tokenizer.encode([case.text for case in chosen])
+    return [(case, (*ids, tokenizer.eos_token_id)) for case, ids in zip(chosen, token_ids, strict=True)]
+
+
+def _measure_engine(
+    send: Send, name: str, tokenizer: Tokenizer, warm_ups: list[Task], tasks: list[Task], repeats: int, limit: float
+) -> None:
     """Prepare one engine, then run each case in a fork."""
     machine.pin()
     before, start = machine.resident_mb(), perf_counter()
@@ -118,11 +126,11 @@ def _measure_engine(send: Send, name: str, tokenizer: Tokenizer, tasks: list[Tas
             "reported_mb": subject.reported_mb(None),
         }
     )  # fmt: skip
-    for case in _WARM_UP:
-        subject.cursor(subject.compile(case)).fill()
+    for case, ids in warm_ups:
+        measure(subject, case, ids, repeats=1)
+    subject.drop_masks()
     for case, ids in tasks:
-        token_ids = (*ids, tokenizer.eos_token_id)
-        for message in in_process(_measure_case, subject, case, token_ids, repeats, method="fork", limit=limit):
+        for message in in_process(_measure_case, subject, case, ids, repeats, method="fork", limit=limit):
             send({"case": case.name, **message})
 
 
