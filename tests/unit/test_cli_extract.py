@@ -323,7 +323,15 @@ def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(saved_model
     command = [sys.executable, "-m", "outlines_cont.cli", "extract", *RESUME, "--model", str(saved_model)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     out = folder / "out.jsonl"
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    # A shell starts its background jobs with SIGINT ignored, which a child inherits; the tests may run in such a job.
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline and not (out.exists() and out.stat().st_size):
         time.sleep(0.02)
