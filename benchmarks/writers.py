@@ -1,0 +1,160 @@
+"""Three ways to write the same records with the same weights: this repository, transformers alone, outlines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from typing import Any, Literal, Protocol
+
+import torch
+from pydantic import BaseModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+MAX_TOKENS = 400
+
+
+class Record(BaseModel):
+    """What is read out of a message; the demo's record."""
+
+    customer: str
+    city: str
+    item: str
+    quantity: int
+    price: float
+    currency: Literal["EUR", "USD", "GBP", "JPY"]
+
+
+SCHEMA = Record.model_json_schema()
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the model was asked for.
+
+    Attributes:
+        forwards: calls of the model.
+        fed: token ids in them, padding included.
+        written: token ids of the answers, without padding and end.
+    """
+
+    forwards: int = 0
+    fed: int = 0
+    written: int = 0
+
+
+@dataclass(slots=True)
+class Weights:
+    """The bundled model and its tokenizer, as transformers loads them, with a count of calls."""
+
+    model: Any
+    tokenizer: Any
+    counts: Counts = field(default_factory=Counts)
+
+
+def load() -> Weights:
+    """Load the bundled model; nothing is downloaded."""
+    with as_file(files("outlines_cont.models") / "tiny") as folder:
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    weights = Weights(model.eval(), tokenizer)
+
+    def count(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        input_ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
+        weights.counts.forwards += 1
+        weights.counts.fed += input_ids.numel()
+
+    model.register_forward_pre_hook(count, with_kwargs=True)
+    return weights
+
+
+class Writer(Protocol):
+    """One library with the bundled model; made once, used for many prompts."""
+
+    counts: Counts
+
+    def write(self, prompts: Sequence[str]) -> list[str]:
+        """One answer per prompt; one prompt goes the way of one prompt, several go as a batch."""
+
+
+class Ours:
+    """`generate.json` of this repository."""
+
+    def __init__(self, weights: Weights) -> None:
+        from outlines_cont import generate, models
+
+        self.counts = weights.counts
+        self._model = models.from_transformers(weights.model, weights.tokenizer)
+        self._generator = generate.json(self._model, SCHEMA, whitespace="none")
+
+    def write(self, prompts: Sequence[str]) -> list[str]:
+        with self._model.meter() as meter:
+            values = self._generator(list(prompts) if len(prompts) > 1 else prompts[0], max_tokens=MAX_TOKENS)
+        self.counts.written += meter.sampled_tokens + meter.forced_tokens
+        return [Record.model_validate(value).model_dump_json() for value in (values if len(prompts) > 1 else [values])]
+
+
+class _Generate:
+    """Counts the token ids that `model.generate` writes, for libraries that hand on the text only."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._generate, self._eos, self._counts = weights.model.generate, weights.tokenizer.eos_token_id, weights.counts
+
+    def __call__(self, **options: Any) -> torch.Tensor:
+        ids: torch.Tensor = self._generate(**options)
+        written = ids[:, options["input_ids"].shape[1] :]
+        self._counts.written += int((written != self._eos).sum())  # padding is the same id
+        return ids
+
+
+class Transformers:
+    """`model.generate` of transformers, greedy, without any constraint; ends where the model says so."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.counts = weights.counts
+        self._tokenizer = weights.tokenizer
+        self._tokenizer.pad_token, self._tokenizer.padding_side = self._tokenizer.eos_token, "left"
+        self._generate = _Generate(weights)
+
+    def write(self, prompts: Sequence[str]) -> list[str]:
+        inputs = self._tokenizer(list(prompts), return_tensors="pt", padding=True)
+        with torch.inference_mode():
+            ids = self._generate(
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                do_sample=False,
+                max_new_tokens=MAX_TOKENS,
+                pad_token_id=self._tokenizer.pad_token_id,
+            )
+        texts: list[str] = self._tokenizer.batch_decode(
+            ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
+        )
+        return texts
+
+
+class Outlines:
+    """`outlines.Generator` with its default backend, on the same schema without white space."""
+
+    def __init__(self, weights: Weights) -> None:
+        import outlines  # type: ignore[import-not-found,unused-ignore]
+        from outlines.types import JsonSchema  # type: ignore[import-not-found,unused-ignore]
+
+        self.counts = weights.counts
+        weights.tokenizer.pad_token = weights.tokenizer.eos_token
+        weights.model.generate = _Generate(weights)
+        model = outlines.from_transformers(weights.model, weights.tokenizer)
+        self._generator = outlines.Generator(model, JsonSchema(SCHEMA, whitespace_pattern=""))
+        self._options = {
+            "max_new_tokens": MAX_TOKENS,
+            "do_sample": False,
+            "pad_token_id": weights.tokenizer.eos_token_id,
+        }
+
+    def write(self, prompts: Sequence[str]) -> list[str]:
+        if len(prompts) == 1:
+            return [self._generator(prompts[0], **self._options)]
+        texts: list[str] = self._generator.batch(list(prompts), **self._options)
+        return texts
+
+
+WRITERS: dict[str, Callable[[Weights], Writer]] = {"ours": Ours, "transformers": Transformers, "outlines": Outlines}
