@@ -358,7 +358,7 @@ class MessageSource:
         return facts, surface
 
     def _add_goods(self, rng: random.Random, facts: dict[str, Any], surface: dict[str, str], complete: bool) -> None:
-        count = 1 if complete or rng.random() < 0.82 else rng.randint(2, 4)
+        count = 1 if complete or rng.random() < 0.96 else rng.randint(2, 3)
         goods = [_goods_text(rng, self._words) for _ in range(count)]
         surface["goods"] = _join([text for text, _, _ in goods])
         if count == 1:
@@ -504,15 +504,15 @@ def draw_task(rng: random.Random, message: Message) -> Task:
     """Return a record of drawn facts of `message`, under drawn names, in a drawn order."""
     builder = _TaskBuilder(rng, message)
     shape = rng.random()
-    if shape < 0.18:
+    if shape < 0.12:
         builder.add_group()
-    if "items" in message.facts and ("item" not in message.facts or rng.random() < 0.2):
+    if "items" in message.facts and ("item" not in message.facts or rng.random() < 0.05):
         builder.add_items()
     names = [name for name in message.facts if name in FACTS and (name != "urgent" or rng.random() < 0.25)]
     rng.shuffle(names)
     for name in names[: rng.choice((1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 8, 9))]:
         builder.add(name, nullable=rng.random() < 0.1)
-    if rng.random() < 0.25 and message.absent:
+    if rng.random() < 0.15 and message.absent:
         for name in rng.sample(message.absent, min(len(message.absent), rng.randint(1, 2))):
             builder.add(name, nullable=True)
     return builder.build()

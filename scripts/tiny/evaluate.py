@@ -1,7 +1,7 @@
 """Measure the bundled model on held-out messages, through the public names of the library.
 
-Run from the repository's root: `python -m scripts.tiny.evaluate --count 500`. Two sets of messages are drawn, with names,
-places and things that training never shows, and read greedily:
+Run from the repository's root: `python -m scripts.tiny.evaluate --count 500`. Two sets of messages are drawn, with names
+and places that training never shows, and read greedily:
 
 - *demo*: messages that tell every fact of the demo's record; kind, record and due date are chained on one state;
 - *other*: messages of every kind, each asked for a record of its own drawn schema, straight from the message; kind and due

@@ -121,7 +121,7 @@ def part_of(words: Sequence[str], held_out: bool) -> list[str]:
 
 
 class WordSource:
-    """Draws names, places and things, all from one part of the words.
+    """Draws names and places from one part of the words, and things.
 
     Args:
         held_out: The part.
@@ -132,7 +132,8 @@ class WordSource:
         self._first = part_of(FIRST_NAMES, held_out)
         self._last = part_of(LAST_NAMES, held_out)
         self._cities = part_of(CITIES, held_out)
-        self._nouns = part_of(NOUNS, held_out)
+        # Things are ordinary words, the same for all; what a message is about is new by its names and places.
+        self._nouns = part_of(NOUNS, held_out=False)
 
     def made_up(self, rng: random.Random, syllables: int) -> str:
         """Return a lower-case word of random syllables that belongs to this part."""
@@ -145,7 +146,7 @@ class WordSource:
                 return word
 
     def _name_word(self, rng: random.Random, real: Sequence[str]) -> str:
-        if rng.random() < 0.4:
+        if rng.random() < 0.5:
             return rng.choice(real)
         return self.made_up(rng, rng.choice((1, 2, 2, 2, 3))).capitalize()
 
@@ -153,43 +154,43 @@ class WordSource:
         """Return a person's name: mostly two words, now and then a particle, an initial or a double name."""
         first, last = self._name_word(rng, self._first), self._name_word(rng, self._last)
         shape = rng.random()
-        if shape < 0.78:
-            return f"{first} {last}"
-        if shape < 0.83:
-            return f"{first} {rng.choice(('de', 'van', 'von', 'van der', 'da', 'el', 'di', 'Mc', 'Ben'))} {last}"
-        if shape < 0.87:
-            return f"{first} {last}-{self._name_word(rng, self._last)}"
         if shape < 0.90:
-            return f"{first} O'{last}"
-        if shape < 0.93:
-            return f"{first}-{self._name_word(rng, self._first)} {last}"
+            return f"{first} {last}"
+        if shape < 0.92:
+            return f"{first} {rng.choice(('de', 'van', 'von', 'van der', 'da', 'el', 'di', 'Mc', 'Ben'))} {last}"
+        if shape < 0.94:
+            return f"{first} {last}-{self._name_word(rng, self._last)}"
         if shape < 0.96:
+            return f"{first} O'{last}"
+        if shape < 0.97:
+            return f"{first}-{self._name_word(rng, self._first)} {last}"
+        if shape < 0.99:
             return f"{first} {rng.choice('ABCDEFGHJKLMNPRSTVW')}. {last}"
         return f"{first} {self._name_word(rng, self._first)} {last}"
 
     def city(self, rng: random.Random) -> str:
         """Return a place: real or made up, one to three words."""
-        if rng.random() < 0.45:
+        if rng.random() < 0.6:
             return rng.choice(self._cities)
         word = self.made_up(rng, rng.choice((1, 2, 2, 3))).capitalize()
         shape = rng.random()
-        if shape < 0.80:
+        if shape < 0.88:
             return word
-        if shape < 0.92:
+        if shape < 0.96:
             return f"{rng.choice(('New', 'San', 'Port', 'Bad', 'Santa', 'Upper', 'St.', 'Great', 'El', 'Fort'))} {word}"
         return f"{word}{rng.choice(('-on-Sea', ' City', '-sur-Mer', ' Bay', ' Springs', '-West', ' am See'))}"
 
     def item(self, rng: random.Random, plural: bool) -> str:
         """Return a thing, with an adjective or a model code now and then."""
-        noun = rng.choice(self._nouns) if rng.random() < 0.72 else self.made_up(rng, rng.choice((1, 2, 2)))
+        noun = rng.choice(self._nouns) if rng.random() < 0.95 else self.made_up(rng, rng.choice((1, 2, 2)))
         if plural:
             noun = _plural(noun)
         shape = rng.random()
         if shape < 0.5:
             return noun
-        if shape < 0.85:
+        if shape < 0.93:
             return f"{rng.choice(ADJECTIVES)} {noun}"
-        if shape < 0.92:
+        if shape < 0.96:
             return f"{rng.choice(ADJECTIVES)} {rng.choice(ADJECTIVES)} {noun}"
         return f"{self.made_up(rng, 2).capitalize()} {noun}"
 
