@@ -52,6 +52,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=16, help="messages to read (default: 16)")
     parser.add_argument("--batch", type=int, default=8, help="messages in a batch (default: 8)")
     parser.add_argument("--engines", default=",".join(ENGINES), help=f"of {', '.join(ENGINES)}")
+    parser.add_argument("--core", type=int, help="processor core to run on (default: the last)")
     parser.add_argument("--output", default="generate", help="name below benchmarks/results; empty: write nothing")
     return parser.parse_args()
 
@@ -73,7 +74,7 @@ def _all_rounds(prompts: Sequence[str], options: argparse.Namespace) -> dict[str
         for number in range(options.rounds):
             for name in names:
                 progress.update(bar, description=f"round {number + 1}: {name}")
-                for message in in_process(_measure, name, prompts, options.batch):
+                for message in in_process(_measure, name, prompts, options.batch, options.core):
                     if "failed" in message:
                         raise SystemExit(f"{name}: {message['failed']}")
                     found[name].append(message)
@@ -81,9 +82,9 @@ def _all_rounds(prompts: Sequence[str], options: argparse.Namespace) -> dict[str
     return found
 
 
-def _measure(send: Send, name: str, prompts: Sequence[str], batch: int) -> None:
+def _measure(send: Send, name: str, prompts: Sequence[str], batch: int, core: int | None) -> None:
     """Make one engine and let it write everything twice."""
-    machine.pin()
+    machine.pin(core)
     import torch
 
     from benchmarks.writers import WRITERS, load

@@ -1,6 +1,6 @@
 """Masks: how long they take and what they hold, with this repository's `fsm` and with its peers, side by side.
 
-    python -m benchmarks.masks                  # everything; about ten minutes
+    python -m benchmarks.masks                  # everything; about a quarter of an hour, most of it outlines-core
     python -m benchmarks.masks --rounds 1 --engines ours --cases "date,nested person"
 
 The vocabulary is Mistral's tekken (131,072 tokens; it lies in the mistral-common wheel). One core, one thread. Each engine
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -32,22 +33,51 @@ Task = tuple[Case, tuple[int, ...]]
 Rounds = dict[str, dict[str, list[Message]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every engine's process is told.
+
+    Attributes:
+        tokenizer: the vocabulary.
+        warm_ups: what runs before the first clock.
+        repeats: walks of each kind after the first.
+        limit: seconds for one case.
+        core: where to run; None is the last one.
+    """
+
+    tokenizer: Tokenizer
+    warm_ups: list[Task]
+    repeats: int
+    limit: float
+    core: int | None
+
+
 def main() -> None:
     """Measure, print the tables and write them below `benchmarks/results`."""
     options = _options()
     machine.use_one_thread()
     described = machine.describe(("outlines-cont", "llguidance", "xgrammar", "outlines-core", "numpy", "torch"))
     chosen = [case for case in cases() if not options.cases or case.name in options.cases]
-    found = _all_rounds(chosen, options)
-    report = {
-        "machine": described,
-        "settings": {"rounds": options.rounds, "repeats": options.repeats, "limit_seconds": options.limit},
-        "engines": {name: _summary(messages) for name, messages in found.items()},
-    }
-    text = table.masks(report, chosen)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        run = _Run(chosen, options, progress)
+        run.rounds()
+        text = _report(run.found, described, chosen, options)
+        for name in options.engines:  # the slow part; what is there already is safe
+            run.put_off(name)
+            text = _report(run.found, described, chosen, options)
     Console(width=200, highlight=False).print(text, markup=False)
+
+
+def _report(found: Rounds, described: dict[str, Any], chosen: list[Case], options: argparse.Namespace) -> str:
+    """Write what is found so far; return it as text."""
+    settings = {name: getattr(options, name) for name in ("rounds", "repeats", "patience", "limit")}
+    engines = {name: _summary(messages) for name, messages in found.items()}
+    report = {"machine": described, "settings": settings, "engines": engines}
+    text = table.masks(report, chosen)
     if options.output:
         table.write(options.output, report, text)
+    return text
 
 
 def _options() -> argparse.Namespace:
@@ -59,7 +89,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--engines", type=_list_of(ENGINES), default=list(ENGINES), help=f"of {', '.join(ENGINES)}")
     parser.add_argument("--cases", type=_list_of(names), default=[], help=f"of {'; '.join(names)} (default: all)")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds per engine and case (default: 60)")
+    parser.add_argument("--patience", type=float, default=5.0, help="seconds for a case in the rounds (default: 5)")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds for it at the end (default: 60)")
+    parser.add_argument("--core", type=int, help="processor core to run on (default: the last)")
     parser.add_argument("--output", default="masks", help="name below benchmarks/results; empty: write nothing")
     return parser.parse_args()
 
@@ -80,28 +112,40 @@ def _list_of(names: Sequence[str]) -> Any:
     return read
 
 
-def _all_rounds(chosen: list[Case], options: argparse.Namespace) -> Rounds:
-    """Run engine after engine, round after round. A case that an engine failed is not tried by it again."""
-    found: Rounds = {name: {} for name in options.engines}
-    tokenizer = tekken()
-    warm_ups, tasks = _spelled(warm_up(), tokenizer), _spelled(chosen, tokenizer)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("", total=options.rounds * len(options.engines) * len(chosen))
-        for number in range(options.rounds):
-            for name in options.engines:
-                skip = [case for case, messages in found[name].items() if "failed" in messages[-1]]
-                todo = [task for task in tasks if task[0].name not in skip]
-                for message in in_process(
-                    _measure_engine, name, tokenizer, warm_ups, todo, options.repeats, options.limit
-                ):
-                    case = message.get("case", "")
-                    progress.update(bar, description=f"round {number + 1} {name}: {case or 'vocabulary'}")
-                    found[name].setdefault(case, []).append(message)
-                progress.update(
-                    bar, completed=(number * len(options.engines) + options.engines.index(name) + 1) * len(chosen)
+class _Run:
+    """Engine after engine, round after round; what takes too long is put off to the end, where it runs once."""
+
+    def __init__(self, chosen: list[Case], options: argparse.Namespace, progress: Progress) -> None:
+        tokenizer = tekken()
+        self._tasks = _spelled(chosen, tokenizer)
+        self._plan = Plan(tokenizer, _spelled(warm_up(), tokenizer), options.repeats, options.patience, options.core)
+        self._options, self._progress = options, progress
+        self.found: Rounds = {name: {} for name in options.engines}
+        self._bar = progress.add_task("", total=(options.rounds + 1) * len(options.engines))
+
+    def rounds(self) -> None:
+        """All rounds; a case that an engine failed is not tried by it again."""
+        for number in range(self._options.rounds):
+            for name, found in self.found.items():
+                failed = {case for case, messages in found.items() if "failed" in messages[-1]}
+                self._measure(
+                    f"round {number + 1}", name, self._plan, [t for t in self._tasks if t[0].name not in failed]
                 )
-    return found
+
+    def put_off(self, name: str) -> None:
+        """What the engine had no time for in the rounds."""
+        late = [t for t in self._tasks if "late" in self.found[name].get(t[0].name, [{}])[-1]]
+        for case, _ in late:
+            del self.found[name][case.name]
+        self._measure("put off", name, replace(self._plan, limit=self._options.limit), late)
+
+    def _measure(self, what: str, name: str, plan: Plan, tasks: list[Task]) -> None:
+        found = self.found[name]
+        for message in in_process(_measure_engine, name, plan, tasks) if tasks else ():
+            case = message.get("case", "")
+            self._progress.update(self._bar, description=f"{what}, {name}: {case or 'vocabulary'}")
+            found.setdefault(case, []).append(message)
+        self._progress.advance(self._bar)
 
 
 def _spelled(chosen: list[Case], tokenizer: Tokenizer) -> list[Task]:
@@ -109,15 +153,13 @@ def _spelled(chosen: list[Case], tokenizer: Tokenizer) -> list[Task]:
     return [(case, (*ids, tokenizer.eos_token_id)) for case, ids in zip(chosen, token_ids, strict=True)]
 
 
-def _measure_engine(
-    send: Send, name: str, tokenizer: Tokenizer, warm_ups: list[Task], tasks: list[Task], repeats: int, limit: float
-) -> None:
+def _measure_engine(send: Send, name: str, plan: Plan, tasks: list[Task]) -> None:
     """Prepare one engine, then run each case in a fork."""
-    machine.pin()
+    machine.pin(plan.core)
     before, start = machine.resident_mb(), perf_counter()
     subject = engine(name)
     imported, imported_mb = perf_counter(), machine.resident_mb()
-    subject.prepare(tokenizer)
+    subject.prepare(plan.tokenizer)
     prepared, prepared_mb = perf_counter(), machine.resident_mb()
     send(
         {
@@ -126,11 +168,11 @@ def _measure_engine(
             "reported_mb": subject.reported_mb(None),
         }
     )  # fmt: skip
-    for case, ids in warm_ups:
+    for case, ids in plan.warm_ups:
         measure(subject, case, ids, repeats=1)
     subject.drop_masks()
     for case, ids in tasks:
-        for message in in_process(_measure_case, subject, case, ids, repeats, method="fork", limit=limit):
+        for message in in_process(_measure_case, subject, case, ids, plan.repeats, method="fork", limit=plan.limit):
             send({"case": case.name, **message})
 
 

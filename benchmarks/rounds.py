@@ -24,7 +24,7 @@ def in_process(measure: Measure, *arguments: Any, method: str = "spawn", limit: 
         limit: seconds that it may stay silent; then it is ended.
 
     Yields:
-        Its messages. The last one is `{"failed": why}` where it broke off.
+        Its messages. The last one is `{"failed": why}` where it broke off, with `"late": True` if it was ended.
     """
     context = multiprocessing.get_context(method)
     receiver, sender = context.Pipe(duplex=False)
@@ -35,7 +35,7 @@ def in_process(measure: Measure, *arguments: Any, method: str = "spawn", limit: 
         while True:
             if not receiver.poll(limit):
                 process.kill()
-                yield {"failed": f"no answer within {limit:.0f} s"}
+                yield {"failed": f"no answer within {limit:.0f} s", "late": True}
                 return
             message = _receive(receiver, process)
             if message is None:

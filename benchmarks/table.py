@@ -58,6 +58,7 @@ def masks(report: dict[str, Any], chosen: list[Case]) -> str:
 def _how(settings: dict[str, Any]) -> str:
     return (
         f"One core, one thread, {settings['rounds']} rounds; each figure is the median over the rounds of the same call. "
+        f"What takes more than {settings['patience']:.0f} s is run once, for at most {settings['limit']:.0f} s. "
         "First mask: from the pattern or schema, vocabulary ready. First walk: the masks after that one along a text. "
         "Dropped: the masks are forgotten, what is known of the states is kept (only here is that a cache of its own). "
         "Again: the same walk once more. Memory: growth of resident memory."
