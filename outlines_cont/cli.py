@@ -149,7 +149,7 @@ def demo(
         _demo(output)
 
 
-@app.command(epilog="Example: outlines-cont extract messages.jsonl --schema models:Order --output records.jsonl")
+@app.command(epilog="Example: outlines-cont extract messages.jsonl --schema models:Order --output orders.jsonl")
 def extract(
     input: InputOption,
     schema: SchemaOption,

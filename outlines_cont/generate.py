@@ -15,8 +15,9 @@ from pydantic import TypeAdapter
 
 import fsm as fsm_package
 from fsm import Expression
+from fsm.expression import lift
 from outlines_cont.engine.policy import Policy
-from outlines_cont.errors import IncompleteOutput, MissingEOS
+from outlines_cont.errors import IncompleteOutput, MissingEOS, OptionError
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies import Constraint, FreeText, StopAt
@@ -152,6 +153,7 @@ class Generator:
 
 def text(model: LanguageModel, *, sampler: Sampler | None = None) -> Generator:
     """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
+    _check(model, sampler)
     return Generator(model, sampler or greedy(), None, str)
 
 
@@ -222,19 +224,42 @@ def format(model: LanguageModel, type: Any, *, sampler: Sampler | None = None, f
 
 
 def fsm(
-    model: LanguageModel, expression: Expression, *, sampler: Sampler | None = None, force: bool = True
+    model: LanguageModel, expression: Expression | str, *, sampler: Sampler | None = None, force: bool = True
 ) -> Generator:
-    """Write a text of an expression of the package `fsm`. The value is the text.
+    """Write a text of an expression of the package `fsm`; a `str` stands for exactly itself. The value is the text.
 
     Raises:
+        OptionError: `expression` is none.
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
     """
-    return _constrained(model, expression, sampler, force, str)
+    if not isinstance(expression, Expression | str):
+        raise OptionError(
+            f"expected an expression, such as `fsm.regex(...)`, or a text, got {type(expression).__name__}",
+            "expression",
+        )
+    return _constrained(model, lift(expression), sampler, force, str)
+
+
+def _check(model: object, sampler: object) -> None:
+    """Refuse what is no model or no sampler when the generator is made, not when it first runs."""
+    if not hasattr(model, "eos_token_ids"):
+        raise OptionError(
+            f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. "
+            "Wrap a model of transformers with `models.from_transformers(model, tokenizer)`.",
+            "model",
+        )
+    if sampler is not None and (isinstance(sampler, type) or not hasattr(sampler, "num_samples")):
+        raise OptionError(
+            f"expected a sampler as `sampler`, such as `samplers.greedy()` or `samplers.multinomial(3)`, got {sampler!r}. "
+            "Call the function: `samplers.greedy()`, not `samplers.greedy`.",
+            "sampler",
+        )
 
 
 def _constrained(
     model: LanguageModel, expression: Expression, sampler: Sampler | None, force: bool, parse: Callable[[str], Any]
 ) -> Generator:
+    _check(model, sampler)
     if not model.eos_token_ids:
         raise MissingEOS(
             "expected a model with an end-of-sequence token, by which it says that a constrained text is complete; "

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import as_file, files
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
-from outlines_cont.models.hugging_face import HuggingFaceModel, from_transformers
+from outlines_cont.models.hugging_face import HuggingFaceModel, check_device, from_transformers
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Loading 8 MB needs no bar; what the caller has set is set again after it."""
+    was_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if was_shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def tiny(*, device: str | torch.device | None = None, dtype: torch.dtype = torch.float32) -> HuggingFaceModel:
@@ -17,8 +32,12 @@ def tiny(*, device: str | torch.device | None = None, dtype: torch.dtype = torch
     Args:
         device: where to put the weights; None is the CPU.
         dtype: the float type of the weights.
+
+    Raises:
+        OptionError: there is no such device.
     """
-    with as_file(files("outlines_cont.models") / "tiny") as folder:
+    check_device(device)
+    with _no_progress_bar(), as_file(files("outlines_cont.models") / "tiny") as folder:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return from_transformers(model if device is None else model.to(device), tokenizer)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from outlines_cont.errors import MissingTokenizer
+from outlines_cont.errors import MissingTokenizer, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.models.capability import Capability, check_supported, probe
 from outlines_cont.models.meter import Meter, MeterBoard
@@ -133,10 +134,13 @@ def transformers(
             `subfolder` and `trust_remote_code` to the tokenizer, too.
 
     Raises:
+        OptionError: `id_or_path` is no id and no folder, or there is no such device.
         OSError: transformers finds no such model.
         MissingTokenizer: there is a model but no tokenizer that can be read.
         UnsupportedModel: the model is recurrent, hybrid or an encoder-decoder.
     """
+    _check_source(id_or_path)
+    check_device(device)
     shared = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "trust_remote_code")
     model: Any = AutoModelForCausalLM.from_pretrained(id_or_path, dtype="auto" if dtype is None else dtype, **kwargs)
     if device is not None:
@@ -151,6 +155,33 @@ def transformers(
             "Load the two yourself and give them to `models.from_transformers(model, tokenizer)`."
         ) from error
     return from_transformers(model, tokenizer)
+
+
+def _check_source(id_or_path: object) -> None:
+    if not isinstance(id_or_path, str | PathLike) or not str(id_or_path):
+        raise OptionError(
+            f"expected a hub id such as 'Qwen/Qwen3-0.6B' or the folder of a model as `id_or_path`, got {id_or_path!r}",
+            "id_or_path",
+        )
+    path = Path(id_or_path)
+    is_path = isinstance(id_or_path, PathLike) or str(id_or_path).startswith((".", "/", "~")) or path.is_absolute()
+    if is_path and not (path / "config.json").is_file():
+        what = "holds no config.json" if path.is_dir() else "does not exist"
+        raise OptionError(
+            f"expected the folder of a model as `id_or_path`, but {str(id_or_path)!r} {what}. "
+            "Give the folder that `save_pretrained` wrote, or a hub id.",
+            "id_or_path",
+        )
+
+
+def check_device(device: object) -> None:
+    """Raise `OptionError` for a CUDA device where there is none."""
+    if device is not None and str(device).startswith("cuda") and not torch.cuda.is_available():
+        raise OptionError(
+            f"expected a device of this machine as `device`, got {str(device)!r}, but this PyTorch sees no CUDA device. "
+            "Leave `device` out for the CPU, or install the CUDA build of PyTorch and its driver.",
+            "device",
+        )
 
 
 def from_transformers(

@@ -625,7 +625,7 @@ def documents(rng: random.Random, held_out: bool = False) -> Iterator[Document]:
     """Yield documents without end."""
     source = MessageSource(held_out)
     while True:
-        complete = rng.random() < 0.4
+        complete = rng.random() < 0.7
         message = source.draw(rng, rng.choice(DEMO_KINDS) if complete else None, complete)
         branches = []
         for index in range(rng.choice((2, 3, 3))):

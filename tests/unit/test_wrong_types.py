@@ -1,0 +1,60 @@
+"""Easy mistakes when a model or a generator is made: each is refused there, with what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import fsm
+from outlines_cont import OptionError, generate, models, samplers
+from outlines_cont.models import HuggingFaceModel
+
+
+@pytest.fixture(scope="module")
+def model() -> HuggingFaceModel:
+    return models.tiny()
+
+
+@pytest.mark.parametrize("sampler", ["greedy", samplers.greedy, 3])
+def test_what_is_no_sampler_is_refused_when_the_generator_is_made(model: HuggingFaceModel, sampler: object) -> None:
+    with pytest.raises(OptionError, match=r"samplers\.greedy\(\)"):
+        generate.text(model, sampler=sampler)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["gpt2", ["a"], None])
+def test_what_is_no_model_is_refused_when_the_generator_is_made(wrong: object) -> None:
+    with pytest.raises(OptionError, match="expected a model as the first argument"):
+        generate.choice(wrong, ["a"])  # type: ignore[arg-type]
+
+
+def test_a_text_stands_for_itself_where_an_expression_is_expected(model: HuggingFaceModel) -> None:
+    assert generate.fsm(model, "yes")("Message: ") == "yes"
+    with pytest.raises(OptionError, match="got int"):
+        generate.fsm(model, 5)  # type: ignore[arg-type]
+    assert generate.fsm(model, fsm.choice(["yes"]))("Message: ") == "yes"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"), [("", "hub id"), (5, "hub id"), ("/nonexistent/folder", "does not exist")]
+)
+def test_a_source_of_a_model_is_checked_before_anything_is_looked_up(source: object, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        models.transformers(source)  # type: ignore[arg-type]
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"holds no config\.json"):
+        models.transformers(tmp_path)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(OptionError, match="no CUDA device"):
+        models.tiny(device="cuda")
+
+
+def test_loading_the_bundled_model_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    models.tiny()
+    assert capfd.readouterr() == ("", "")
