@@ -165,23 +165,13 @@ class Trie:
         first = self._firsts[child]
         return child, tuple(self._labels[first : first + ends]) if ends else (), self._counts[child] - ends
 
-    def texts_ending_at(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """For all texts that end exactly at one of `nodes`: the position in `nodes`, and the text."""
-        counts = self.num_ends[nodes]
-        which = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
-        return which, self._gather(self.first_text[nodes], counts)
-
     def texts_below(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """For all texts at or below `nodes`: the position in `nodes`, and the text."""
         counts = self.num_texts[nodes]
         which = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
-        return which, self._gather(self.first_text[nodes], counts)
-
-    def _gather(self, first: NDArray[np.int32], counts: NDArray[np.int32]) -> NDArray[np.int32]:
-        which = np.repeat(np.arange(len(first), dtype=np.int32), counts)
         before = (np.cumsum(counts) - counts).astype(np.int32)
-        gathered: NDArray[np.int32] = self.order[first[which] + np.arange(len(which), dtype=np.int32) - before[which]]
-        return gathered
+        place = self.first_text[nodes][which] + np.arange(len(which), dtype=np.int32) - before[which]
+        return which, self.order[place]
 
 
 def _view(array: NDArray[np.int32]) -> memoryview:

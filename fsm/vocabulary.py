@@ -96,11 +96,6 @@ class Vocabulary:
         """True when every byte is a token, so that every text can be spelled."""
         return self.single_bytes == ALL_BYTES
 
-    @cached_property
-    def lengths(self) -> NDArray[np.int32]:
-        """Bytes per token id, int32, `(V,)`; 0 for special tokens."""
-        return np.fromiter((len(t) if t else 0 for t in self.tokens), np.int32, len(self.tokens))
-
     @property
     def nbytes(self) -> int:
         """Bytes held by the trie, the loops and the masks (not by the token texts themselves)."""
