@@ -90,6 +90,15 @@ class BatchMismatch(OutlinesContError, ValueError):
     """Two things that should have one batch size have different ones."""
 
 
+class KVBudgetError(OutlinesContError, MemoryError):
+    """The keys and values of the rows that run do not fit the budget; `needed` and `budget` are in bytes."""
+
+    def __init__(self, message: str, needed: int, budget: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+        self.budget = budget
+
+
 class TokenizerError(OutlinesContError, ValueError):
     """The exact bytes of a tokenizer's tokens cannot be told, or its tokens cannot spell a text."""
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from transformers import DynamicCache
 
+    from outlines_cont.kv.store import KVStore
     from outlines_cont.models.meter import Meter
 
 
@@ -89,6 +90,18 @@ class LanguageModel(Protocol):
         """Where the input ids go and the logits come from."""
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The float type of the weights."""
+
+    @property
+    def kv_store(self) -> KVStore:
+        """The keys and values of the model's rows that are alive, and their budget."""
+
+    @property
+    def can_branch(self) -> bool:
+        """Whether rows may read a prefix that they share where it lies."""
+
+    @property
     def can_stack(self) -> bool:
         """Whether rows of different lengths may be left-padded into one batch without changing their logits."""
 
@@ -106,7 +119,7 @@ class LanguageModel(Protocol):
     def forward(
         self,
         input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
+        attention_mask: torch.Tensor | None,
         position_ids: torch.Tensor,
         cache: DynamicCache,
         columns: Sequence[int],
@@ -115,7 +128,8 @@ class LanguageModel(Protocol):
 
         Args:
             input_ids: (R, Q) int64.
-            attention_mask: (R, C + Q) int64, 1 for tokens; C columns are in the cache.
+            attention_mask: (R, C + Q) int64, 1 for tokens; C columns are in the cache. Where the cache has shared segments,
+                (R, 1, Q, C + Q) additive over the tails, None where a single query sees all of its tail.
             position_ids: (R, Q) int64.
             cache: the keys and values of R rows; the forward appends to it.
             columns: ascending columns of `input_ids` whose logits are wanted, at least one.

@@ -16,7 +16,7 @@ from transformers import DynamicCache
 
 from outlines_cont.errors import BatchMismatch, ContextLengthError
 from outlines_cont.interfaces import LanguageModel, Tokenizer
-from outlines_cont.kv import KVBlock, RowKV, stack
+from outlines_cont.kv import RowKV, to_dynamic_cache
 from outlines_cont.random_stream import RandomStream
 
 PROMPT, APPENDED, GENERATED, FORCED = b"p", b"a", b"g", b"f"
@@ -200,9 +200,9 @@ class SequenceState:
     @property
     def nbytes(self) -> int:
         """Bytes of the keys, values and logits that this state keeps alive; storage that rows share counts once."""
-        blocks = {id(row.kv.block): row.kv.block for row in self._flat if row.kv is not None}
+        buffers = {id(b): b for row in self._flat if row.kv is not None for b in row.kv.buffers}
         logits = [row.logits for row in self._flat if row.logits is not None]
-        return sum(block.nbytes for block in blocks.values()) + sum(t.nbytes for t in logits)
+        return sum(buffer.nbytes for buffer in buffers.values()) + sum(t.nbytes for t in logits)
 
     @property
     def kv_cache(self) -> DynamicCache | None:
@@ -218,8 +218,8 @@ class SequenceState:
         length = width - max(1, *(len(row.token_ids) - row.cached for row in rows))
         if length <= 0:
             return None
-        spare = next(row.kv for row in rows if row.kv is not None)
-        return stack([_columns(row, row.kv or spare, width, length) for row in rows]).to_cache()
+        shares = [row.kv[: max(length - (width - len(row.token_ids)), 0)] if row.kv is not None else None for row in rows]
+        return to_dynamic_cache(shares, length)
 
     def append(self, text: str | Sequence[str]) -> SequenceState:
         """Return the state with text at the end of its rows; tokens, keys and values, and weights are kept.
@@ -320,11 +320,3 @@ class SequenceState:
 
 def _identity(state: SequenceState) -> list[list[tuple[tuple[int, ...], float]]]:
     return [[(row.token_ids, row.weight) for row in group] for group in state.rows]
-
-
-def _columns(row: StateRow, share: RowKV, width: int, length: int) -> KVBlock:
-    """Return one row's keys and values at columns 0 up to `length` of `width`, left-padded; `share` is the row's or any."""
-    count = max(length - (width - len(row.token_ids)), 0)
-    columns = np.zeros(length, dtype=np.int64)
-    columns[length - count :] = share.columns[:count]
-    return share.block.gather(np.array([share.row]), columns[None])

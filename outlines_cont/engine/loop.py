@@ -77,15 +77,18 @@ class Loop:
         Returns:
             (R, V) logits to sample from, where those of the forward are just that; else None, and each row has its own.
         """
+        if self._kv is None and any(row.chunk() for row in self.rows):
+            self._kv = KVBatch(self._model, [row.source.kv for row in self.rows])
+        if self._kv is not None:
+            for i, row in enumerate(self.rows):
+                # Keys and values may have been evicted since the row began; what is gone is pending again.
+                row.lose(self._kv.lengths[i])
+                if row.cached < self._kv.lengths[i]:
+                    self._kv.rewind(i, row.cached)
         chunks = [row.chunk() for row in self.rows]
-        if not any(chunks):
+        if self._kv is None or not any(chunks):
             self._refuse_deadlock()
             return None
-        if self._kv is None:
-            self._kv = KVBatch(self._model, [row.source.kv for row in self.rows])
-        for i, row in enumerate(self.rows):
-            if row.cached < self._kv.lengths[i]:
-                self._kv.rewind(i, row.cached)
         fed = self._kv.feed(chunks, [row.wanted() for row in self.rows])
         self._counts.forwards += 1
         self._score(fed.logits, fed.places)

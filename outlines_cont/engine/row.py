@@ -131,6 +131,11 @@ class Row:
             indices.update(range(first, chunk_size))
         return sorted(index for index in indices if 0 <= index < chunk_size)
 
+    def lose(self, cached: int) -> None:
+        """Note that no more than the first `cached` tokens are held any longer; the others will be fed again."""
+        self.counts.recomputed_tokens += max(self.cached - cached, 0)
+        self.cached = min(self.cached, cached)
+
     def unscored(self) -> list[tuple[int, int]]:
         """Return (index into the chunk, token id that follows there) of forced tokens that the chunk will score."""
         return [(index - 1 - self.cached, self.token_ids[index]) for index in self._unscored]

@@ -1,6 +1,8 @@
-"""Keys and values: blocks that never change, and the ragged batch that grows during a run."""
+"""Keys and values: buffers that rows share, and the ragged batch that grows during a run."""
 
 from outlines_cont.kv.batch import Fed, KVBatch
-from outlines_cont.kv.block import KVBlock, RowKV, stack
+from outlines_cont.kv.export import to_dynamic_cache
+from outlines_cont.kv.row import Part, RowKV
+from outlines_cont.kv.store import KVStore
 
-__all__ = ["Fed", "KVBatch", "KVBlock", "RowKV", "stack"]
+__all__ = ["Fed", "KVBatch", "KVStore", "Part", "RowKV", "to_dynamic_cache"]

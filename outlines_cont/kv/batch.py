@@ -1,8 +1,8 @@
-"""`KVBatch`: the keys and values of the rows that run together, ragged, behind one `DynamicCache`.
+"""`KVBatch`: the keys and values of the rows that run together: what they share, read where it lies, and a tail per row.
 
-Row r has a token in column c of the cache where `mask[r, c]`. Rows may be of any length: columns that are no token of a
-row are masked. A model that counts columns instead of positions (sliding windows, ALiBi) stands masked columns only on the
-left of a row; for it the rows are packed to the right again after every ragged step.
+The tails are ragged, behind one cache: row r has a token in column c of it where `mask[r, c]`. Columns that are no token of
+a row are masked. A model that counts columns instead of positions (sliding windows, ALiBi) stands masked columns only on
+the left of a row; for it the rows are packed to the right again after every ragged step, and nothing is shared.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import DynamicCache
 
+from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.block import KVBlock, RowKV, stack
+from outlines_cont.kv.buffer import Buffer
+from outlines_cont.kv.growing import GrowingCache, Tails
+from outlines_cont.kv.row import Part, RowKV
+from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segments
+from outlines_cont.kv.store import KVStore
 
 # Rows are packed when more columns than this, and more than a quarter of all, hold no token even of the longest row.
 _SPARE_COLUMNS = 32
@@ -39,20 +43,35 @@ class KVBatch:
     """The keys and values of R rows that run together.
 
     Attributes:
-        mask: bool, (R, C): where a column of the cache is a token of the row.
-        lengths: the number of tokens of each row that are in the cache.
+        mask: bool, (R, C): where a column of the tails is a token of the row.
+        heads: for each row, the parts before its tail, which it may share with others.
     """
 
-    def __init__(self, model: LanguageModel, shares: Sequence[RowKV | None]) -> None:
-        """Take the shares of R rows; None is a row of which nothing is cached. Cost: see `_join`."""
+    def __init__(self, model: LanguageModel, shares: Sequence[RowKV | None], *, sharing: Sharing | None = None) -> None:
+        """Take the shares of R rows; None is a row of which nothing is cached.
+
+        Args:
+            model: what feeds them.
+            shares: what is cached of each row.
+            sharing: when tokens are read where they lie; None for the usual law, or never where the model cannot branch.
+
+        Cost: nothing is copied but parts that are short and lie where the batch may not append; for a model that cannot
+        branch, everything but what lies as it is needed.
+        """
         self._model = model
-        self.lengths = [len(share) if share is not None else 0 for share in shares]
-        self._cache, self.mask = _join(shares, model.can_skip)
+        self._store = model.kv_store
+        self._sharing = sharing if sharing is not None or not model.can_branch else SHARING
+        self._open(shares)
 
     @property
     def num_rows(self) -> int:
         """R."""
-        return len(self.lengths)
+        return len(self.heads)
+
+    @property
+    def lengths(self) -> list[int]:
+        """The number of tokens of each row that are cached."""
+        return [head + tail for head, tail in zip(self._head_lengths, self._tail_lengths, strict=True)]
 
     def feed(self, chunks: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -> Fed:
         """Feed one chunk of token ids per row (empty for a row that waits) in one forward.
@@ -61,133 +80,278 @@ class KVBatch:
             chunks: R lists of ids, at least one of them not empty.
             wanted: R lists of indices into the row's chunk, after which the logits are wanted; at least one in all.
 
-        Cost: one forward, a concatenation of the cache, and a copy of it where ragged chunks must be packed.
+        Raises:
+            KVBudgetError: there is no room for the new keys and values; the batch is of no use any more.
+
+        Cost: one forward, and a copy of the tails where ragged chunks must be packed.
         """
         width = max(map(len, chunks))
         ids = np.zeros((self.num_rows, width), dtype=np.int64)
         positions = np.zeros_like(ids)
         new = np.zeros(ids.shape, dtype=bool)
         starts = []
-        for row, chunk in enumerate(chunks):
+        for row, (chunk, length) in enumerate(zip(chunks, self.lengths, strict=True)):
             start = self._chunk_start(row, width - len(chunk))
             stop = start + len(chunk)
             ids[row, start:stop] = chunk
-            positions[row, start:stop] = np.arange(self.lengths[row], self.lengths[row] + len(chunk))
+            positions[row, start:stop] = np.arange(length, length + len(chunk))
             new[row, start:stop] = True
             starts.append(start)
         columns = sorted({start + index for start, indices in zip(starts, wanted, strict=True) for index in indices})
-        place = {column: at for at, column in enumerate(columns)}
-        self.mask = np.concatenate([self.mask, new], axis=1)
-        device = self._model.device
-        logits = self._model.forward(
-            torch.from_numpy(ids).to(device),
-            torch.from_numpy(self.mask.astype(np.int64)).to(device),
-            torch.from_numpy(positions).to(device),
-            self._cache,
-            columns,
-        )
-        self.lengths = [length + len(chunk) for length, chunk in zip(self.lengths, chunks, strict=True)]
+        logits = self._forward(ids, positions, new, columns)
+        self._tail_lengths = [length + len(chunk) for length, chunk in zip(self._tail_lengths, chunks, strict=True)]
         self._tidy()
+        place = {column: at for at, column in enumerate(columns)}
         places = [{i: place[start + i] for i in indices} for start, indices in zip(starts, wanted, strict=True)]
         return Fed(logits, places)
 
     def rewind(self, row: int, length: int) -> None:
         """Forget the tokens of `row` from index `length` on; no tensor is written."""
+        if length < self._head_lengths[row]:
+            shares = self.release_all()
+            share = shares[row]
+            shares[row] = share[:length] if share is not None and length else None
+            self._open(shares)
+            return
+        tail = length - self._head_lengths[row]
         columns = np.flatnonzero(self.mask[row])
         self.mask = self.mask.copy()
-        self.mask[row, columns[length:]] = False
-        self.lengths[row] = length
+        self.mask[row, columns[tail:]] = False
+        self._tail_lengths[row] = tail
         self._tidy()
 
     def release(self, row: int) -> RowKV | None:
-        """Return a copy of one row's keys and values, for a row that leaves before the others."""
-        columns = np.flatnonzero(self.mask[row])
-        if not len(columns):
-            return None
-        block = KVBlock.of_cache(self._cache).gather(np.array([row]), columns[None])
-        return RowKV(block, 0, _locked(np.arange(len(columns))))
+        """Return one row's keys and values, for a row that leaves before the others. A short tail is copied."""
+        parts = self._row_parts(row)
+        tail = parts[len(self.heads[row]) :]
+        if tail and len(tail[0]) < SHARING.min_view and self.num_rows > 1:
+            buffer, columns = _gather(self._store, [tail])
+            parts = (*self.heads[row], Part(buffer, 0, columns[0]))
+        return RowKV(parts) if parts else None
 
     def release_all(self) -> list[RowKV | None]:
-        """Return the shares of all rows, in one block and without a copy; the batch is over."""
-        block = KVBlock.of_cache(self._cache)
-        columns = [np.flatnonzero(row_mask) for row_mask in self.mask]
-        return [RowKV(block, row, _locked(cols)) if len(cols) else None for row, cols in enumerate(columns)]
+        """Return the shares of all rows without a copy; the batch is over."""
+        shares = [RowKV(parts) if (parts := self._row_parts(row)) else None for row in range(self.num_rows)]
+        self._close()
+        return shares
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Keep only `rows`, in this order. Cost: one copy of what stays."""
-        self.lengths = [self.lengths[row] for row in rows]
-        self.mask = self.mask[list(rows)]
-        if self.mask.shape[1]:
-            self._pack(np.array(rows, dtype=np.int64))
+        """Go on with `rows`, in this order; one that stands there several times is forked. Cost: as that of a new batch."""
+        shares = self.release_all()
+        self._open([shares[row] for row in rows])
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _open(self, shares: Sequence[RowKV | None]) -> None:
+        sources = [buffer for share in shares if share is not None for buffer in share.buffers]
+        for buffer in sources:
+            buffer.users.add(self)
+            self._store.touch(buffer)
+        shared, (tail, columns) = self._appended(shares) or self._planned(shares)
+        self._set_heads(shared, len(shares))
+        self._set_tails(tail, columns, segments(shared, len(shares)))
+        for buffer in sources:
+            if buffer is not tail and buffer not in self._read:
+                buffer.users.discard(self)
+
+    def _set_heads(self, shared: Sequence[Share], num_rows: int) -> None:
+        self.heads: list[list[Part]] = [[] for _ in range(num_rows)]
+        for share in shared:
+            for row in share.rows:
+                self.heads[row].append(share.part)
+        self._head_lengths = [sum(map(len, parts)) for parts in self.heads]
+        self._read = {share.part.buffer for share in shared}
+
+    def _set_tails(self, buffer: Buffer, columns: Sequence[NDArray[np.int64]], shared: Sequence[Segment]) -> None:
+        buffer.users.add(self)
+        buffer.claim(self, buffer.used)
+        # Columns before this one may belong to others, too.
+        self._floor = max((int(line[-1]) + 1 for line in columns if len(line)), default=0)
+        self._tail_lengths: list[int] = [len(line) for line in columns]
+        self.mask: NDArray[np.bool_] = _mask(columns, self._floor)
+        self._cache = GrowingCache(buffer, self._floor, shared)
+
+    def _close(self) -> None:
+        self._tails.buffer.release(self)
+        for buffer in (self._tails.buffer, *self._read):
+            buffer.users.discard(self)
+
+    def _appended(self, shares: Sequence[RowKV | None]) -> tuple[list[Share], Tail] | None:
+        """Return the plan by which the batch appends where its rows end; None where it may not."""
+        lasts = [share.parts[-1] if share is not None and len(share) and share.parts else None for share in shares]
+        first = lasts[0]
+        if first is None or first.buffer.num_rows != len(shares):
+            return None
+        for row, (last, share) in enumerate(zip(lasts, shares, strict=True)):
+            if last is None or share is None or last.buffer is not first.buffer or last.row != row:
+                return None
+            if len(share) < sum(map(len, share.parts)):  # a part of it was evicted
+                return None
+        columns = [last.columns for last in lasts if last is not None]
+        stop = max(int(line[-1]) for line in columns) + 1
+        lengths = [len(line) for line in columns]
+        few_spare = self._can_skip and (stop - max(lengths)) * 4 <= stop
+        if not few_spare and not _is_packed(_mask(columns, stop), lengths):
+            return None
+        heads = [share.parts[:-1] for share in shares if share is not None]
+        if any(heads) and self._sharing is None:
+            return None
+        if not first.buffer.claim(self, stop):
+            return None
+        return _shares_of(heads), (first.buffer, columns)
+
+    def _planned(self, shares: Sequence[RowKV | None]) -> tuple[list[Share], Tail]:
+        if self._sharing is not None:
+            shared, rests = plan(shares, self._sharing)
+        else:
+            shared, rests = [], [share[: len(share)].parts if share is not None else () for share in shares]
+        return shared, _gather(self._store, rests)
+
+    @property
+    def _tails(self) -> Tails:
+        return self._cache.tails
+
+    @property
+    def _can_skip(self) -> bool:
+        return self._model.can_skip
+
+    def _row_parts(self, row: int) -> tuple[Part, ...]:
+        columns = np.flatnonzero(self.mask[row])
+        columns.flags.writeable = False
+        tail = (Part(self._tails.buffer, row, columns),) if len(columns) else ()
+        return (*self.heads[row], *tail)
+
+    def _forward(
+        self, ids: NDArray[np.int64], positions: NDArray[np.int64], new: NDArray[np.bool_], columns: list[int]
+    ) -> torch.Tensor:
+        seen = np.concatenate([self.mask, new], axis=1)
+        device = self._model.device
+        logits = self._model.forward(
+            torch.from_numpy(ids).to(device),
+            self._attention_mask(seen, new),
+            torch.from_numpy(positions).to(device),
+            self._cache,
+            columns,
+        )
+        if not self._tails.were_read():
+            raise UnsupportedModel(
+                f"expected {self._model!r} to attend to the keys that its cache returns, but it has not read the shared "
+                "part of them. Pass `share=False` when the model is wrapped."
+            )
+        self.mask = seen
+        self._tails.length += ids.shape[1]
+        return logits
+
+    def _attention_mask(self, seen: NDArray[np.bool_], new: NDArray[np.bool_]) -> torch.Tensor | None:
+        """Return the mask of a forward.
+
+        Without shared segments (R, C + Q) int64, from which the model makes its own. With them the mask itself, (R, 1, Q,
+        C + Q) additive over the tails; None where a single query sees all of its tail.
+        """
+        device = self._model.device
+        if not self._tails.segments:
+            return torch.from_numpy(seen.astype(np.int64)).to(device)
+        width = new.shape[1]
+        if width == 1 and seen.all():
+            return None
+        visible = np.repeat(seen[:, None, :], width, axis=1)
+        start = seen.shape[1] - width
+        visible[:, :, start:] &= np.tri(width, dtype=bool)
+        # A query that is only padding sees itself, so that its attention is a number.
+        diagonal = np.arange(width)
+        visible[:, diagonal, start + diagonal] = True
+        hidden = torch.from_numpy(~visible).to(device)
+        mask = torch.zeros(hidden.shape, dtype=self._model.dtype, device=device)
+        return mask.masked_fill_(hidden, -torch.inf)[:, None]
 
     def _chunk_start(self, row: int, spare: int) -> int:
         # Padding goes to the left of a row's first tokens, where it is outside of the row. Later it would lie between
         # tokens; for a model that cannot skip columns it goes behind them, and is packed away after the forward.
-        return spare if self._model.can_skip or not self.lengths[row] else 0
+        return spare if self._can_skip or not self._tail_lengths[row] else 0
 
     def _tidy(self) -> None:
+        self._trim()
         columns = self.mask.shape[1]
-        if self._model.can_skip:
-            spare = columns - max(self.lengths)
+        if self._can_skip:
+            spare = columns - max(self._tail_lengths)
             if spare > _SPARE_COLUMNS and spare * 4 > columns:
-                self._pack(np.arange(self.num_rows))
-        elif not _is_packed(self.mask, self.lengths):
-            self._pack(np.arange(self.num_rows))
+                self._pack()
+        elif not _is_packed(self.mask, self._tail_lengths):
+            self._pack()
 
-    def _pack(self, rows: NDArray[np.int64]) -> None:
-        """Make the cache that of `rows`, to which `mask` and `lengths` belong already, flush right."""
-        width = max(self.lengths)
-        columns = np.zeros((len(rows), width), dtype=np.int64)
-        for index, length in enumerate(self.lengths):
-            columns[index, width - length :] = np.flatnonzero(self.mask[index])
-        self._cache = KVBlock.of_cache(self._cache).gather(rows, columns).to_cache()
-        self.mask = _right_mask(self.lengths, width)
+    def _trim(self) -> None:
+        """Give back the last columns that hold no token, as far as this batch has written them."""
+        used = np.flatnonzero(self.mask.any(axis=0))
+        stop = max(int(used[-1]) + 1 if len(used) else 0, self._floor)
+        if stop < self.mask.shape[1]:
+            self.mask = self.mask[:, :stop]
+            self._tails.length = stop
+            self._tails.buffer.trim(self, stop)
+
+    def _pack(self) -> None:
+        """Copy the tails to a new buffer, flush right."""
+        parts = [self._row_parts(row)[len(self.heads[row]) :] for row in range(self.num_rows)]
+        buffer, columns = _gather(self._store, parts)
+        old = self._tails.buffer
+        old.release(self)
+        if old not in self._read:
+            old.users.discard(self)
+        self._set_tails(buffer, columns, self._tails.segments)
 
 
-def _join(shares: Sequence[RowKV | None], can_skip: bool) -> tuple[DynamicCache, NDArray[np.bool_]]:
-    """Return a cache of R rows and its mask.
+Tail = tuple[Buffer, list[NDArray[np.int64]]]
 
-    Cost: nothing where the shares are all the rows of one block and lie as the model needs them; else one copy.
-    """
-    present = [share for share in shares if share is not None and len(share)]
-    lengths = [len(share) if share is not None else 0 for share in shares]
-    if not present:
-        return DynamicCache(), np.zeros((len(shares), 0), dtype=bool)
+
+def _gather(store: KVStore, rows: Sequence[Sequence[Part]]) -> Tail:
+    """Return a new buffer with a copy of every row's parts, flush right, and the columns of each row's tokens in it."""
+    lengths = [sum(map(len, parts)) for parts in rows]
     width = max(lengths)
-    block = present[0].block
-    if len(present) == len(shares) and all(share.block is block for share in present):
-        rows = np.array([share.row for share in present], dtype=np.int64)
-        if len(rows) == block.num_rows and np.array_equal(rows, np.arange(len(rows))):
-            stop = max(int(share.columns[-1]) for share in present) + 1
-            mask = np.zeros((len(rows), stop), dtype=bool)
-            for index, share in enumerate(present):
-                mask[index, share.columns] = True
-            if (can_skip and (stop - width) * 4 <= stop) or _is_packed(mask, lengths):
-                return block.narrow(0, stop).to_cache(), mask
-        columns = np.zeros((len(rows), width), dtype=np.int64)
-        for index, share in enumerate(present):
-            columns[index, width - len(share) :] = share.columns
-        return block.gather(rows, columns).to_cache(), _right_mask(lengths, width)
-    parts = [_share_block(share, present[0]) for share in shares]
-    return stack(parts).to_cache(), _right_mask(lengths, width)
+    buffer = Buffer(store, len(rows))
+    present = [part for parts in rows for part in parts]
+    if present:
+        buffer.allocate(present[0].buffer, width)
+    for row, parts in enumerate(rows):
+        column = width - lengths[row]
+        for part in parts:
+            _copy(part, buffer, row, column)
+            column += len(part)
+        _clear(buffer, row, width - lengths[row])
+    return buffer, [np.arange(width - length, width) for length in lengths]
 
 
-def _share_block(share: RowKV | None, like: RowKV) -> KVBlock:
-    if share is None or not len(share):
-        return like.block.gather(np.array([like.row]), np.zeros((1, 0), dtype=np.int64))
-    return share.block.gather(np.array([share.row]), share.columns[None])
+def _copy(part: Part, buffer: Buffer, row: int, column: int) -> None:
+    for index in range(buffer.num_layers):
+        source, target = part.buffer.layer(index), buffer.layer(index)
+        if source is not None and target is not None:
+            for old, new in zip(source, target, strict=True):
+                new[row, :, column : column + len(part)] = part.read(old)
+
+
+def _clear(buffer: Buffer, row: int, stop: int) -> None:
+    # What was never written may be NaN, and NaN times a weight of zero is NaN.
+    for index in range(buffer.num_layers):
+        for tensor in buffer.layer(index) or ():
+            tensor[row, :, :stop] = 0
+
+
+def _shares_of(heads: Sequence[Sequence[Part]]) -> list[Share]:
+    """Return the shares that the rows of a batch had when they ran together before: rows that share hold the same part."""
+    rows: dict[int, list[int]] = {}
+    parts = {id(part): part for head in heads for part in head}
+    for row, head in enumerate(heads):
+        for part in head:
+            rows.setdefault(id(part), []).append(row)
+    return [Share(part, tuple(rows[key])) for key, part in parts.items()]
+
+
+def _mask(columns: Sequence[NDArray[np.int64]], width: int) -> NDArray[np.bool_]:
+    mask = np.zeros((len(columns), width), dtype=bool)
+    for row, line in enumerate(columns):
+        mask[row, line] = True
+    return mask
 
 
 def _is_packed(mask: NDArray[np.bool_], lengths: Sequence[int]) -> bool:
     """Return whether the tokens of every row lie side by side and end in the last column."""
     columns = mask.shape[1]
     return all(bool(row[columns - length :].all()) for row, length in zip(mask, lengths, strict=True))
-
-
-def _right_mask(lengths: Sequence[int], width: int) -> NDArray[np.bool_]:
-    return np.arange(width)[None, :] >= width - np.array(lengths)[:, None]
-
-
-def _locked(columns: NDArray[np.int64]) -> NDArray[np.int64]:
-    columns.flags.writeable = False
-    return columns

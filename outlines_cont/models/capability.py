@@ -70,9 +70,20 @@ def probe(model: PreTrainedModel, forward: Forward) -> Capability:
     if getattr(config, "attention_chunk_size", None):
         return Capability(can_stack=False, can_skip=False)
     stacked, skipped = _probe_errors(config.vocab_size, model.device, forward)
-    tolerance = _HOLE_TOLERANCE.get(model.dtype, _HALF_TOLERANCE)
-    can_skip = skipped < tolerance and not _has_window(config)
-    return Capability(can_stack=stacked < tolerance, can_skip=can_skip)
+    bound = tolerance(model.dtype)
+    can_skip = skipped < bound and not _has_window(config)
+    return Capability(can_stack=stacked < bound, can_skip=can_skip)
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """Return the largest error of a probe, in units of the spread of the logits, that rounding explains."""
+    return _HOLE_TOLERANCE.get(dtype, _HALF_TOLERANCE)
+
+
+def may_branch(model: PreTrainedModel) -> bool:
+    """Return whether nothing that is known of `model` forbids to read shared prefixes where they lie."""
+    config: Any = model.config.get_text_config(decoder=True)
+    return model.config._attn_implementation == "sdpa" and not _has_window(config)
 
 
 def _has_window(config: Any) -> bool:

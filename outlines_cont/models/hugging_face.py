@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -25,7 +25,11 @@ from transformers import (
 
 from outlines_cont.errors import MissingTokenizer, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
-from outlines_cont.models.capability import Capability, check_supported, probe
+from outlines_cont.kv.attention import prefix_attention_of
+from outlines_cont.kv.growing import GrowingCache
+from outlines_cont.kv.probe import branch_error
+from outlines_cont.kv.store import KVStore
+from outlines_cont.models.capability import Capability, check_supported, may_branch, probe, tolerance
 from outlines_cont.models.meter import Meter, MeterBoard
 from outlines_cont.models.tokenizer import Tokenizer
 
@@ -54,6 +58,7 @@ class HuggingFaceModel:
         self._meters = MeterBoard()
         # Values that belong to one model, such as its vocabulary and its token FSMs, by name.
         self.memo: dict[object, Any] = {}
+        self.kv_store = KVStore()
         parameters = inspect.signature(model.forward).parameters
         self._takes_columns = "logits_to_keep" in parameters
         self._takes_positions = "position_ids" in parameters
@@ -78,6 +83,11 @@ class HuggingFaceModel:
         """Whether masked columns inside a row are harmless; asking runs a short probe, once."""
         return self._capability.can_skip
 
+    @cached_property
+    def can_branch(self) -> bool:
+        """Whether rows may read a prefix that they share where it lies; asking runs a short probe, once."""
+        return may_branch(self.hugging_face) and branch_error(self, self.vocab_size) < tolerance(self.dtype)
+
     def meter(self) -> AbstractContextManager[Meter]:
         """Count what the model does inside a `with` block. See `Meter` for what is counted."""
         return self._meters.open()
@@ -89,7 +99,7 @@ class HuggingFaceModel:
     def forward(
         self,
         input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
+        attention_mask: torch.Tensor | None,
         position_ids: torch.Tensor,
         cache: DynamicCache,
         columns: Sequence[int],
@@ -100,7 +110,9 @@ class HuggingFaceModel:
         last = len(columns) == 1 and columns[0] == width - 1
         if self._takes_columns:
             options["logits_to_keep"] = 1 if last else torch.tensor(columns, device=input_ids.device)
-        with torch.inference_mode():
+        shares = isinstance(cache, GrowingCache) and bool(cache.tails.segments)
+        attention = prefix_attention_of(self.hugging_face.config) if shares else nullcontext()
+        with torch.inference_mode(), attention:
             logits: torch.Tensor = self.hugging_face(
                 input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True, **options
             ).logits

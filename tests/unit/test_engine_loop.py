@@ -274,4 +274,4 @@ def test_rows_leave_the_batch_when_they_end() -> None:
         assert len(row.token_ids) - 1 == len(row.kv)
     # One that left early does not keep the others' keys and values alive.
     assert rows[0].kv is not None
-    assert rows[0].kv.block.num_rows == 1
+    assert rows[0].kv.parts[0].buffer.num_rows == 1

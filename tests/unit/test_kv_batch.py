@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont.kv import KVBatch, KVBlock, RowKV, stack
+from outlines_cont.errors import KVBudgetError
+from outlines_cont.kv import KVBatch, KVStore, RowKV, to_dynamic_cache
+from outlines_cont.kv.share import Sharing
+from outlines_cont.models import HuggingFaceModel
 from tests.fakes import FAMILIES, VOCAB_SIZE, random_model
 from tests.oracle import next_logits
 
@@ -39,30 +41,121 @@ def test_logits_are_those_of_each_row_alone(family: str, rounds: list[tuple[list
     assert [len(row) for row in rows] == batch.lengths
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_shares_of_one_batch_are_joined_without_a_copy_and_others_with_one(family: str) -> None:
+_ROUND = st.tuples(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20)), min_size=1, max_size=5),  # which rows, cut where
+    st.lists(st.lists(st.integers(3, VOCAB_SIZE - 6), max_size=5), min_size=5, max_size=5).filter(lambda c: bool(c[0])),
+    st.lists(st.integers(0, 4), min_size=1, max_size=5),  # which rows go on
+    st.lists(st.integers(3, VOCAB_SIZE - 6), min_size=5, max_size=5),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(FAMILIES),
+    st.sampled_from([Sharing(1, 1), Sharing(4, 4), Sharing(4, 10**6), None]),
+    st.lists(_ROUND, min_size=2, max_size=5),
+)
+def test_rows_cut_forked_stacked_and_continued_have_the_logits_of_a_fresh_run(
+    family: str,
+    sharing: Sharing | None,
+    rounds: list[tuple[list[tuple[int, int]], list[list[int]], list[int], list[int]]],
+) -> None:
     model = random_model(family)
-    rows = [[3, 4, 5, 6], [7, 8, 9, 10]]
+    if not model.can_branch:
+        sharing = None
+    known: list[tuple[RowKV | None, list[int]]] = [(None, [])]
+    for picks, chunks, kept, more in rounds:
+        sources = [known[at % len(known)] for at, _ in picks]
+        shares = [kv[:cut] if kv is not None else None for (kv, _), (_, cut) in zip(sources, picks, strict=True)]
+        rows = [[*ids[:cut]] for (_, ids), (_, cut) in zip(sources, picks, strict=True)]
+        batch = KVBatch(model, shares, sharing=sharing)
+        assert batch.lengths == [len(row) for row in rows]
+        _feed_and_compare(model, batch, rows, chunks[: len(rows)])
+        kept = [row % len(rows) for row in kept]
+        batch.keep(kept)
+        rows = [[*rows[row]] for row in kept]
+        _feed_and_compare(model, batch, rows, [[token_id] for token_id in more[: len(rows)]])
+        known += [(share, row) for share, row in zip(batch.release_all(), rows, strict=True) if row]
+    for kv, ids in known[1:]:
+        # Whatever was done with newer rows, an older one is what it was.
+        assert kv is not None
+        assert len(kv) == len(ids)
+        again = KVBatch(model, [kv], sharing=sharing).feed([[7]], [[0]]).logits[0, 0]
+        assert next_logits(model, [*ids, 7])[-1].numpy() == pytest.approx(again.numpy(), abs=1e-8)
+
+
+def _feed_and_compare(model: HuggingFaceModel, batch: KVBatch, rows: list[list[int]], chunks: list[list[int]]) -> None:
+    """Feed chunks, append them to `rows`, and compare every logit with that of a fresh run."""
+    fed = batch.feed(chunks, [range(len(chunk)) for chunk in chunks])
+    for at, chunk in enumerate(chunks):
+        rows[at] += chunk
+        if chunk:
+            wanted = next_logits(model, rows[at])[-len(chunk) :]
+            got = torch.stack([fed.logits[at, fed.places[at][i]] for i in range(len(chunk))])
+            assert wanted.numpy() == pytest.approx(got.numpy(), abs=1e-8)
+
+
+def test_what_rows_share_is_held_once_and_a_fork_copies_nothing() -> None:
+    model = random_model("llama")
+    batch = KVBatch(model, [None])
+    batch.feed([list(range(3, 203))], [[199]])
+    (prefix,) = batch.release_all()
+    before = model.kv_store.nbytes
+    forks = KVBatch(model, [prefix] * 16)
+    assert model.kv_store.nbytes == before
+    forks.feed([[row + 3] for row in range(16)], [[0]] * 16)
+    assert model.kv_store.nbytes < 3 * before, "16 tails with their spare columns, and one prefix"
+    assert prefix is not None
+    assert all(share is not None and share.parts[0].buffer is prefix.parts[0].buffer for share in forks.release_all())
+
+
+def test_a_row_that_goes_on_where_it_ended_is_not_copied() -> None:
+    model = random_model("mistral")
     batch = KVBatch(model, [None, None])
-    batch.feed(rows, [[3], [3]])
+    batch.feed([[3, 4, 5], [6, 7, 8]], [[2], [2]])
     shares = batch.release_all()
     again = KVBatch(model, shares)
-    first = shares[0]
-    assert first is not None
-    layer, joined = first.block.layers[0], KVBlock.of_cache(again._cache).layers[0]
-    assert layer is not None
-    assert joined is not None
-    assert layer[0].data_ptr() == joined[0].data_ptr()
-    before = [t.clone() for t in layer]
-    fed = KVBatch(model, [shares[1], None, shares[0], shares[0][:2] if shares[0] else None]).feed(
-        [[11], [12], [13], [14]], [[0]] * 4
-    )
-    lines = [[*rows[1], 11], [12], [*rows[0], 13], [*rows[0][:2], 14]]
-    for at, line in enumerate(lines):
-        assert next_logits(model, line)[-1].numpy() == pytest.approx(fed.logits[at, 0].numpy(), abs=1e-8)
-    again.feed([[3], [4]], [[0], [0]])
-    again.rewind(0, 2)
-    assert all(a.equal(b) for a, b in zip(before, layer, strict=True))
+    again.feed([[9], [10]], [[0], [0]])
+    for share, longer in zip(shares, again.release_all(), strict=True):
+        assert share is not None
+        assert longer is not None
+        assert share.parts[0].buffer is longer.parts[0].buffer
+
+
+def test_memory_is_freed_with_the_last_row_that_uses_it() -> None:
+    model = random_model("llama")
+    batch = KVBatch(model, [None])
+    batch.feed([[3, 4, 5]], [[2]])
+    shares = batch.release_all()
+    assert model.kv_store.nbytes > 0
+    del batch, shares
+    assert model.kv_store.nbytes == 0
+
+
+def test_a_budget_evicts_what_was_used_least_recently_and_refuses_what_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = random_model("llama")
+
+    def prefilled(start: int) -> RowKV:
+        batch = KVBatch(model, [None])
+        batch.feed([list(range(start, start + 50))], [[49]])
+        (share,) = batch.release_all()
+        assert share is not None
+        return share
+
+    first = prefilled(3)
+    size = model.kv_store.nbytes
+    monkeypatch.setattr(model, "kv_store", KVStore(budget_bytes=int(2.5 * size)))
+    shares = [prefilled(start) for start in (10, 20, 30)]
+    assert [len(share) for share in shares] == [0, 50, 50]
+    assert len(first) == 50, "another store's buffers do not count"
+    fed = KVBatch(model, [shares[1]]).feed([[9]], [[0]])
+    assert next_logits(model, [*range(20, 70), 9])[-1].numpy() == pytest.approx(fed.logits[0, 0].numpy(), abs=1e-8)
+    with pytest.raises(KVBudgetError, match="budget of"):
+        KVBatch(model, [None] * 4).feed([list(range(3, 53))] * 4, [[49]] * 4)
+    assert len(shares[0]) == 0
+    assert model.kv_store.nbytes <= 2.5 * size
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral"])
@@ -94,21 +187,19 @@ def test_columns_that_no_row_uses_are_packed_away() -> None:
     assert batch.mask.shape[1] < 100
 
 
-def test_stacked_blocks_are_flush_right() -> None:
-    def block(columns: int, value: float) -> KVBlock:
-        return KVBlock(((torch.full((1, 2, columns, 3), value), torch.full((1, 2, columns, 3), -value)), None))
+def test_a_cache_for_others_is_flush_right() -> None:
+    store = KVStore()
 
-    joined = stack([block(2, 1.0), block(4, 2.0)])
-    assert (joined.num_rows, joined.num_columns) == (2, 4)
-    assert joined.layers[1] is None
-    assert joined.layers[0] is not None
-    assert joined.layers[0][0][:, 0, :, 0].tolist() == [[0, 0, 1, 1], [2, 2, 2, 2]]
-    assert joined.to_cache().get_seq_length() == 4
-    assert 2 * joined.layers[0][0].nbytes == joined.nbytes
+    def row(columns: int, value: float) -> RowKV:
+        return RowKV.of_layers(store, [(torch.full((2, columns, 3), value), torch.full((2, columns, 3), -value)), None])
+
+    cache = to_dynamic_cache([row(2, 1.0), None, row(4, 2.0)], 4)
+    assert cache.get_seq_length() == 4
+    assert cache.layers[0].keys[:, 0, :, 0].tolist() == [[0, 0, 1, 1], [0, 0, 0, 0], [2, 2, 2, 2]]
+    assert cache.layers[0].values[2, 1, 0, 2] == -2
 
 
 def test_a_share_of_fewer_tokens_is_a_view() -> None:
-    block = KVBlock(((torch.zeros(1, 1, 5, 2), torch.zeros(1, 1, 5, 2)),))
-    share = RowKV(block, 0, np.arange(5))
-    assert len(share[:3]) == 3
-    assert share[:3].block is block
+    share = RowKV.of_layers(KVStore(), [(torch.zeros(1, 5, 2), torch.zeros(1, 5, 2))])
+    assert [len(share[:n]) for n in (0, 3, 5, 9)] == [0, 3, 5, 5]
+    assert share[:3].parts[0].buffer is share.parts[0].buffer

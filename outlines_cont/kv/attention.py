@@ -1,0 +1,227 @@
+"""Attention over prefixes that rows share: each part by itself, merged by the log of its sum of exponentials.
+
+A row attends to some shared segments and to its own tail. For every segment the queries of all rows that share it are
+folded into one call, so that its keys and values are read once; the softmax over everything is then put together from the
+parts (as in Juravsky et al. 2024, "Hydragen"; the merge is that of Milakov and Gimelshein 2018, "Online normalizer
+calculation for softmax").
+
+The cache hands the segments over as an attribute of the key tensor. What a model does with that tensor before it calls its
+attention function cannot be known, so every call is counted, and the batch checks the count after the forward.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+# With "sdpa" in its name, transformers refuses it for models that have no such attention (soft-capping, sinks).
+NAME = "shared_prefix_sdpa"
+_ATTRIBUTE = "_outlines_cont_prefix"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Queries:
+    """Which rows of the batch attend to which rows of a segment.
+
+    Attributes:
+        gather: (b * s,) int64, the batch rows by segment row, padded by repeating; None where batch row i belongs to
+            segment row i // s.
+        rows: (n,) int64, the batch rows that attend to the segment; None for all, in order.
+        places: (n,) int64, their places in `gather`.
+    """
+
+    gather: torch.Tensor | None = None
+    rows: torch.Tensor | None = None
+    places: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrefixLayer:
+    """One segment in one layer.
+
+    Attributes:
+        keys, values: (b, Hk, P, D).
+        mask: (b, 1, 1, P) additive, in the float type of the keys; None where every column is visible. Some column of
+            every row is.
+        queries: who attends to it.
+    """
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    mask: torch.Tensor | None
+    queries: Queries
+
+
+class Prefix:
+    """The segments of one layer for one forward.
+
+    Attributes:
+        layers: the segments, from the beginning of the sequences on.
+        uses: how often an attention function has read them.
+    """
+
+    __slots__ = ("layers", "uses")
+
+    def __init__(self, layers: list[PrefixLayer]) -> None:
+        self.layers = layers
+        self.uses = 0
+
+    def attach(self, keys: torch.Tensor) -> torch.Tensor:
+        """Return `keys` as a tensor that carries this prefix."""
+        carrier = keys.view(keys.shape) if keys.is_contiguous() else keys[:]
+        setattr(carrier, _ATTRIBUTE, self)
+        return carrier
+
+
+def attend(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return softmax attention and the log-sum-exp of its scores.
+
+    Args:
+        query: (B, H, Q, D).
+        keys, values: (B, Hk, K, D); H is a multiple of Hk.
+        scale: what the scores are multiplied by.
+        mask: additive, broadcast to (B, 1, Q, K); None for all visible. Every query sees some key.
+
+    Returns:
+        (B, H, Q, D) and (B, H, Q) at least float32.
+    """
+    if query.device.type == "cpu" and query.shape[-1] == values.shape[-1]:
+        out: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, keys, values, 0.0, False, attn_mask=mask, scale=scale
+        )
+        return out
+    return plain_attend(query, keys, values, scale, mask)
+
+
+def plain_attend(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same as `attend`, by matrix products. A query that sees no key has zeros, and minus infinity."""
+    groups = query.shape[1] // keys.shape[1]
+    folded = query.unflatten(1, (keys.shape[1], groups))
+    scores = torch.einsum("bhgqd,bhkd->bhgqk", folded, keys)
+    scores = (scores if scores.dtype == torch.float64 else scores.float()) * scale
+    if mask is not None:
+        scores = scores + mask.unsqueeze(1)
+    norm = scores.logsumexp(-1)
+    weights = (scores - norm.nan_to_num(neginf=0.0).unsqueeze(-1)).exp().to(values.dtype)
+    out = torch.einsum("bhgqk,bhkd->bhgqd", weights, values)
+    return out.flatten(1, 2), norm.flatten(1, 2)
+
+
+def prefix_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention function of transformers: over the segments that `key` carries and the tail in it; without any, plain.
+
+    Args:
+        module: the attention layer.
+        query: (R, H, Q, D).
+        key, value: (R, Hk, K, D), the tails.
+        attention_mask: additive (R, 1, Q, K); None where a single query sees the whole tail.
+        dropout: 0.
+        scaling: of the scores; None for D ** -0.5.
+        **kwargs: passed on where nothing is shared.
+
+    Returns:
+        (R, Q, H, D), and None for the weights.
+    """
+    prefix: Prefix | None = getattr(key, _ATTRIBUTE, None)
+    if prefix is None:
+        plain: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+        return plain
+    prefix.uses += 1
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    out, norm = _tail(query, key, value, scale, attention_mask)
+    for layer in prefix.layers:
+        out, norm = _merge(out, norm, *_segment(query, layer, scale), layer.queries.rows)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _tail(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    rows, heads, count, size = query.shape
+    if count > 1:
+        return attend(query, key, value, scale, mask)
+    # A single query: the query heads of a key head become its queries, so that its keys are read once.
+    folded = query.reshape(rows, key.shape[1], -1, size)
+    out, norm = attend(folded, key, value, scale, mask)
+    return out.reshape(rows, heads, 1, -1), norm.reshape(rows, heads, 1)
+
+
+def _segment(query: torch.Tensor, layer: PrefixLayer, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return attention and norm of the rows that attend to a segment, each shaped as those of the batch."""
+    queries = layer.queries
+    asked = query if queries.gather is None else query.index_select(0, queries.gather)
+    segments, key_heads = layer.keys.shape[:2]
+    total, heads, count, size = asked.shape
+    samples, groups = total // segments, heads // key_heads
+    split = asked.reshape(segments, samples, key_heads, groups, count, size)
+    folded = split.transpose(1, 2).reshape(segments, key_heads, samples * groups * count, size)
+    out, norm = attend(folded, layer.keys, layer.values, scale, layer.mask)
+    shape = (segments, key_heads, samples, groups, count)
+    out = out.reshape(*shape, -1).transpose(1, 2).reshape(total, heads, count, -1)
+    norm = norm.reshape(shape).transpose(1, 2).reshape(total, heads, count)
+    if queries.places is None:
+        return out, norm
+    return out.index_select(0, queries.places), norm.index_select(0, queries.places)
+
+
+def _merge(
+    out: torch.Tensor, norm: torch.Tensor, more: torch.Tensor, more_norm: torch.Tensor, rows: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return attention and norm over what `out` and `more` have seen together; `more` is that of `rows` only."""
+    if rows is not None:
+        some, some_norm = _merge(out.index_select(0, rows), norm.index_select(0, rows), more, more_norm, None)
+        return out.index_copy(0, rows, some), norm.index_copy(0, rows, some_norm)
+    share = torch.sigmoid(more_norm - norm).unsqueeze(-1).to(out.dtype)
+    return torch.lerp(out, more, share), torch.logaddexp(norm, more_norm)
+
+
+AttentionInterface.register(NAME, prefix_attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
+_lock = threading.Lock()
+_open: dict[int, tuple[int, str]] = {}
+
+
+@contextmanager
+def prefix_attention_of(config: Any) -> Iterator[None]:
+    """Let a model with this config attend by `prefix_attention` inside the block; then it has its own function again.
+
+    Where nothing is shared the two do the same, so other threads may run the model meanwhile.
+    """
+    key = id(config)
+    with _lock:
+        count, own = _open.get(key, (0, config._attn_implementation))
+        _open[key] = (count + 1, own)
+        config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        with _lock:
+            count, own = _open.pop(key)
+            if count > 1:
+                _open[key] = (count - 1, own)
+            else:
+                config._attn_implementation = own

@@ -1,0 +1,85 @@
+"""A cache of transformers whose layers append to a `Buffer` in place, and hand shared segments to the attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from outlines_cont.kv.attention import Prefix
+from outlines_cont.kv.buffer import Buffer
+from outlines_cont.kv.share import Segment
+
+
+class Tails:
+    """What the layers of one cache have in common.
+
+    Attributes:
+        buffer: where the tails lie.
+        length: columns of the tails.
+        segments: what the rows share.
+    """
+
+    def __init__(self, buffer: Buffer, length: int, segments: Sequence[Segment]) -> None:
+        self.buffer = buffer
+        self.length = length
+        self.segments = list(segments)
+        self._num_layers = 0
+        self._prefixes: list[Prefix] = []
+
+    def new_layer(self) -> GrowingLayer:
+        """Return the next layer of the cache."""
+        self._num_layers += 1
+        return GrowingLayer(self, self._num_layers - 1)
+
+    def write(self, index: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append (R, Hk, Q, D) keys and values in one layer; return those of all columns, with the segments attached."""
+        keys, values = self.buffer.write(index, self.length, keys, values)
+        shared = [layer for segment in self.segments if (layer := segment.layer(index)) is not None]
+        if not shared:
+            return keys, values
+        self._prefixes.append(Prefix(shared))
+        return self._prefixes[-1].attach(keys), values
+
+    def were_read(self) -> bool:
+        """Return whether the attention has read every segment handed out since the last call."""
+        were_read = all(prefix.uses for prefix in self._prefixes)
+        self._prefixes.clear()
+        return were_read
+
+
+class GrowingCache(DynamicCache):
+    """The tails of a batch, before them some shared segments. To a model it is as long as the tails.
+
+    The layers refer to the tails and not to the cache, so there is no cycle and memory is freed at once.
+    """
+
+    def __init__(self, buffer: Buffer, length: int, segments: Sequence[Segment]) -> None:
+        super().__init__()
+        self.tails = Tails(buffer, length, segments)
+        # What transformers calls for a layer that it has not met before; a function does as well as a class.
+        self.layer_class_to_replicate = self.tails.new_layer  # type: ignore[assignment]
+        known = [buffer.num_layers, *(segment.buffer.num_layers for segment in segments)]
+        self.layers = [self.tails.new_layer() for _ in range(max(known))]
+
+
+class GrowingLayer(DynamicLayer):
+    """One layer of a `GrowingCache`."""
+
+    def __init__(self, tails: Tails, index: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._tails = tails
+        self._index = index
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append (R, Hk, Q, D) keys and values; return those of all columns of the tails."""
+        return self._tails.write(self._index, key_states, value_states)
+
+    def get_seq_length(self) -> int:
+        """Return the columns before those of the forward that runs."""
+        return self._tails.length

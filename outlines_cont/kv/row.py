@@ -1,0 +1,107 @@
+"""`RowKV`: the keys and values of the first tokens of one sequence, as parts of buffers that any number of rows share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from outlines_cont.kv.buffer import Buffer, Layer
+from outlines_cont.kv.store import KVStore
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some tokens of one sequence: token i of the part lies in row `row`, column `columns[i]` of `buffer`.
+
+    Attributes:
+        buffer: where they lie.
+        row: the row of the buffer.
+        columns: int64, 1-D, ascending, not empty.
+    """
+
+    buffer: Buffer
+    row: int
+    columns: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __getitem__(self, key: slice) -> Part:
+        """Return the part of fewer tokens, without a copy."""
+        return Part(self.buffer, self.row, self.columns[key])
+
+    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return (H, T, D), the tokens of the part out of a tensor of the buffer; a view where the columns are adjacent."""
+        if self._is_adjacent:
+            return tensor[self.row, :, int(self.columns[0]) : int(self.columns[-1]) + 1]
+        return tensor[self.row].index_select(1, torch.tensor(self.columns, device=tensor.device))
+
+    @cached_property
+    def _is_adjacent(self) -> bool:
+        return int(self.columns[-1]) - int(self.columns[0]) == len(self.columns) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class RowKV:
+    """The keys and values of the first tokens of one sequence. Immutable, but for what an eviction takes away.
+
+    Attributes:
+        parts: which tokens lie where, in order.
+    """
+
+    parts: tuple[Part, ...]
+
+    def __len__(self) -> int:
+        """Return how many tokens are held: those before the first part that was evicted."""
+        length = 0
+        for part in self.parts:
+            if not part.buffer.is_live:
+                break
+            length += len(part)
+        return length
+
+    def __getitem__(self, key: slice) -> RowKV:
+        """Return the share of the tokens before `key.stop`, without a copy; `key` has no start and no step."""
+        if key.start or key.step not in (None, 1):
+            raise ValueError(f"expected a slice from the beginning, such as `kv[:n]`, got {key}")
+        left = range(sum(map(len, self.parts)))[key].stop
+        parts = []
+        for part in self.parts:
+            if left <= 0:
+                break
+            parts.append(part if len(part) <= left else part[:left])
+            left -= len(part)
+        return RowKV(tuple(parts))
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The buffers of the parts that are held."""
+        return [part.buffer for part in self.parts if part.buffer.is_live]
+
+    def layers(self) -> list[Layer | None]:
+        """Return (H, T, D) keys and values per layer, None for a layer without; a copy."""
+        parts = RowKV(self.parts)[: len(self)].parts
+        if not parts:
+            return []
+        return [_joined(parts, index) for index in range(parts[0].buffer.num_layers)]
+
+    @classmethod
+    def of_layers(cls, store: KVStore, layers: Sequence[Layer | None]) -> RowKV:
+        """Return the share of (H, T, D) keys and values per layer, T > 0; they are copied."""
+        buffer = Buffer(store, 1)
+        for index, layer in enumerate(layers):
+            if layer is not None:
+                buffer.write(index, 0, layer[0][None], layer[1][None])
+        return cls((Part(buffer, 0, np.arange(buffer.used)),))
+
+
+def _joined(parts: Sequence[Part], index: int) -> Layer | None:
+    pairs = [(part, part.buffer.layer(index)) for part in parts]
+    keys = [part.read(layer[0]) for part, layer in pairs if layer is not None]
+    values = [part.read(layer[1]) for part, layer in pairs if layer is not None]
+    return (torch.cat(keys, dim=1), torch.cat(values, dim=1)) if keys else None

@@ -1,0 +1,188 @@
+"""Which rows of a batch share which of their first tokens: the plan by which they are held and read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from outlines_cont.kv.attention import PrefixLayer, Queries
+from outlines_cont.kv.buffer import Buffer
+from outlines_cont.kv.row import Part, RowKV
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """When tokens are read where they lie.
+
+    A segment costs one more call of attention per layer; a copy of its tokens costs memory, and its reading at every step.
+
+    Attributes:
+        min_copies: tokens that several rows have in common are shared when that saves this many copies of a token.
+        min_view: a row's own tokens that lie where it may not append are read there when they are this many.
+    """
+
+    min_copies: int
+    min_view: int
+
+
+# Measured with 8 layers of width 512 on a CPU, see benchmarks/continuation.py.
+SHARING = Sharing(min_copies=256, min_view=256)
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """Tokens that lie in one row of a buffer and belong to some rows of the batch.
+
+    Attributes:
+        part: where they lie.
+        rows: the rows of the batch, ascending.
+    """
+
+    part: Part
+    rows: tuple[int, ...]
+
+
+def plan(shares: Sequence[RowKV | None], sharing: Sharing) -> tuple[list[Share], list[tuple[Part, ...]]]:
+    """Return what is read where it lies, in the order of the tokens, and for each row the parts that are to be copied.
+
+    Cost: a few array comparisons per part.
+    """
+    rests = [list(share[: len(share)].parts) if share is not None else [] for share in shares]
+    found: list[Share] = []
+    waiting = {row for row, parts in enumerate(rests) if parts}
+    while waiting:
+        groups: dict[tuple[int, int], list[int]] = {}
+        for row in sorted(waiting):
+            groups.setdefault((id(rests[row][0].buffer), rests[row][0].row), []).append(row)
+        for rows in groups.values():
+            waiting.difference_update(rows)
+            share = _best_share(rows, rests, sharing)
+            if share is not None:
+                found.append(share)
+                _cut(share, rests)
+                waiting.update(row for row in rows if rests[row])
+    return found, [tuple(parts) for parts in rests]
+
+
+def _best_share(rows: Sequence[int], rests: Sequence[Sequence[Part]], sharing: Sharing) -> Share | None:
+    """Return the rows, among those whose next part lies in one row of a buffer, that save most by sharing; None for none."""
+    by_length = sorted(rows, key=lambda row: -len(rests[row][0]))
+    longest = rests[by_length[0]][0]
+    common, best, saved = len(longest), None, 0
+    for count, row in enumerate(by_length, 1):
+        common = min(common, _common(longest.columns, rests[row][0].columns))
+        if count > 1 and (count - 1) * common > saved:
+            saved = (count - 1) * common
+            best = Share(longest[:common], tuple(sorted(by_length[:count])))
+    if best is not None and saved >= sharing.min_copies:
+        return best
+    return Share(longest, (by_length[0],)) if len(longest) >= sharing.min_view else None
+
+
+def _common(first: NDArray[np.int64], second: NDArray[np.int64]) -> int:
+    """Return how many of the first entries are equal."""
+    size = min(len(first), len(second))
+    differ = np.flatnonzero(first[:size] != second[:size])
+    return int(differ[0]) if len(differ) else size
+
+
+def _cut(share: Share, rests: list[list[Part]]) -> None:
+    for row in share.rows:
+        part = rests[row][0]
+        rests[row][:1] = [part[len(share.part) :]] if len(part) > len(share.part) else []
+
+
+class Segment:
+    """Shares that lie in neighbouring rows of one buffer, read by one call of attention per layer.
+
+    Attributes:
+        shares: one per row of the segment.
+    """
+
+    def __init__(self, shares: Sequence[Share], num_rows: int) -> None:
+        """Join `shares`, whose rows of the buffer follow each other, for a batch of `num_rows` rows."""
+        self.shares = list(shares)
+        first = shares[0].part
+        self.buffer: Buffer = first.buffer
+        self._rows = slice(first.row, first.row + len(shares))
+        start = min(int(share.part.columns[0]) for share in shares)
+        stop = max(int(share.part.columns[-1]) for share in shares) + 1
+        self._columns = slice(start, stop)
+        self._visible = np.zeros((len(shares), stop - start), dtype=bool)
+        for index, share in enumerate(shares):
+            self._visible[index, share.part.columns - start] = True
+        self._queries = _queries([share.rows for share in shares], num_rows)
+        self._masks: dict[torch.device, torch.Tensor] = {}
+
+    def layer(self, index: int) -> PrefixLayer | None:
+        """Return the segment in one layer, None where the model keeps no keys and values in it."""
+        pair = self.buffer.layer(index)
+        if pair is None:
+            return None
+        keys, values = (tensor[self._rows, :, self._columns] for tensor in pair)
+        return PrefixLayer(keys, values, self._mask(keys), self._queries.to(keys.device))
+
+    def _mask(self, keys: torch.Tensor) -> torch.Tensor | None:
+        if self._visible.all():
+            return None
+        if keys.device not in self._masks:
+            hidden = torch.from_numpy(~self._visible).to(keys.device)
+            mask = torch.zeros(hidden.shape, dtype=keys.dtype, device=keys.device).masked_fill_(hidden, -torch.inf)
+            self._masks[keys.device] = mask[:, None, None, :]
+        return self._masks[keys.device]
+
+
+def segments(shares: Sequence[Share], num_rows: int) -> list[Segment]:
+    """Return the shares as few segments; those of neighbouring rows become one where that wastes little."""
+    out: list[Segment] = []
+    group: list[Share] = []
+    for share in sorted(shares, key=lambda share: (id(share.part.buffer), int(share.part.columns[0]), share.part.row)):
+        if group and not _fits(group, share):
+            out.append(Segment(group, num_rows))
+            group = []
+        group.append(share)
+    return [*out, Segment(group, num_rows)] if group else out
+
+
+def _fits(group: Sequence[Share], share: Share) -> bool:
+    last = group[-1].part
+    if share.part.buffer is not last.buffer or share.part.row != last.row + 1:
+        return False
+    together = [*group, share]
+    start = min(int(member.part.columns[0]) for member in together)
+    stop = max(int(member.part.columns[-1]) for member in together) + 1
+    samples = max(len(member.rows) for member in together)
+    cells = (stop - start) * samples * len(together)
+    return cells <= 2 * sum(len(member.part) * len(member.rows) for member in together)
+
+
+def _queries(groups: Sequence[Sequence[int]], num_rows: int) -> _Indices:
+    """Return who attends to a segment whose row i is shared by the batch rows `groups[i]`."""
+    samples = max(map(len, groups))
+    gather = [group[min(i, len(group) - 1)] for group in groups for i in range(samples)]
+    if gather == list(range(num_rows)):
+        return _Indices(None, None, None)
+    places = {row: index * samples + i for index, group in enumerate(groups) for i, row in enumerate(group)}
+    rows = sorted(places)
+    where = torch.tensor([places[row] for row in rows])
+    return _Indices(torch.tensor(gather), None if len(rows) == num_rows else torch.tensor(rows), where)
+
+
+@dataclass(slots=True)
+class _Indices:
+    """`Queries` as they are on the CPU, and once more on the devices that have asked for them."""
+
+    gather: torch.Tensor | None
+    rows: torch.Tensor | None
+    places: torch.Tensor | None
+    _moved: dict[torch.device, Queries] = field(default_factory=dict)
+
+    def to(self, device: torch.device) -> Queries:
+        if device not in self._moved:
+            tensors = (self.gather, self.rows, self.places)
+            self._moved[device] = Queries(*(None if tensor is None else tensor.to(device) for tensor in tensors))
+        return self._moved[device]

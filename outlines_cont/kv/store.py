@@ -1,0 +1,69 @@
+"""`KVStore`: all buffers of one model, and the budget that they share."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from outlines_cont.errors import KVBudgetError
+
+if TYPE_CHECKING:
+    from outlines_cont.kv.buffer import Buffer
+
+
+class KVStore:
+    """The buffers of a model that are alive.
+
+    It holds them weakly: a buffer is freed with the last state that uses it. With a budget, the buffers that were used
+    least recently are evicted to make room; the states that used them feed those tokens again when they are continued.
+
+    Attributes:
+        budget_bytes: the most bytes of all buffers together, None for no limit.
+    """
+
+    def __init__(self, budget_bytes: int | None = None) -> None:
+        self.budget_bytes = budget_bytes
+        self._last_use: WeakKeyDictionary[Buffer, int] = WeakKeyDictionary()
+        self._clock = 0
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers that are alive."""
+        return sum(buffer.nbytes for buffer in list(self._last_use))
+
+    def add(self, buffer: Buffer) -> None:
+        """Take note of a new buffer."""
+        self.touch(buffer)
+
+    def touch(self, buffer: Buffer) -> None:
+        """Note that `buffer` is used now."""
+        with self._lock:
+            self._clock += 1
+            self._last_use[buffer] = self._clock
+
+    def reserve(self, buffer: Buffer, nbytes: int) -> None:
+        """Make room for `nbytes` more in `buffer`, by evicting what nobody reads now.
+
+        Raises:
+            KVBudgetError: what is being read and `nbytes` are more than the budget.
+        """
+        if self.budget_bytes is None:
+            return
+        with self._lock:
+            idle = [other for other in self._last_use if other is not buffer and not other.users and other.nbytes]
+            idle.sort(key=self._last_use.__getitem__)
+            total = self.nbytes + nbytes
+            for other in idle:
+                if total <= self.budget_bytes:
+                    return
+                total -= other.nbytes
+                other.evict()
+        if total > self.budget_bytes:
+            raise KVBudgetError(
+                f"expected keys and values within the budget of {self.budget_bytes} bytes, but the rows that run need "
+                f"{total}. Every state is as it was; run fewer or shorter rows at once, or raise `kv_budget_bytes`.",
+                total,
+                self.budget_bytes,
+            )
