@@ -90,6 +90,10 @@ class BatchMismatch(OutlinesContError, ValueError):
     """Two things that should have one batch size have different ones."""
 
 
+class SlicingError(OutlinesContError, ValueError):
+    """A slice that has to keep the cache would lose it."""
+
+
 class KVBudgetError(OutlinesContError, MemoryError):
     """The keys and values of the rows that run do not fit the budget; `needed` and `budget` are in bytes."""
 

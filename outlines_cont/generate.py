@@ -25,7 +25,8 @@ from outlines_cont.prompt import Prompt
 from outlines_cont.random_stream import Rng
 from outlines_cont.run import Run
 from outlines_cont.samplers import Sampler, greedy
-from outlines_cont.state import SequenceState, StateRow
+from outlines_cont.state import SequenceState
+from outlines_cont.state_row import StateRow
 
 
 @dataclass(frozen=True, eq=False)

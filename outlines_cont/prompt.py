@@ -15,10 +15,10 @@ from outlines_cont.errors import (
     TokenizerError,
 )
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import KVBatch
-from outlines_cont.models.meter import Meter
+from outlines_cont.prefill import prefilled
 from outlines_cont.random_stream import RandomStream, Rng, open_seeds
-from outlines_cont.state import SequenceState, StateRow
+from outlines_cont.state import SequenceState
+from outlines_cont.state_row import StateRow
 
 Prompt = str | SequenceState | Sequence[str] | Sequence[SequenceState]
 
@@ -74,7 +74,8 @@ def _open_texts(model: LanguageModel, texts: list[str], num_samples: int, rng: R
     if errors[0] is not None and all(errors):
         raise errors[0]
     if num_samples > 1:
-        prompts = _prefill(model, prompts)
+        # Fed once, so that all samples begin with the same keys, values and logits.
+        prompts = prefilled(model, prompts)
     rows = [[_sample_of(row, sample) for sample in range(num_samples)] for row in prompts]
     return Opened(rows, tuple(seeds) if own else seeds[0])
 
@@ -106,22 +107,6 @@ def _check_length(model: LanguageModel, token_ids: list[int]) -> None:
 
 def _sample_of(row: StateRow, sample: int) -> StateRow:
     return replace(row, stream=replace(row.stream, sample=sample))
-
-
-def _prefill(model: LanguageModel, rows: list[StateRow]) -> list[StateRow]:
-    """Feed prompts once, so that all their samples begin with the same keys, values and logits."""
-    good = [i for i, row in enumerate(rows) if row.error is None]
-    groups = [good] if model.can_stack else [[i] for i in good]
-    filled = list(rows)
-    for group in groups:
-        batch = KVBatch(model, [None] * len(group))
-        chunks = [rows[i].token_ids for i in group]
-        fed = batch.feed(chunks, [[len(chunk) - 1] for chunk in chunks])
-        model.count(Meter(forwards=1, fed_tokens=sum(map(len, chunks))))
-        for at, (i, share) in enumerate(zip(group, batch.release_all(), strict=True)):
-            place = fed.places[at][len(chunks[at]) - 1]
-            filled[i] = replace(rows[i], kv=share, logits=fed.logits[at, place].clone())
-    return filled
 
 
 def _open_states(model: LanguageModel, states: list[SequenceState], num_samples: int | None, rng: Rng) -> Opened:

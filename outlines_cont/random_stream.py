@@ -6,6 +6,7 @@ so a stream is a value: its key and how many numbers were drawn.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ Rng: TypeAlias = "int | torch.Generator | Sequence[int] | None"
 _MAX_SEED = 2**64
 # Philox makes its numbers four at a time; `advance` counts in fours.
 _BLOCK = 4
+_WORD = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,20 @@ class RandomStream:
         seed: 0 <= seed < 2 ** 64.
         batch, sample: the row's indices when the stream began.
         drawn: how many numbers were drawn so far.
+        path: 0, and for a fork a digest of where it left its stream: a Philox counter has room for 2 ** 128 such streams.
     """
 
     seed: int
     batch: int = 0
     sample: int = 0
     drawn: int = 0
+    path: int = 0
+
+    def fork(self, index: int) -> RandomStream:
+        """Return the stream of the fork number `index` that leaves here: its numbers are its own from now on."""
+        place = b"".join(number.to_bytes(16, "little") for number in (self.path, self.drawn, index))
+        path = int.from_bytes(hashlib.blake2b(place, digest_size=16).digest(), "little")
+        return replace(self, drawn=0, path=path)
 
     def open(self) -> OpenStream:
         """Return a source that goes on from here."""
@@ -49,7 +59,10 @@ class OpenStream:
     """Draws from a stream, one number after the other; the stream it came from stays as it is."""
 
     def __init__(self, stream: RandomStream) -> None:
-        bits = np.random.Philox(key=np.array([stream.seed, stream.batch << 32 | stream.sample], dtype=np.uint64))
+        bits = np.random.Philox(
+            key=np.array([stream.seed, stream.batch << 32 | stream.sample], dtype=np.uint64),
+            counter=np.array([0, 0, stream.path & _WORD, stream.path >> 64], dtype=np.uint64),
+        )
         blocks, rest = divmod(stream.drawn, _BLOCK)
         bits.advance(blocks)
         self._generator = np.random.Generator(bits)

@@ -16,7 +16,8 @@ from outlines_cont.models.meter import Meter
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import Rng
 from outlines_cont.samplers import Sampler
-from outlines_cont.state import SequenceState, StateRow
+from outlines_cont.state import SequenceState
+from outlines_cont.state_row import StateRow
 from outlines_cont.stream import TextDecoder
 
 

@@ -1,107 +1,31 @@
-"""`SequenceState`: batch x sample sequences as one immutable value, and `StateRow`, one sequence of it.
-
-Left out so far: slicing, adding two states, forking and saving.
-"""
+"""`SequenceState`: batch x sample sequences as one immutable value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import DynamicCache
 
-from outlines_cont.errors import BatchMismatch, ContextLengthError
+from outlines_cont.errors import (
+    BatchMismatch,
+    ContextLengthError,
+    ModelMismatch,
+    OptionError,
+    SampleMismatch,
+    SlicingError,
+)
+from outlines_cont.indexing import Key, cut, parse_key
 from outlines_cont.interfaces import LanguageModel, Tokenizer
-from outlines_cont.kv import RowKV, to_dynamic_cache
-from outlines_cont.random_stream import RandomStream
+from outlines_cont.kv import to_dynamic_cache
+from outlines_cont.prefill import prefilled
+from outlines_cont.row_text import RowText, extended, healed, joined, preceded, tokens_cut
+from outlines_cont.state_row import StateRow
 
-PROMPT, APPENDED, GENERATED, FORCED = b"p", b"a", b"g", b"f"
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What was generated last on a row.
-
-    Attributes:
-        start: index of its first token.
-        owed: forced tokens that a limit cut off; they come first when the piece is resumed.
-    """
-
-    start: int
-    owed: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StateRow:
-    """One sequence: its tokens and what is known of each.
-
-    Attributes:
-        token_ids: T ids.
-        kinds: T bytes: `p` prompt, `a` appended or encoded anew, `g` generated, `f` forced.
-        logprobs: T natural logarithms, the model's own; 0 for prompt and appended tokens.
-        sampling_logprobs: T, the same as they were sampled; 0 for forced tokens, too.
-        weight_start: index of the first token that counts in `weight`.
-        ends: log-probabilities of the end-of-sequence tokens that were sampled since then.
-        kv: keys and values of the first tokens; None where nothing is held.
-        logits: (V,) logits after the last token, where it was fed and they are known.
-        stream: where the row's random numbers go on.
-        piece: the last piece; None where none was generated, or text was appended since.
-        finish_reason: why the last piece ended; empty where none was generated.
-        value: what the last generator made of its piece, None where it was cut or failed.
-        error: what the last generator failed with on this row.
-    """
-
-    token_ids: tuple[int, ...]
-    kinds: bytes
-    logprobs: tuple[float, ...]
-    sampling_logprobs: tuple[float, ...]
-    stream: RandomStream
-    weight_start: int = 0
-    ends: float = 0.0
-    kv: RowKV | None = None
-    logits: torch.Tensor | None = None
-    piece: Piece | None = None
-    finish_reason: str = ""
-    value: Any = None
-    error: Exception | None = None
-
-    @classmethod
-    def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream) -> StateRow:
-        """Return a row of which nothing was fed yet."""
-        zeros = (0.0,) * len(token_ids)
-        return cls(tuple(token_ids), PROMPT * len(token_ids), zeros, zeros, stream, weight_start=len(token_ids))
-
-    @property
-    def cached(self) -> int:
-        """The number of tokens whose keys and values are held."""
-        return len(self.kv) if self.kv is not None else 0
-
-    @property
-    def weight(self) -> float:
-        """The sum of the log-probabilities since the last reset."""
-        return sum(self.logprobs[self.weight_start :]) + self.ends
-
-    def append(self, token_ids: Sequence[int], *, reset: bool) -> StateRow:
-        """Return the row with more given tokens at its end; `reset` starts the weight anew."""
-        if not token_ids:
-            return replace(self, weight_start=len(self.token_ids), ends=0.0) if reset else self
-        zeros = (0.0,) * len(token_ids)
-        longer = self.token_ids + tuple(token_ids)
-        return replace(
-            self,
-            token_ids=longer,
-            kinds=self.kinds + APPENDED * len(token_ids),
-            logprobs=self.logprobs + zeros,
-            sampling_logprobs=self.sampling_logprobs + zeros,
-            weight_start=len(longer) if reset else self.weight_start,
-            ends=0.0 if reset else self.ends,
-            logits=None,
-            piece=None,
-        )
+Rows = tuple[tuple[StateRow, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +42,7 @@ class SequenceState:
     """
 
     model: LanguageModel
-    rows: tuple[tuple[StateRow, ...], ...]
+    rows: Rows
     seed: int | tuple[int, ...]
 
     @property
@@ -129,12 +53,12 @@ class SequenceState:
     @property
     def num_samples(self) -> int:
         """S."""
-        return len(self.rows[0])
+        return len(self.rows[0]) if self.rows else 0
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(B, S, T)."""
-        return self.batch_size, self.num_samples, max(len(row.token_ids) for row in self._flat)
+        return self.batch_size, self.num_samples, max((len(row.token_ids) for row in self._flat), default=0)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -215,13 +139,144 @@ class SequenceState:
         Cost: one copy.
         """
         rows, width = self._flat, self.shape[2]
-        length = width - max(1, *(len(row.token_ids) - row.cached for row in rows))
-        if length <= 0:
+        length = width - max([1, *(len(row.token_ids) - row.cached for row in rows)])
+        if length <= 0 or not rows:
             return None
-        shares = [row.kv[: max(length - (width - len(row.token_ids)), 0)] if row.kv is not None else None for row in rows]
+        shares = [
+            row.kv[: max(length - (width - len(row.token_ids)), 0)] if row.kv is not None else None for row in rows
+        ]
         return to_dynamic_cache(shares, length)
 
-    def append(self, text: str | Sequence[str]) -> SequenceState:
+    @property
+    def logits(self) -> torch.Tensor:
+        """(B, S, V) float32 or float64, the logits of the next token; NaN for a row that failed or has no token.
+
+        Cost: nothing where they are known (a generator has just ended, or they were asked for before); else one forward,
+        whose keys and values the state keeps.
+        """
+        rows = prefilled(self.model, self._flat)
+        if any(new is not old for new, old in zip(rows, self._flat, strict=True)):
+            # The same value; it has only learned what its tokens lead to.
+            object.__setattr__(self, "rows", _grouped(rows, self.num_samples))
+        known = next((row.logits for row in rows if row.logits is not None), torch.empty(0))
+        missing = torch.full((self.model.vocab_size,), torch.nan, dtype=known.dtype, device=known.device)
+        lines = [row.logits if row.logits is not None else missing for row in rows]
+        return torch.stack(lines).reshape(self.batch_size, self.num_samples, -1) if lines else missing[None, None, :0]
+
+    @property
+    def tokens(self) -> TokenView:
+        """The same indexing by token instead of by character: `state.tokens[:5]` has the first five tokens of each row."""
+        return TokenView(self)
+
+    def __getitem__(self, key: Any) -> SequenceState:
+        """Return some rows, and of each the characters that the last part of the key takes.
+
+        `state[batch, sample, ids]`, ints or slices, negative as in Python; `state[ids]` for one row, `state[sample, ids]` for
+        one batch entry, `state[batch, ids]` for one sample, `state[..., ids]` for any shape. An int keeps its axis.
+
+        A slice from the first character on keeps the keys and values of the tokens inside it; what is left of a token that
+        is cut is encoded anew. Any other slice starts without.
+
+        Raises:
+            IndexError: the key has another form, or an int is out of range.
+        """
+        return self._cut(key, self._text_cut)
+
+    def crop(self, key: Any) -> SequenceState:
+        """The same as `state[key]`, but never loses the cache.
+
+        Raises:
+            SlicingError: keys and values that a row holds for tokens inside the slice would be lost.
+            IndexError: as for `state[key]`.
+        """
+        chosen = parse_key(key, self.batch_size, self.num_samples)
+        for b in chosen.batch:
+            for s in chosen.samples:
+                self._check_crop(chosen, b, s)
+        return self[key]
+
+    def fork(self, n: int, *, same: bool = False) -> SequenceState:
+        """Return a state of n * S samples: each row n times, side by side. The keys and values are shared, not copied.
+
+        Args:
+            n: how many of each, 1 or more.
+            same: give all forks of a row the row's own random stream, so that equal calls write equal texts. Otherwise each
+                has a stream of its own, which depends on the row's stream, its place in it, and the number of the fork.
+
+        Raises:
+            OptionError: `n` is not an int, 1 or more.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise OptionError(f"expected an int, 1 or more, as `n`, got {n!r}", "n")
+        return replace(
+            self, rows=tuple(tuple(fork for row in group for fork in _forks(row, n, same)) for group in self.rows)
+        )
+
+    def take(self, rows: Sequence[tuple[int, int]]) -> SequenceState:
+        """Return the rows at the given (batch, sample) indices, in this order, as a state of one sample per batch entry.
+
+        A row that is named twice comes twice, with one random stream; `fork` gives different ones.
+
+        Raises:
+            IndexError: there is no such row, or an index is no pair of ints.
+        """
+        indices = [_pair(item) for item in rows]
+        groups = tuple(self[b, s, :].rows[0] for b, s in indices)
+        seeds = self._seeds()
+        return SequenceState(self.model, groups, _seed([seeds[b] for b, _ in indices]))
+
+    @classmethod
+    def stack(cls, states: Sequence[SequenceState]) -> SequenceState:
+        """Return the batch entries of all states as one state. Rows may have any lengths and come from any chains.
+
+        Raises:
+            OptionError: there is no state in the list, or something else.
+            ModelMismatch, SampleMismatch: the states have different models or numbers of samples.
+        """
+        if not states or not all(isinstance(state, SequenceState) for state in states):
+            raise OptionError(f"expected a list of one or more states, got {states!r}", "states")
+        first = states[0]
+        for state in states[1:]:
+            first._check_model(state)
+            _check_samples(first.num_samples, state.num_samples)
+        rows = tuple(group for state in states for group in state.rows)
+        return cls(first.model, rows, _seed([seed for state in states for seed in state._seeds()]))
+
+    def best(self, n: int = 1) -> SequenceState:
+        """Return the `n` samples of each batch entry with the largest weights, the largest first; failed rows come last.
+
+        Raises:
+            OptionError: `n` is not an int from 1 to the number of samples.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.num_samples:
+            raise OptionError(f"expected an int from 1 to {self.num_samples} as `n`, got {n!r}", "n")
+        return replace(self, rows=tuple(tuple(sorted(group, key=_rank)[:n]) for group in self.rows))
+
+    def sort(self) -> SequenceState:
+        """Return the state with the samples of each batch entry by weight, the largest first; failed rows come last."""
+        return self.best(self.num_samples) if self.num_samples else self
+
+    def detach_cache(self) -> SequenceState:
+        """Return the state without keys, values and logits; continued, all its tokens are fed again."""
+        return self._map(lambda row: replace(row, kv=None, logits=None))
+
+    def to(self, device: str | torch.device) -> SequenceState:
+        """Return the state with its keys, values and logits on `device`.
+
+        A state that is continued is moved to the device of its model by itself; moving it away frees memory there meanwhile.
+
+        Raises:
+            OptionError: there is no such device.
+        """
+        try:
+            target = torch.empty(0, device=device).device
+        except (RuntimeError, AssertionError) as error:
+            raise OptionError(
+                f"expected a device of this machine as `device`, got {device!r}: {error}", "device"
+            ) from error
+        return self._map(lambda row: _moved(row, self.model, target))
+
+    def append(self, text: str | Sequence[str], *, boundary: str = "as_is") -> SequenceState:
         """Return the state with text at the end of its rows; tokens, keys and values, and weights are kept.
 
         The text is encoded without special tokens, as it goes on after the row. Nothing is fed before the next generator
@@ -229,28 +284,57 @@ class SequenceState:
 
         Args:
             text: one text for all rows, or a list of B texts, or of B * S texts.
+            boundary: `as_is` leaves the tokens of the row alone; `heal` encodes the last one anew together with the text, as
+                one text would be encoded, so that a row that ends in "http:" and "//" is no worse than "http://".
 
         Raises:
             BatchMismatch: the list has neither B nor B * S texts.
             ContextLengthError: a row would be longer than the context of the model.
             TypeError: something else than text.
+            OptionError: another `boundary`.
         """
-        return self._append(text, reset=False)
+        if boundary not in ("as_is", "heal"):
+            raise OptionError(f"expected 'as_is' or 'heal' as `boundary`, got {boundary!r}", "boundary")
+        join = healed if boundary == "heal" else extended
+        return self._with_texts(text, lambda row, item: join(row, item, self.tokenizer))
 
-    def __add__(self, text: object) -> SequenceState:
-        """The same as `append`, but the weights start again at 0."""
+    def __add__(self, other: object) -> SequenceState:
+        """Return the state with more at the end of its rows: a text or texts as `append` takes them, or another state.
+
+        With text, the weights start again at 0. With a state, row by row, weights are added; it needs the same shape.
+
+        Raises:
+            BatchMismatch, SampleMismatch, ModelMismatch: the two do not fit.
+        """
+        if isinstance(other, SequenceState):
+            return self._joined(other)
+        if not isinstance(other, str | list | tuple):
+            return NotImplemented
+        return self._with_texts(other, lambda row, item: extended(row, item, self.tokenizer).append((), reset=True))
+
+    def __radd__(self, text: object) -> SequenceState:
+        """Return the state with text in front of its rows; all of it is fed again."""
         if not isinstance(text, str | list | tuple):
             return NotImplemented
-        return self._append(text, reset=True)
+        return self._with_texts(text, lambda row, item: preceded(row, item, self.tokenizer))
 
-    def _append(self, text: str | Sequence[str], *, reset: bool) -> SequenceState:
+    def _with_texts(self, text: str | Sequence[str], change: Callable[[StateRow, str], StateRow]) -> SequenceState:
         texts = iter(self._texts(text))
-        rows = tuple(tuple(self._append_row(row, next(texts), reset) for row in group) for group in self.rows)
-        return replace(self, rows=rows)
+        return self._map(lambda row: self._fitting(change(row, next(texts))))
 
-    def _append_row(self, row: StateRow, text: str, reset: bool) -> StateRow:
-        token_ids = self.tokenizer.encode_inside(text, row.token_ids)
-        length, limit = len(row.token_ids) + len(token_ids), self.model.context_length
+    def _joined(self, other: SequenceState) -> SequenceState:
+        self._check_model(other)
+        if self.batch_size != other.batch_size:
+            raise BatchMismatch(
+                f"expected two states of one batch size, got {self.batch_size} and {other.batch_size}. "
+                "`state.take` and `SequenceState.stack` make states of other shapes."
+            )
+        _check_samples(self.num_samples, other.num_samples)
+        others = iter(other._flat)
+        return self._map(lambda row: self._fitting(joined(row, next(others), self.tokenizer)))
+
+    def _fitting(self, row: StateRow) -> StateRow:
+        length, limit = len(row.token_ids), self.model.context_length
         if limit is not None and length > limit:
             raise ContextLengthError(
                 f"expected at most {limit} tokens, the context of the model; with the appended text a row has {length}. "
@@ -258,7 +342,52 @@ class SequenceState:
                 length,
                 limit,
             )
-        return row.append(token_ids, reset=reset)
+        return row
+
+    def _cut(self, key: Any, change: Callable[[StateRow, int | slice, tuple[int, int]], StateRow]) -> SequenceState:
+        chosen = parse_key(key, self.batch_size, self.num_samples)
+        rows = tuple(tuple(change(self.rows[b][s], chosen.ids, (b, s)) for s in chosen.samples) for b in chosen.batch)
+        seed = self.seed if isinstance(self.seed, int) else _seed([self.seed[b] for b in chosen.batch])
+        return SequenceState(self.model, rows, seed)
+
+    def _text_cut(self, row: StateRow, ids: int | slice, at: tuple[int, int]) -> StateRow:
+        if ids == slice(None):
+            return row
+        text = RowText(row, self.tokenizer)
+        return text.cut(cut(ids, len(text.text), at))
+
+    def _check_crop(self, key: Key, b: int, s: int) -> None:
+        row = self.rows[b][s]
+        kept = self._text_cut(row, key.ids, (b, s))
+        text = RowText(row, self.tokenizer)
+        part = cut(key.ids, len(text.text), (b, s))
+        held = f"the row at [{b}, {s}], of which {row.cached} tokens are cached"
+        if row.cached and part.step != 1:
+            raise SlicingError(f"expected a step of 1 for {held}, got {part.step}: the cache is one of adjacent tokens")
+        if row.cached and part.start != 0:
+            raise SlicingError(
+                f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values "
+                "depend on all that is before them. Use `state[...]`, which starts again without."
+            )
+        inside = text.num_tokens_inside(part.stop)
+        if kept.cached < min(row.cached, inside):
+            raise SlicingError(
+                f"expected a model whose cache can be cut, for {held}: {inside} of its tokens are inside the slice, but only "
+                f"{kept.cached} could be kept"
+            )
+
+    def _check_model(self, other: SequenceState) -> None:
+        if other.model is not self.model:
+            raise ModelMismatch(
+                f"expected two states of one model, got one of {self.model!r} and one of {other.model!r}. "
+                "Add its text instead: `state + str(other)`."
+            )
+
+    def _map(self, change: Callable[[StateRow], StateRow]) -> SequenceState:
+        return replace(self, rows=tuple(tuple(change(row) for row in group) for group in self.rows))
+
+    def _seeds(self) -> list[int]:
+        return list(self.seed) if isinstance(self.seed, tuple) else [self.seed] * self.batch_size
 
     def _texts(self, text: str | Sequence[str]) -> list[str]:
         texts = [text] * len(self._flat) if isinstance(text, str) else list(text)
@@ -303,7 +432,7 @@ class SequenceState:
 
     __hash__ = None  # type: ignore[assignment]  # equality compares sums of floats; a state is no key
 
-    @cached_property
+    @property
     def _flat(self) -> tuple[StateRow, ...]:
         return tuple(row for group in self.rows for row in group)
 
@@ -318,5 +447,51 @@ class SequenceState:
         return out.reshape(batch, samples, width)
 
 
+@dataclass(frozen=True, slots=True)
+class TokenView:
+    """A state to be indexed by tokens."""
+
+    state: SequenceState
+
+    def __getitem__(self, key: Any) -> SequenceState:
+        """Return some rows, and of each the tokens that the last part of the key takes; else as `state[key]`."""
+        return self.state._cut(key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at)))
+
+
 def _identity(state: SequenceState) -> list[list[tuple[tuple[int, ...], float]]]:
     return [[(row.token_ids, row.weight) for row in group] for group in state.rows]
+
+
+def _grouped(rows: Sequence[StateRow], num_samples: int) -> Rows:
+    return tuple(tuple(rows[i : i + num_samples]) for i in range(0, len(rows), num_samples))
+
+
+def _forks(row: StateRow, count: int, same: bool) -> list[StateRow]:
+    return [row if same else replace(row, stream=row.stream.fork(index)) for index in range(count)]
+
+
+def _rank(row: StateRow) -> float:
+    return float("inf") if row.error is not None else -row.weight
+
+
+def _moved(row: StateRow, model: LanguageModel, device: torch.device) -> StateRow:
+    kv = row.kv.to(device, model.kv_store) if row.kv is not None else None
+    return replace(row, kv=kv, logits=row.logits.to(device) if row.logits is not None else None)
+
+
+def _seed(seeds: list[int]) -> int | tuple[int, ...]:
+    return seeds[0] if len(set(seeds)) == 1 else tuple(seeds)
+
+
+def _pair(item: Any) -> tuple[int, int]:
+    if isinstance(item, tuple) and len(item) == 2 and all(hasattr(part, "__index__") for part in item):
+        return int(item[0]), int(item[1])
+    raise IndexError(f"expected a pair (batch index, sample index) for each row, got {item!r}")
+
+
+def _check_samples(first: int, second: int) -> None:
+    if first != second:
+        raise SampleMismatch(
+            f"expected two states with one number of samples, got {first} and {second}. "
+            "`state.fork(n)` widens a state, `state.best(n)` narrows it."
+        )

@@ -18,7 +18,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import KVBatch
 from outlines_cont.models.meter import Meter
 from outlines_cont.samplers import Sampler
-from outlines_cont.state import StateRow
+from outlines_cont.state_row import StateRow
 
 
 class Loop:

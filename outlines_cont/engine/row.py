@@ -18,7 +18,7 @@ from outlines_cont.errors import DeadEnd, InvalidLogits
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
-from outlines_cont.state import APPENDED, FORCED, GENERATED, Piece, StateRow
+from outlines_cont.state_row import APPENDED, FORCED, GENERATED, Piece, StateRow
 
 
 class Want(Enum):

@@ -108,7 +108,7 @@ def plain_attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The same as `attend`, by matrix products. A query that sees no key has zeros, and minus infinity."""
     groups = query.shape[1] // keys.shape[1]
-    folded = query.unflatten(1, (keys.shape[1], groups))
+    folded = query.reshape(query.shape[0], keys.shape[1], groups, *query.shape[2:])
     scores = torch.einsum("bhgqd,bhkd->bhgqk", folded, keys)
     scores = (scores if scores.dtype == torch.float64 else scores.float()) * scale
     if mask is not None:

@@ -60,8 +60,12 @@ class KVBatch:
         """
         self._model = model
         self._store = model.kv_store
+        self.heads: list[list[Part]] = []
+        self.mask: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
+        self._head_lengths: list[int] = []
+        self._tail_lengths: list[int] = []
         self._sharing = sharing if sharing is not None or not model.can_branch else SHARING
-        self._open(shares)
+        self._open([_here(share, model) for share in shares])
 
     @property
     def num_rows(self) -> int:
@@ -155,7 +159,7 @@ class KVBatch:
                 buffer.users.discard(self)
 
     def _set_heads(self, shared: Sequence[Share], num_rows: int) -> None:
-        self.heads: list[list[Part]] = [[] for _ in range(num_rows)]
+        self.heads = [[] for _ in range(num_rows)]
         for share in shared:
             for row in share.rows:
                 self.heads[row].append(share.part)
@@ -167,8 +171,8 @@ class KVBatch:
         buffer.claim(self, buffer.used)
         # Columns before this one may belong to others, too.
         self._floor = max((int(line[-1]) + 1 for line in columns if len(line)), default=0)
-        self._tail_lengths: list[int] = [len(line) for line in columns]
-        self.mask: NDArray[np.bool_] = _mask(columns, self._floor)
+        self._tail_lengths = [len(line) for line in columns]
+        self.mask = _mask(columns, self._floor)
         self._cache = GrowingCache(buffer, self._floor, shared)
 
     def _close(self) -> None:
@@ -297,6 +301,11 @@ class KVBatch:
         if old not in self._read:
             old.users.discard(self)
         self._set_tails(buffer, columns, self._tails.segments)
+
+
+def _here(share: RowKV | None, model: LanguageModel) -> RowKV | None:
+    """Return a share on the device where the model's cache begins."""
+    return None if share is None else share.to(model.device, model.kv_store)
 
 
 Tail = tuple[Buffer, list[NDArray[np.int64]]]

@@ -47,6 +47,11 @@ class Buffer:
         return not self._is_evicted
 
     @property
+    def device(self) -> torch.device | None:
+        """Where the first layer lies; None where nothing was written."""
+        return next((layer[0].device for layer in self._layers if layer), None)
+
+    @property
     def num_layers(self) -> int:
         """The layers that were written or skipped so far."""
         return len(self._layers)

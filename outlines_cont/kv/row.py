@@ -90,6 +90,13 @@ class RowKV:
             return []
         return [_joined(parts, index) for index in range(parts[0].buffer.num_layers)]
 
+    def to(self, device: torch.device, store: KVStore) -> RowKV:
+        """Return the share on another device, copied there; itself where it is there already or nothing is held."""
+        if all(buffer.device == device for buffer in self.buffers):
+            return self
+        moved = [(pair[0].to(device), pair[1].to(device)) if pair else None for pair in self.layers()]
+        return RowKV.of_layers(store, moved)
+
     @classmethod
     def of_layers(cls, store: KVStore, layers: Sequence[Layer | None]) -> RowKV:
         """Return the share of (H, T, D) keys and values per layer, T > 0; they are copied."""

@@ -19,7 +19,7 @@ from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.samplers import Sampler, greedy, multinomial
-from outlines_cont.state import StateRow
+from outlines_cont.state_row import StateRow
 from tests.fakes import EOS, FAMILIES, VOCAB_SIZE, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, rescored
 

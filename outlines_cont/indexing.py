@@ -1,0 +1,104 @@
+"""What a key in square brackets means: `[batch, sample, ids]`, or less of it where an axis has size 1."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+_FORMS = {
+    (True, True): "`state[ids]`, `state[sample, ids]` or `state[batch, sample, ids]`",
+    (True, False): "`state[sample, ids]` or `state[batch, sample, ids]`",
+    (False, True): "`state[batch, ids]` or `state[batch, sample, ids]`",
+    (False, False): "`state[batch, sample, ids]`",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key, axis by axis.
+
+    Attributes:
+        batch, samples: the indices that are taken, in order.
+        ids: what is taken of every row; a slice, or an int that every row must have.
+    """
+
+    batch: range
+    samples: range
+    ids: int | slice
+
+
+def parse_key(key: Any, batch_size: int, num_samples: int) -> Key:
+    """Return what `key` takes of a state of B x S rows.
+
+    Raises:
+        IndexError: the key has the wrong number of parts or a part of the wrong type, or an int is out of range.
+    """
+    parts = list(key) if isinstance(key, tuple) else [key]
+    if len(parts) == 2 and parts[0] is Ellipsis:
+        parts = [slice(None), slice(None), parts[1]]
+    elif len(parts) == 2:
+        parts = [slice(None), *parts] if batch_size == 1 else [parts[0], slice(None), parts[1]]
+        _check_arity(batch_size == 1 or num_samples == 1, key, batch_size, num_samples)
+    elif len(parts) == 1:
+        parts = [slice(None), slice(None), *parts]
+        _check_arity(batch_size == num_samples == 1, key, batch_size, num_samples)
+    _check_arity(len(parts) == 3, key, batch_size, num_samples)
+    batch, samples, ids = (_part(part, key, batch_size, num_samples) for part in parts)
+    return Key(_indices(batch, batch_size, "batch"), _indices(samples, num_samples, "sample"), ids)
+
+
+def cut(ids: int | slice, length: int, row: tuple[int, int]) -> slice:
+    """Return what `ids` takes of a row of `length` items: a slice with 0 <= start, and stop and step as for `range`.
+
+    Raises:
+        IndexError: an int that the row does not have; `row` is its (batch, sample) index, for the message.
+    """
+    if isinstance(ids, slice):
+        return slice(*ids.indices(length))
+    if not -length <= ids < length:
+        raise IndexError(
+            f"expected an index from {-length} to {length - 1} for the row at {list(row)}, which has {length} items, got "
+            f"{ids}. A slice may reach beyond the end, an int may not."
+        )
+    start = ids % length
+    return slice(start, start + 1, 1)
+
+
+def _check_arity(holds: bool, key: Any, batch_size: int, num_samples: int) -> None:
+    if not holds:
+        forms = _FORMS[batch_size == 1, num_samples == 1]
+        raise IndexError(
+            f"expected {forms}, or `state[..., ids]`, for a state of {batch_size} x {num_samples} rows; got {_shown(key)}"
+        )
+
+
+def _part(part: Any, key: Any, batch_size: int, num_samples: int) -> int | slice:
+    if isinstance(part, slice):
+        return part
+    if not isinstance(part, bool) and hasattr(part, "__index__"):
+        return operator.index(part)
+    _check_arity(False, key, batch_size, num_samples)
+    raise AssertionError
+
+
+def _indices(part: int | slice, size: int, axis: str) -> range:
+    if isinstance(part, slice):
+        return range(size)[part]
+    if not -size <= part < size:
+        raise IndexError(f"expected a {axis} index from {-size} to {size - 1}, got {part}")
+    return range(part % size, part % size + 1)
+
+
+def _shown(key: Any) -> str:
+    text = (
+        ", ".join("..." if part is Ellipsis else _shown_part(part) for part in key) if isinstance(key, tuple) else None
+    )
+    return f"`state[{text if text is not None else _shown_part(key)}]`"
+
+
+def _shown_part(part: Any) -> str:
+    if not isinstance(part, slice):
+        return "..." if part is Ellipsis else repr(part)[:40]
+    ends = ["" if end is None else str(end) for end in (part.start, part.stop)]
+    return ":".join(ends if part.step is None else [*ends, str(part.step)])

@@ -1,0 +1,97 @@
+"""`StateRow`: one sequence of a state, its tokens and what is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from outlines_cont.kv import RowKV
+from outlines_cont.random_stream import RandomStream
+
+PROMPT, APPENDED, GENERATED, FORCED = b"p", b"a", b"g", b"f"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What was generated last on a row.
+
+    Attributes:
+        start: index of its first token.
+        owed: forced tokens that a limit cut off; they come first when the piece is resumed.
+    """
+
+    start: int
+    owed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateRow:
+    """One sequence: its tokens and what is known of each.
+
+    Attributes:
+        token_ids: T ids.
+        kinds: T bytes: `p` prompt, `a` appended or encoded anew, `g` generated, `f` forced.
+        logprobs: T natural logarithms, the model's own; 0 for prompt and appended tokens.
+        sampling_logprobs: T, the same as they were sampled; 0 for forced tokens, too.
+        weight_start: index of the first token that counts in `weight`.
+        ends: what else counts in it: log-probabilities of the ends of sequence that were sampled since then, and the weight
+            of a state that this one was added to.
+        kv: keys and values of the first tokens; None where nothing is held.
+        logits: (V,) logits after the last token, where it was fed and they are known.
+        stream: where the row's random numbers go on.
+        piece: the last piece; None where none was generated, or text was appended since.
+        finish_reason: why the last piece ended; empty where none was generated.
+        value: what the last generator made of its piece, None where it was cut or failed.
+        error: what the last generator failed with on this row.
+    """
+
+    token_ids: tuple[int, ...]
+    kinds: bytes
+    logprobs: tuple[float, ...]
+    sampling_logprobs: tuple[float, ...]
+    stream: RandomStream
+    weight_start: int = 0
+    ends: float = 0.0
+    kv: RowKV | None = None
+    logits: torch.Tensor | None = None
+    piece: Piece | None = None
+    finish_reason: str = ""
+    value: Any = None
+    error: Exception | None = None
+
+    @classmethod
+    def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream) -> StateRow:
+        """Return a row of which nothing was fed yet."""
+        zeros = (0.0,) * len(token_ids)
+        return cls(tuple(token_ids), PROMPT * len(token_ids), zeros, zeros, stream, weight_start=len(token_ids))
+
+    @property
+    def cached(self) -> int:
+        """The number of tokens whose keys and values are held."""
+        return len(self.kv) if self.kv is not None else 0
+
+    @property
+    def weight(self) -> float:
+        """The sum of the log-probabilities since the last reset."""
+        return sum(self.logprobs[self.weight_start :]) + self.ends
+
+    def append(self, token_ids: Sequence[int], *, reset: bool) -> StateRow:
+        """Return the row with more given tokens at its end; `reset` starts the weight anew."""
+        if not token_ids:
+            return replace(self, weight_start=len(self.token_ids), ends=0.0) if reset else self
+        zeros = (0.0,) * len(token_ids)
+        longer = self.token_ids + tuple(token_ids)
+        return replace(
+            self,
+            token_ids=longer,
+            kinds=self.kinds + APPENDED * len(token_ids),
+            logprobs=self.logprobs + zeros,
+            sampling_logprobs=self.sampling_logprobs + zeros,
+            weight_start=len(longer) if reset else self.weight_start,
+            ends=0.0 if reset else self.ends,
+            logits=None,
+            piece=None,
+        )
