@@ -122,7 +122,7 @@ def _open_states(model: LanguageModel, states: list[SequenceState], num_samples:
                 f"expected a state with {num_samples or samples} samples, got one with {state.num_samples}. "
                 f"Use a sampler with n={state.num_samples}, or `greedy()`, which takes any number."
             )
-    rows = [list(group) for state in states for group in state.rows]
+    rows = [[_continued(row) for row in group] for state in states for group in state.rows]
     reused = sum(row.cached for group in rows for row in group if row.error is None)
     if rng is None:
         seeds = [seed for state in states for seed in _seeds_of(state)]
@@ -133,6 +133,16 @@ def _open_states(model: LanguageModel, states: list[SequenceState], num_samples:
         for batch, (group, seed) in enumerate(zip(rows, seeds, strict=True))
     ]
     return Opened(fresh, tuple(seeds) if own else seeds[0], reused)
+
+
+def _continued(row: StateRow) -> StateRow:
+    """Return a row of a state, with an error where it has no token to go on from."""
+    if row.token_ids or row.error is not None:
+        return row
+    error = EmptyPrompt(
+        "expected a row of one token or more, got one with no token: a slice has left nothing of it. Add some text to it."
+    )
+    return replace(row, error=error, finish_reason="error")
 
 
 def _seeds_of(state: SequenceState) -> list[int]:

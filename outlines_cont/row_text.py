@@ -44,7 +44,7 @@ class RowText:
         The characters of a token that is cut are encoded anew.
         """
         if part.step != 1:
-            return self._anew(self.text[_as_given(part)])
+            return self._anew("".join([self.text[i] for i in _chosen(part)]))
         start, stop = part.start, max(part.start, part.stop)
         if start == 0:
             return self._row if stop == len(self.text) else self._head(stop)
@@ -145,7 +145,7 @@ def tokens_cut(row: StateRow, part: slice) -> StateRow:
     """Return the row of the tokens that `part` takes, a slice as `indexing.cut` makes it; from the start on with its cache."""
     if part.step == 1 and part.start == 0:
         return kept_tokens(row, max(part.stop, 0))
-    chosen = range(len(row.token_ids))[_as_given(part)]
+    chosen = _chosen(part)
     token_ids = [row.token_ids[i] for i in chosen]
     if part.step != 1:
         return kept_tokens(row, 0).append(token_ids, reset=False)
@@ -279,6 +279,6 @@ def _characters(data: bytes) -> tuple[str, list[int]]:
     return "".join(parts), [*starts, len(data)]
 
 
-def _as_given(part: slice) -> slice:
-    """Return a slice for a sequence from one whose stop may be -1 for "before the first", as `slice.indices` gives it."""
-    return slice(part.start, part.stop if part.stop >= 0 else None, part.step)
+def _chosen(part: slice) -> range:
+    """Return the indices that a slice with start, stop and step as for `range` takes."""
+    return range(part.start, part.stop, part.step)

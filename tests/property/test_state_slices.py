@@ -1,0 +1,384 @@
+"""A state indexed, added to, forked, stacked and continued does what Python does with its texts, and what a fresh run computes."""
+
+from __future__ import annotations
+
+import operator
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from outlines_cont import SequenceState, continuous, generate, models, samplers
+from outlines_cont.errors import BatchMismatch, ModelMismatch, OptionError, SampleMismatch, SlicingError
+from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.tokenizer import Tokenizer
+from outlines_cont.random_stream import RandomStream
+from outlines_cont.state_row import StateRow
+from tests.fakes import BOS, random_model
+from tests.oracle import next_logits
+from tests.vocabularies import llama_2_bpe, metaspace_bpe
+
+_ALPHABET = "ab e1 \n\"éß日本🙂👨‍👩‍👧é'<"
+_TEXTS = st.text(st.sampled_from(_ALPHABET), max_size=12)
+_ENDS = st.one_of(st.none(), st.integers(-14, 14))
+_SLICES = st.builds(slice, _ENDS, _ENDS, st.sampled_from([None, None, None, 1, 2, -1, -3]))
+_FRONTS = st.builds(slice, st.sampled_from([None, 0]), _ENDS)
+
+
+@cache
+def _with_tokenizer(kind: str) -> HuggingFaceModel:
+    """A model over a tokenizer with byte fallback and a prefix space, or over one of bytes."""
+    if kind == "bytes":
+        return random_model()
+    source: Any = {"llama_2": llama_2_bpe, "metaspace": lambda: metaspace_bpe("first")}[kind]()
+    tokenizer = Tokenizer(
+        transformers.PreTrainedTokenizerFast(tokenizer_object=source, eos_token="</s>", bos_token="<s>")
+    )
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer.token_bytes),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    return models.from_transformers(transformers.LlamaForCausalLM(config).double(), tokenizer)
+
+
+@st.composite
+def _states(draw: st.DrawFn, kinds: tuple[str, ...] = ("bytes", "llama_2", "metaspace")) -> SequenceState:
+    """States of any shape whose rows are texts cut into tokens at any place, special tokens among them."""
+    model = _with_tokenizer(draw(st.sampled_from(kinds)))
+    batch, samples = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    rows = tuple(tuple(draw(_rows(model)) for _ in range(samples)) for _ in range(batch))
+    return SequenceState(model, rows, 0)
+
+
+@st.composite
+def _rows(draw: st.DrawFn, model: HuggingFaceModel) -> StateRow:
+    tokenizer = model.tokenizer
+    text = draw(_TEXTS)
+    token_ids = tokenizer.encode(text, add_special_tokens=draw(st.booleans()))
+    for piece in draw(st.lists(_TEXTS, max_size=2)):
+        token_ids += tokenizer.encode_inside(piece, token_ids)
+    special = next(i for i, data in enumerate(tokenizer.token_bytes) if data is None)
+    for place in draw(st.lists(st.integers(0, 30), max_size=2)):
+        token_ids.insert(place % (len(token_ids) + 1), special)
+    if draw(st.booleans()) and model is random_model():
+        # A token that ends inside a character.
+        token_ids.append(next(i for i, data in enumerate(tokenizer.token_bytes) if data == "🙂".encode()[:2]))
+    return StateRow.of_prompt(token_ids, RandomStream(0))
+
+
+def _grid(state: SequenceState) -> list[list[str]]:
+    texts = iter(state)
+    return [[next(texts) for _ in group] for group in state.rows]
+
+
+def _as_slice(part: int | slice) -> slice:
+    return part if isinstance(part, slice) else slice(part, part + 1 or None)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_states(), st.one_of(_SLICES, _FRONTS), _SLICES, _SLICES)
+def test_a_slice_has_the_text_that_python_gives(state: SequenceState, ids: slice, batch: slice, samples: slice) -> None:
+    wanted = [[text[ids] for text in group[samples]] for group in _grid(state)[batch]]
+    assert [text for group in wanted for text in group] == list(state[batch, samples, ids])
+    assert [text[ids] for text in state] == list(state[..., ids])
+    if state.num_samples == 1:
+        assert [group[0][ids] for group in _grid(state)[batch]] == list(state[batch, ids])
+    if state.batch_size == 1:
+        assert [text[ids] for text in _grid(state)[0][samples]] == list(state[samples, ids])
+    if state.batch_size == state.num_samples == 1:
+        assert next(iter(state))[ids] == str(state[ids])
+
+
+@settings(max_examples=80, deadline=None)
+@given(_states(), st.integers(-14, 14), st.integers(-4, 4), st.integers(-4, 4))
+def test_an_int_keeps_its_axis_and_must_exist(state: SequenceState, at: int, batch: int, sample: int) -> None:
+    try:
+        wanted = _grid(state)[batch][sample][at]
+    except IndexError:
+        with pytest.raises(IndexError, match="expected"):
+            state[batch, sample, at]
+    else:
+        assert [wanted] == list(state[batch, sample, at])
+        assert state[batch, sample, at].shape[:2] == (1, 1)
+    if all(-len(text) <= at < len(text) for text in state):
+        assert [text[at] for text in state] == list(state[..., at])
+
+
+@settings(max_examples=60, deadline=None)
+@given(_states(), st.one_of(_SLICES, _FRONTS))
+def test_tokens_are_indexed_as_lists(state: SequenceState, ids: slice) -> None:
+    cut = state.tokens[..., ids]
+    assert [row.token_ids[ids] for row in state._flat] == [row.token_ids for row in cut._flat]
+
+
+@settings(max_examples=120, deadline=None)
+@given(_states(), _states(), _TEXTS, st.one_of(_SLICES, _FRONTS))
+def test_sums_have_the_joined_texts(state: SequenceState, other: SequenceState, text: str, ids: slice) -> None:
+    assert [row + text for row in state] == list(state + text)
+    assert [row + text for row in state] == list(state.append(text, boundary="heal"))
+    assert [text + row for row in state] == list(text + state)
+    part = state[..., ids]
+    assert list(map(operator.add, state, part)) == list(state + part)
+    texts = [text * (i % 3) for i in range(len(state))]
+    assert list(map(operator.add, state, texts)) == list(state + texts)
+    assert list(map(operator.add, texts, state)) == list(texts + state)
+    if other.model is state.model and other.shape[:2] == state.shape[:2]:
+        assert list(map(operator.add, state, other)) == list(state + other)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_states(("bytes",)), st.integers(0, 16))
+def test_a_slice_from_the_beginning_keeps_the_cache_of_all_whole_tokens(state: SequenceState, stop: int) -> None:
+    assume(all(row.token_ids for row in state._flat))
+    _ = state.logits
+    assert state.cached.flatten().tolist() == [len(row.token_ids) for row in state._flat]
+    cut = state[..., :stop]
+    assert cut == state.crop((..., slice(stop)))
+    for row, text, short in zip(state._flat, state, cut._flat, strict=True):
+        assert short.token_ids[: short.cached] == row.token_ids[: short.cached]
+        if "\ufffd" not in text:
+            assert _most_inside(state, row.token_ids, text, stop) == short.cached
+    _check_logits(cut)
+
+
+def _most_inside(state: SequenceState, token_ids: tuple[int, ...], text: str, stop: int) -> int:
+    """Try every number of tokens; a special one belongs to the character after it, or to the beginning."""
+    if stop >= len(text):
+        return len(token_ids)
+    best = 0
+    for count in range(1, len(token_ids) + 1):
+        begun = state.tokenizer.decode(token_ids[:count])
+        ends_in_text = bool(state.tokenizer.text_bytes(token_ids[count - 1 : count]))
+        if text[:stop].startswith(begun) and (ends_in_text or not begun):
+            best = count
+    return best
+
+
+def _check_logits(state: SequenceState) -> None:
+    """Compare with a fresh run, and the tokens that were fed with those that were not cached."""
+    missing = sum(max(len(row.token_ids) - row.cached, 0) for row in state._flat if row.logits is None)
+    again = sum(row.logits is None and row.cached == len(row.token_ids) > 0 for row in state._flat)
+    with state.model.meter() as meter:  # type: ignore[attr-defined]
+        logits = state.logits
+    assert meter.fed_tokens == missing + again
+    for row, got in zip(state._flat, logits.flatten(0, 1), strict=True):
+        if row.token_ids:
+            wanted = next_logits(state.model, row.token_ids)[-1]  # type: ignore[arg-type]
+            assert wanted.numpy() == pytest.approx(got.numpy(), abs=1e-6)
+        else:
+            assert bool(got.isnan().all())
+
+
+_OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["slice", "add", "front", "fork", "take", "stack", "join", "write", "tokens", "heal"]),
+        st.integers(0, 20),
+    ),
+    min_size=2,
+    max_size=6,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["llama", "gpt2", "mistral"]), st.lists(_TEXTS.filter(bool), min_size=1, max_size=3), _OPERATIONS
+)
+def test_any_chain_of_operations_has_the_logits_of_a_fresh_run(
+    family: str, texts: list[str], operations: list[tuple[str, int]]
+) -> None:
+    model = random_model(family)
+    write = continuous(generate.text(model))
+    state = write(texts, max_tokens=2)
+    seen = [(state, list(state), state.logits)]
+    for name, number in operations:
+        if len(state) > 6:
+            state = state.take([(0, 0)])
+        state = _apply(write, state, name, number, seen[number % len(seen)][0])
+        _check_logits(state)
+        seen.append((state, list(state), state.logits))
+    for old, text, logits in seen:
+        assert list(old) == text
+        assert logits.numpy() == pytest.approx(old.detach_cache().logits.numpy(), abs=1e-6, nan_ok=True)
+
+
+def _apply(write: Any, state: SequenceState, name: str, number: int, other: SequenceState) -> SequenceState:
+    samples = state.num_samples
+    if name == "slice":
+        return state[..., :number] if number % 2 else state[..., 1 : number + 2]
+    if name == "tokens":
+        return state.tokens[..., : number + 1]
+    if name == "add":
+        return state + "ab 日" * (number % 3)
+    if name == "heal":
+        return state.append("he", boundary="heal")
+    if name == "front":
+        return "the " + state
+    if name == "fork":
+        return state.fork(1 + number % 2)
+    if name == "take":
+        return state.take([(number % state.batch_size, number % samples)] * 2)
+    if name == "stack":
+        return SequenceState.stack([state, state[..., : number // 2]])
+    if name == "join":
+        return state + (other if other.shape[:2] == state.shape[:2] else state)
+    return write(state, max_tokens=1 + number % 3)  # type: ignore[no-any-return]
+
+
+def test_keys_of_a_wrong_form_say_which_is_right() -> None:
+    write = continuous(generate.text(random_model(), sampler=samplers.multinomial(2)))
+    state = write(["the", "a"], max_tokens=2, rng=0)
+    with pytest.raises(IndexError, match=r"expected `state\[batch, sample, ids\]`.*2 x 2 rows; got `state\[:3\]`"):
+        state[:3]
+    with pytest.raises(IndexError, match=r"got `state\[0, 1\]`"):
+        state[0, 1]
+    with pytest.raises(IndexError, match=r"got `state\[0, 0, 0, 0\]`"):
+        state[0, 0, 0, 0]
+    with pytest.raises(IndexError, match="got `state\\['a'\\]`"):
+        state[0, 0, :]["a"]
+    with pytest.raises(IndexError, match=r"expected a batch index from -2 to 1, got 2"):
+        state[2, 0, :]
+    with pytest.raises(IndexError, match=r"for the row at \[0, 0\], which has"):
+        state[..., 99]
+    with pytest.raises(IndexError, match="a pair"):
+        state.take([0])  # type: ignore[list-item]
+    one = state[0, 0, :]
+    assert one[:2].shape[:2] == one[0, 0, :2].shape[:2] == one[..., :2].shape[:2] == (1, 1)
+
+
+def test_cropping_says_why_the_cache_would_be_lost() -> None:
+    state = continuous(generate.text(random_model()))(["the name", "a"], max_tokens=2)
+    with pytest.raises(
+        SlicingError, match=r"from the beginning for the row at \[0, 0\], of which \d+ tokens are cached.*character 2"
+    ):
+        state.crop((..., slice(2, 4)))
+    with pytest.raises(SlicingError, match="a step of 1"):
+        state.crop((..., slice(None, None, 2)))
+    assert state.crop((..., slice(4))) == state[..., :4]
+    assert state.detach_cache().crop((..., slice(2, 4))) == state[..., 2:4]
+
+
+def test_sums_and_stacks_of_states_that_do_not_fit_are_refused_with_both_sizes() -> None:
+    model = random_model()
+    write = continuous(generate.text(model))
+    one, two = write("a", max_tokens=1), write(["a", "b"], max_tokens=1)
+    with pytest.raises(BatchMismatch, match="got 1 and 2"):
+        one + two
+    with pytest.raises(SampleMismatch, match="got 1 and 3"):
+        one + one.fork(3)
+    with pytest.raises(SampleMismatch, match="got 1 and 3"):
+        SequenceState.stack([one, one.fork(3)])
+    with pytest.raises(ModelMismatch, match="one model"):
+        one + continuous(generate.text(random_model("gpt2")))("a", max_tokens=1)
+    with pytest.raises(OptionError, match="one or more states"):
+        SequenceState.stack([])
+    with pytest.raises(OptionError, match="1 or more, as `n`"):
+        one.fork(0)
+    with pytest.raises(OptionError, match="from 1 to 1"):
+        one.best(2)
+    with pytest.raises(OptionError, match="'as_is' or 'heal'"):
+        one.append("a", boundary="glue")
+
+
+def test_weights_follow_slices_and_sums() -> None:
+    model = random_model()
+    state = continuous(generate.text(model))("the name", max_tokens=5)
+    row = state.rows[0][0]
+    cut = state.tokens[:-2]
+    assert cut.weights.item() == pytest.approx(sum(row.logprobs[:-2]))
+    assert cut.logprobs.flatten().tolist() == state.logprobs.flatten().tolist()[:-2]
+    tail = state.tokens[-2:]
+    assert tail.weights.item() == pytest.approx(sum(row.logprobs[-2:]))
+    assert (state + tail).weights.item() == pytest.approx(row.weight + sum(row.logprobs[-2:]))
+    assert (state + "x").weights.item() == 0
+    assert state.append("x").weights.item() == pytest.approx(row.weight)
+    assert ("x" + state).weights.item() == 0
+    assert (state + "x" + tail).weights.item() == pytest.approx(sum(row.logprobs[-2:]))
+
+
+def test_the_best_come_first_and_failed_rows_last() -> None:
+    model = random_model()
+    state = continuous(generate.text(model, sampler=samplers.multinomial(4)))(["the", "name"], max_tokens=4, rng=3)
+    ranked = state.sort()
+    for before, after in zip(state.weights.tolist(), ranked.weights.tolist(), strict=True):
+        assert sorted(before, reverse=True) == after
+    assert state.best(2) == ranked[:, :2, :]
+    prompts = continuous(generate.text(model))(["the", "x" * 300], max_tokens=1)
+    both = SequenceState(model, ((prompts.rows[1][0], prompts.rows[0][0]),), 0)
+    assert both.best().errors == [[None]]
+
+
+def test_forks_write_different_texts_and_twins_the_same() -> None:
+    model = random_model()
+    write = continuous(generate.text(model, sampler=samplers.multinomial(1)))
+    state = write("the", max_tokens=2, rng=1)
+    many = continuous(generate.text(model, sampler=samplers.multinomial(6)))
+    forks = list(many(state.fork(6), max_tokens=8))
+    assert len(set(forks)) == 6
+    assert str(write(state, max_tokens=8)) not in forks
+    assert forks == list(many(state.fork(6), max_tokens=8))
+    twins = list(many(state.fork(6, same=True), max_tokens=8))
+    assert set(twins) == {str(write(state, max_tokens=8))}
+    # The text of a fork depends neither on its neighbours nor on where it was cut.
+    alone = state.fork(6)[0, 4:5, :]
+    assert str(write(alone, max_tokens=8)) == forks[4]
+    parts = continuous(generate.text(model, sampler=samplers.multinomial(6)))
+    first = parts(state.fork(6), max_tokens=3)
+    assert forks == list(parts.resume(first, max_tokens=5))
+
+
+def test_forks_share_what_they_have_and_feed_nothing_twice() -> None:
+    model = random_model()
+    state = continuous(generate.text(model))("the name of the rose and more of it", max_tokens=2)
+    with model.meter() as meter:
+        forks = state.fork(5)
+        assert forks.nbytes == state.nbytes
+        continuous(generate.text(model))(forks, max_tokens=3)
+    assert meter.fed_tokens == 5 * 3
+    assert forks.shape[:2] == (1, 5)
+
+
+def test_a_bos_stays_with_slices_from_the_beginning() -> None:
+    state = continuous(generate.text(random_model()))("the name", max_tokens=1)
+    assert state.rows[0][0].token_ids[0] == BOS
+    assert state[:0].rows[0][0].token_ids == (BOS,)
+    assert state[1:3].rows[0][0].token_ids[0] != BOS
+    assert ("a" + state).rows[0][0].token_ids[0] == BOS
+
+
+def test_a_row_without_tokens_fails_alone() -> None:
+    write = continuous(generate.text(random_model()))
+    state = write(["the name", "a"], max_tokens=1)
+    cut = state[..., 5:]
+    assert cut.rows[1][0].token_ids == ()
+    longer = write(cut, max_tokens=2)
+    assert longer.errors[0] == [None]
+    assert "with no token" in str(longer.errors[1][0])
+    assert write(cut + "x", max_tokens=1).errors == [[None], [None]]
+
+
+def test_moving_to_the_same_device_changes_nothing() -> None:
+    state = continuous(generate.text(random_model()))("the name", max_tokens=1)
+    assert state.to("cpu").rows[0][0].kv is state.rows[0][0].kv
+    with pytest.raises(OptionError, match="a device of this machine"):
+        state.to("cuda:99")
+
+
+def test_logits_are_computed_once() -> None:
+    model = random_model()
+    state = continuous(generate.text(model))("the name", max_tokens=2)
+    with model.meter() as meter:
+        first = state.logits
+        again = state.logits
+        continuous(generate.text(model))(state, max_tokens=1)
+    assert (meter.forwards, meter.fed_tokens) == (1, 1)
+    assert torch.equal(first, again)
