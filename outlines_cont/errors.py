@@ -109,3 +109,15 @@ class TokenizerError(OutlinesContError, ValueError):
 
 class ModelMismatch(OutlinesContError, ValueError):
     """A state was made by another model than the one that should continue it."""
+
+
+class StateFileError(OutlinesContError, ValueError):
+    """A file is no saved state, or was cut or altered."""
+
+
+class StateMismatch(OutlinesContError, ValueError):
+    """A saved state belongs to another model or tokenizer."""
+
+
+class SavedError(OutlinesContError, RuntimeError):
+    """The error of a row of a state that was loaded: its text as it was saved."""

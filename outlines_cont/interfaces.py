@@ -90,6 +90,10 @@ class LanguageModel(Protocol):
         """Where the input ids go and the logits come from."""
 
     @property
+    def fingerprint(self) -> str:
+        """A digest of the config and of some of the weights: equal digests, equal logits."""
+
+    @property
     def dtype(self) -> torch.dtype:
         """The float type of the weights."""
 

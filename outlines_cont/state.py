@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,12 +18,15 @@ from outlines_cont.errors import (
     OptionError,
     SampleMismatch,
     SlicingError,
+    UnsupportedModel,
 )
 from outlines_cont.indexing import Key, cut, parse_key
 from outlines_cont.interfaces import LanguageModel, Tokenizer
-from outlines_cont.kv import to_dynamic_cache
+from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
 from outlines_cont.prefill import prefilled
+from outlines_cont.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.row_text import RowText, extended, healed, joined, preceded, tokens_cut
+from outlines_cont.state_file import load_state, save_state
 from outlines_cont.state_row import StateRow
 
 Rows = tuple[tuple[StateRow, ...], ...]
@@ -256,6 +260,73 @@ class SequenceState:
         """Return the state with the samples of each batch entry by weight, the largest first; failed rows come last."""
         return self.best(self.num_samples) if self.num_samples else self
 
+    @classmethod
+    def from_cache(
+        cls,
+        model: LanguageModel,
+        token_ids: torch.Tensor,
+        cache: DynamicCache,
+        *,
+        attention_mask: torch.Tensor | None = None,
+        rng: Rng = None,
+    ) -> SequenceState:
+        """Return a state of rows that transformers has fed, such as those of `model.generate(..., return_dict_in_generate=True)`.
+
+        Args:
+            model: the model that the cache was made with.
+            token_ids: (R, T) int64; the rows become batch entries.
+            cache: R rows and at most T columns; column j belongs to column j of `token_ids`. It is copied.
+            attention_mask: (R, T), 0 for padding; None for no padding.
+            rng: the seed of the random streams, as for a prompt.
+
+        Raises:
+            OptionError: shapes do not fit, or an id is out of range.
+            UnsupportedModel: the cache has layers that are not plain keys and values.
+        """
+        mask = torch.ones_like(token_ids) if attention_mask is None else attention_mask
+        rows, width = _checked_ids(token_ids, mask, model.vocab_size)
+        seeds, own = open_seeds(rng, rows)
+        length = min(cache.get_seq_length(), width)
+        seen = mask.cpu().numpy().astype(bool)
+        try:
+            shares = from_dynamic_cache(model.kv_store, cache, seen[:, :length])
+        except ValueError as error:
+            if isinstance(error, UnsupportedModel):
+                raise
+            raise OptionError(f"the cache does not fit the ids: {error}", "cache") from error
+        groups = []
+        for row, (ids, share) in enumerate(zip(token_ids.tolist(), shares, strict=True)):
+            stream = RandomStream(seeds[row], 0 if own else row)
+            kept = [token_id for token_id, real in zip(ids, seen[row], strict=True) if real]
+            groups.append((replace(StateRow.of_prompt(kept, stream), kv=share),))
+        return cls(model, tuple(groups), tuple(seeds) if own else seeds[0])
+
+    def save(self, path: str | os.PathLike[str], *, kv: bool = True) -> None:
+        """Write the state to one safetensors file, all or nothing.
+
+        Tokens, log-probabilities, random streams and where pieces begin are kept, so that a piece that was cut can be resumed
+        after loading. A value that JSON cannot hold, such as a pydantic object, is not kept; an error is, as text.
+
+        Args:
+            path: the file; one that is there is replaced.
+            kv: write keys, values and logits, too, so that nothing is fed again; what rows share is written once.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        save_state(path, self.model, self.rows, self.seed, kv=kv)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: LanguageModel) -> SequenceState:
+        """Return the state that `save` wrote.
+
+        Raises:
+            StateFileError: the file is missing, cut, altered, or something else. Nothing is loaded.
+            StateMismatch: it belongs to another model or tokenizer.
+        """
+        rows, seed = load_state(path, model)
+        return cls(model, rows, seed)
+
     def detach_cache(self) -> SequenceState:
         """Return the state without keys, values and logits; continued, all its tokens are fed again."""
         return self._map(lambda row: replace(row, kv=None, logits=None))
@@ -460,6 +531,18 @@ class TokenView:
 
 def _identity(state: SequenceState) -> list[list[tuple[tuple[int, ...], float]]]:
     return [[(row.token_ids, row.weight) for row in group] for group in state.rows]
+
+
+def _checked_ids(token_ids: torch.Tensor, mask: torch.Tensor, vocab_size: int) -> tuple[int, int]:
+    if token_ids.dim() != 2 or mask.shape != token_ids.shape or not token_ids.numel():
+        raise OptionError(
+            f"expected `token_ids` and `attention_mask` of one shape (rows, tokens), got {tuple(token_ids.shape)} and "
+            f"{tuple(mask.shape)}",
+            "token_ids",
+        )
+    if int(token_ids.min()) < 0 or int(token_ids.max()) >= vocab_size:
+        raise OptionError(f"expected token ids from 0 to {vocab_size - 1} in `token_ids`", "token_ids")
+    return token_ids.shape[0], token_ids.shape[1]
 
 
 def _grouped(rows: Sequence[StateRow], num_samples: int) -> Rows:

@@ -2,7 +2,8 @@
 
 from outlines_cont.kv.batch import Fed, KVBatch
 from outlines_cont.kv.export import to_dynamic_cache
+from outlines_cont.kv.importing import from_dynamic_cache
 from outlines_cont.kv.row import Part, RowKV
 from outlines_cont.kv.store import KVStore
 
-__all__ = ["Fed", "KVBatch", "KVStore", "Part", "RowKV", "to_dynamic_cache"]
+__all__ = ["Fed", "KVBatch", "KVStore", "Part", "RowKV", "from_dynamic_cache", "to_dynamic_cache"]

@@ -6,7 +6,9 @@ Nothing is fetched but what the given id asks transformers for, and no code of a
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -32,6 +34,9 @@ from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Capability, check_supported, may_branch, probe, tolerance
 from outlines_cont.models.meter import Meter, MeterBoard
 from outlines_cont.models.tokenizer import Tokenizer
+
+# Values of each weight that the fingerprint of a model looks at.
+_FINGERPRINT_VALUES = 64
 
 
 class HuggingFaceModel:
@@ -82,6 +87,19 @@ class HuggingFaceModel:
     def can_skip(self) -> bool:
         """Whether masked columns inside a row are harmless; asking runs a short probe, once."""
         return self._capability.can_skip
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A SHA-256 of the config, and of name, shape, type and some values of every weight. Cost: milliseconds."""
+        config = self.hugging_face.config.to_dict()
+        volatile = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
+        shown = {name: value for name, value in config.items() if name not in volatile and not name.startswith("_attn")}
+        digest = hashlib.sha256(json.dumps(shown, sort_keys=True, default=str).encode())
+        for name, weight in self.hugging_face.state_dict().items():
+            flat = weight.detach().flatten()
+            some = flat[:: max(len(flat) // _FINGERPRINT_VALUES, 1)].double().cpu().numpy()
+            digest.update(f"{name} {tuple(weight.shape)} {weight.dtype} ".encode() + some.tobytes())
+        return digest.hexdigest()
 
     @cached_property
     def can_branch(self) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 
 from outlines_cont import BatchMismatch, ContextLengthError, SequenceState, continuous, generate, samplers
+from outlines_cont.errors import OptionError, UnsupportedModel
 from tests.fakes import BOS, random_model, saying, scripted_model
 from tests.oracle import next_logits
 
@@ -212,3 +214,54 @@ def test_the_cache_may_be_given_to_transformers_generate() -> None:
     plain = model.hugging_face.generate(ids, attention_mask=mask, max_new_tokens=4, do_sample=False)
     assert plain.tolist() == longer.tolist()
     assert ours.batch_size == len(text_only)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral"])
+def test_transformers_goes_on_from_our_cache_and_writes_what_we_write(family: str) -> None:
+    model = random_model(family)
+    state = continuous(generate.text(model))(["the name of", "a", "yes no"], max_tokens=3)
+    ids, mask = state.token_ids.flatten(0, 1), state.attention_mask.flatten(0, 1).long()
+    assert state.kv_cache is not None
+    longer = model.hugging_face.generate(
+        ids,
+        attention_mask=mask,
+        past_key_values=state.kv_cache,
+        max_new_tokens=5,
+        do_sample=False,
+        suppress_tokens=[0, 2],
+    )
+    ours = continuous(generate.text(model))(state, max_tokens=5)
+    for row, line in zip(ours.rows, longer[:, state.shape[2] :].tolist(), strict=True):
+        written = list(row[0].token_ids)[-5:] if row[0].finish_reason == "length" else None
+        assert written is None or line == written
+
+
+def test_a_cache_of_transformers_is_taken_in() -> None:
+    model = random_model()
+    token_ids = torch.tensor([[3, 4, 5, 6, 7], [0, 0, 8, 9, 10]])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
+    out = model.hugging_face.generate(
+        token_ids,
+        attention_mask=mask,
+        max_new_tokens=4,
+        do_sample=False,
+        return_dict_in_generate=True,
+        past_key_values=transformers.DynamicCache(),
+        eos_token_id=None,
+    )
+    full = torch.cat([mask, torch.ones(2, 4, dtype=torch.int64)], dim=1)
+    state = SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=full)
+    assert state.cached.tolist() == [[8], [6]]
+    with model.meter() as meter:
+        logits = state.logits
+    assert meter.fed_tokens == 2
+    assert logits.numpy() == pytest.approx(state.detach_cache().logits.numpy(), abs=1e-8)
+    with pytest.raises(OptionError, match="one shape"):
+        SequenceState.from_cache(model, token_ids, out.past_key_values, attention_mask=full)
+    with pytest.raises(OptionError, match="does not fit"):
+        SequenceState.from_cache(model, out.sequences[:1], out.past_key_values)
+    with pytest.raises(OptionError, match="from 0 to"):
+        SequenceState.from_cache(model, out.sequences + 1000, out.past_key_values)
+    window = transformers.DynamicCache(config=random_model("mistral").hugging_face.config)
+    with pytest.raises(UnsupportedModel, match="DynamicSlidingWindowLayer"):
+        SequenceState.from_cache(random_model("mistral"), token_ids, window)

@@ -1,0 +1,168 @@
+"""States saved and loaded: the same, and nothing of a file that is not whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont.errors import StateFileError, StateMismatch
+from outlines_cont.state_file import _digest
+from tests.fakes import random_model
+
+
+def _state() -> SequenceState:
+    write = continuous(generate.text(random_model(), sampler=samplers.multinomial(2)))
+    return write(["the name of", "a"], max_tokens=4, rng=[5, 6])
+
+
+@pytest.mark.parametrize("kv", [True, False])
+def test_a_loaded_state_is_the_saved_one(tmp_path: Path, kv: bool) -> None:
+    model = random_model()
+    state = _state().fork(2)[:, 1:, :]
+    state.save(tmp_path / "s", kv=kv)
+    loaded = SequenceState.load(tmp_path / "s", model)
+    assert loaded == state
+    assert (loaded.seed, loaded.shape, loaded.finish_reasons, loaded.values) == (
+        state.seed,
+        state.shape,
+        state.finish_reasons,
+        state.values,
+    )
+    for name in ("logprobs", "sampling_logprobs"):
+        assert torch.equal(getattr(loaded, name), getattr(state, name))
+    assert loaded.cached.tolist() == (state.cached.tolist() if kv else [[0] * 3] * 2)
+    assert loaded.logits.numpy() == pytest.approx(state.logits.numpy(), abs=1e-8)
+    write = continuous(generate.text(model, sampler=samplers.multinomial(3)))
+    assert list(write(loaded, max_tokens=5)) == list(write(state, max_tokens=5))
+
+
+def test_what_rows_share_is_written_once(tmp_path: Path) -> None:
+    state = continuous(generate.text(random_model()))("the name of the rose " * 8, max_tokens=1)
+    state.save(tmp_path / "one")
+    state.fork(16).save(tmp_path / "many")
+    assert (tmp_path / "many").stat().st_size < 4 * (tmp_path / "one").stat().st_size
+    loaded = SequenceState.load(tmp_path / "many", random_model())
+    assert loaded.nbytes < 2 * state.nbytes
+
+
+def test_a_piece_that_was_cut_is_resumed_after_loading(tmp_path: Path) -> None:
+    model = random_model()
+    write = continuous(generate.regex(model, "[a-z]{6,12}-[0-9]{4}"))
+    whole = write("the name: ")
+    cut = write("the name: ", max_tokens=3)
+    cut.save(tmp_path / "cut")
+    with model.meter() as meter:
+        resumed = write.resume(SequenceState.load(tmp_path / "cut", model))
+    assert resumed == whole
+    assert resumed.value == whole.value
+    assert meter.recomputed_tokens == 0
+
+
+def test_errors_and_values_come_back_as_far_as_json_goes(tmp_path: Path) -> None:
+    state = continuous(generate.json(random_model(), {"enum": [{"a": 1}]}))(["x", "y" * 300])
+    state.save(tmp_path / "s")
+    loaded = SequenceState.load(tmp_path / "s", random_model())
+    assert loaded.values == [[{"a": 1}], [None]]
+    assert "ContextLengthError: expected a prompt" in str(loaded.errors[1][0])
+
+
+def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
+    _state().save(tmp_path / "s")
+    with pytest.raises(StateMismatch, match="this model"):
+        SequenceState.load(tmp_path / "s", random_model("gpt2"))
+    with pytest.raises(StateMismatch, match="float type"):
+        SequenceState.load(tmp_path / "s", random_model(dtype=torch.float32))
+
+
+def test_a_truncated_altered_or_foreign_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    _state().save(path)
+    data = path.read_bytes()
+    before = random_model().kv_store.nbytes
+    with pytest.raises(StateFileError, match="does not exist"):
+        SequenceState.load(tmp_path / "none", random_model())
+    for size in (0, 7, 100, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:size])
+        with pytest.raises(StateFileError, match="Nothing was loaded"):
+            SequenceState.load(path, random_model())
+    for place in range(9, len(data), len(data) // 60):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(StateFileError, match="Nothing was loaded"):
+            SequenceState.load(path, random_model())
+    save_file({"a": torch.zeros(3)}, path)
+    with pytest.raises(StateFileError, match="something else"):
+        SequenceState.load(path, random_model())
+    assert random_model().kv_store.nbytes == before
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"format": "outlines-cont state 9"}, "format"),
+        ({"num_samples": 3}, "whole groups"),
+        ({"seed": [1, 2, 3]}, "seeds"),
+        ({"seed": "x"}, "description"),
+        ({"extra": 1}, "description"),
+        ({"num_layers": 99}, "Nothing was loaded"),
+    ],
+)
+def test_a_hostile_description_with_a_right_digest_is_refused(
+    tmp_path: Path, change: dict[str, object], reason: str
+) -> None:
+    path = tmp_path / "s"
+    _state().save(path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        text = json.dumps(json.loads(file.metadata()["outlines_cont"]) | change)
+    if "num_layers" in change:
+        tensors["kv.0.9.keys"] = torch.zeros(1, 2, 3)
+    save_file(tensors, path, {"outlines_cont": text, "digest": _digest(tensors, text)})
+    with pytest.raises(StateFileError, match=reason):
+        SequenceState.load(path, random_model())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("length", 1),
+        ("weight_start", 10**6),
+        ("piece", [99, []]),
+        ("parts", [{"store": 0, "columns": [5, 4]}]),
+        ("parts", [{"store": 77, "columns": [0]}]),
+        ("logits", 50),
+        ("path", "zz"),
+        ("seed", -1),
+    ],
+)
+def test_a_hostile_row_with_a_right_digest_is_refused(tmp_path: Path, field: str, value: object) -> None:
+    path = tmp_path / "s"
+    _state().save(path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        record = json.loads(file.metadata()["outlines_cont"])
+    record["rows"][0][field] = value
+    text = json.dumps(record)
+    save_file(tensors, path, {"outlines_cont": text, "digest": _digest(tensors, text)})
+    with pytest.raises(StateFileError, match="Nothing was loaded"):
+        SequenceState.load(path, random_model())
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s"
+    _state().save(path)
+    data = path.read_bytes()
+
+    def fails(*_: object) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr("outlines_cont.state_file.save_file", fails)
+    with pytest.raises(OSError, match="no space"):
+        _state().save(path)
+    assert path.read_bytes() == data
+    assert [file.name for file in tmp_path.iterdir()] == ["s"]
