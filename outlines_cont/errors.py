@@ -90,6 +90,10 @@ class BatchMismatch(OutlinesContError, ValueError):
     """Two things that should have one batch size have different ones."""
 
 
+class NoHypothesis(OutlinesContError, RuntimeError):
+    """A batch entry has fewer texts than the search has found for another one; a plain call shows None for it."""
+
+
 class SlicingError(OutlinesContError, ValueError):
     """A slice that has to keep the cache would lose it."""
 

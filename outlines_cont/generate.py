@@ -17,14 +17,14 @@ import fsm as fsm_package
 from fsm import Expression
 from fsm.expression import lift
 from outlines_cont.engine.policy import Policy
-from outlines_cont.errors import IncompleteOutput, MissingEOS, OptionError
+from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, OptionError
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies import Constraint, FreeText, StopAt
 from outlines_cont.prompt import Prompt
 from outlines_cont.random_stream import Rng
 from outlines_cont.run import Run
-from outlines_cont.samplers import Sampler, greedy
+from outlines_cont.samplers import BeamSearch, BestOf, Sampler, greedy
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
 
@@ -41,7 +41,7 @@ class Generator:
     """
 
     model: LanguageModel
-    sampler: Sampler
+    sampler: Sampler | BeamSearch
     constraint: Constraint | None
     parse: Callable[[str], Any] = field(repr=False)
 
@@ -92,6 +92,12 @@ class Generator:
         Raises:
             As a call does: what can be checked at once here, the rest after the last text.
         """
+        if isinstance(self.sampler, BeamSearch | BestOf):
+            raise OptionError(
+                "expected a sampler whose text stands once it is written, to stream it: a search chooses at the end. "
+                "Use `greedy()` or `multinomial()`, or call the generator without `stream`.",
+                "sampler",
+            )
         run = self._run(prompt, max_tokens, stop_at, rng)
         return self._stream(run)
 
@@ -141,7 +147,7 @@ class Generator:
 
     def _row_error(self, row: StateRow) -> Exception | None:
         if row.error is not None or self._is_whole(row):
-            return row.error
+            return None if isinstance(row.error, NoHypothesis) else row.error
         text = _piece_text(self.model, row)
         limit = "max_tokens or the context" if row.finish_reason == "length" else "a stop text"
         return IncompleteOutput(
@@ -152,13 +158,15 @@ class Generator:
         )
 
 
-def text(model: LanguageModel, *, sampler: Sampler | None = None) -> Generator:
+def text(model: LanguageModel, *, sampler: Sampler | BeamSearch | None = None) -> Generator:
     """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
     _check(model, sampler)
     return Generator(model, sampler or greedy(), None, str)
 
 
-def regex(model: LanguageModel, pattern: str, *, sampler: Sampler | None = None, force: bool = True) -> Generator:
+def regex(
+    model: LanguageModel, pattern: str, *, sampler: Sampler | BeamSearch | None = None, force: bool = True
+) -> Generator:
     """Write text that matches `pattern` as a whole (Python's syntax and meaning). The value is the text.
 
     Raises:
@@ -169,7 +177,7 @@ def regex(model: LanguageModel, pattern: str, *, sampler: Sampler | None = None,
 
 
 def choice(
-    model: LanguageModel, options: Sequence[str], *, sampler: Sampler | None = None, force: bool = True
+    model: LanguageModel, options: Sequence[str], *, sampler: Sampler | BeamSearch | None = None, force: bool = True
 ) -> Generator:
     """Write one of `options`. The value is the option.
 
@@ -183,7 +191,7 @@ def json(
     model: LanguageModel,
     schema: Any,
     *,
-    sampler: Sampler | None = None,
+    sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
     **options: Any,
 ) -> Generator:
@@ -208,7 +216,9 @@ def json(
     return _constrained(model, expression, sampler, force, parse)
 
 
-def format(model: LanguageModel, type: Any, *, sampler: Sampler | None = None, force: bool = True) -> Generator:
+def format(
+    model: LanguageModel, type: Any, *, sampler: Sampler | BeamSearch | None = None, force: bool = True
+) -> Generator:
     """Write one value of a Python type; the value has that type.
 
     Args:
@@ -225,7 +235,11 @@ def format(model: LanguageModel, type: Any, *, sampler: Sampler | None = None, f
 
 
 def fsm(
-    model: LanguageModel, expression: Expression | str, *, sampler: Sampler | None = None, force: bool = True
+    model: LanguageModel,
+    expression: Expression | str,
+    *,
+    sampler: Sampler | BeamSearch | None = None,
+    force: bool = True,
 ) -> Generator:
     """Write a text of an expression of the package `fsm`; a `str` stands for exactly itself. The value is the text.
 
@@ -258,7 +272,11 @@ def _check(model: object, sampler: object) -> None:
 
 
 def _constrained(
-    model: LanguageModel, expression: Expression, sampler: Sampler | None, force: bool, parse: Callable[[str], Any]
+    model: LanguageModel,
+    expression: Expression,
+    sampler: Sampler | BeamSearch | None,
+    force: bool,
+    parse: Callable[[str], Any],
 ) -> Generator:
     _check(model, sampler)
     if not model.eos_token_ids:

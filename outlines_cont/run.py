@@ -7,16 +7,17 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from fsm import FSMError
+from outlines_cont.engine.beam import BeamLoop
 from outlines_cont.engine.loop import run
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import MissingEOS, OptionError, ResumeError
+from outlines_cont.errors import MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import Rng
-from outlines_cont.samplers import Sampler
-from outlines_cont.state import SequenceState
+from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.state import SequenceState, best_row
 from outlines_cont.state_row import StateRow
 from outlines_cont.stream import TextDecoder
 
@@ -29,8 +30,8 @@ class PieceMaker(Protocol):
         """The model that runs."""
 
     @property
-    def sampler(self) -> Sampler:
-        """How tokens are drawn."""
+    def sampler(self) -> Sampler | BeamSearch:
+        """How tokens are drawn, or hypotheses kept."""
 
     def policies(self, stop_at: Sequence[str]) -> list[Policy[Any]]:
         """Return what steers each row."""
@@ -64,12 +65,22 @@ class Run:
                 "expected a model with an end-of-sequence token, got one that names none, so the text would never end. "
                 "Pass `max_tokens` or `stop_at`, or set `eos_token_id` in the generation config."
             )
+        if isinstance(maker.sampler, BeamSearch) and not maker.model.can_stack:
+            raise UnsupportedModel(
+                f"expected a model whose rows can run in one batch, for beam search, got {maker.model!r}. "
+                "Use `samplers.best_of(n)`, whose samples run one by one."
+            )
         self._maker = maker
-        opened = open_prompt(maker.model, prompt, maker.sampler.num_samples, rng)
+        sampler = maker.sampler
+        if isinstance(sampler, BestOf) and not resume:
+            prompt = _widened(prompt, sampler.samples)
+        opened = open_prompt(maker.model, prompt, None if resume else _num_samples(sampler, prompt), rng)
         self._seed = opened.seed
         self._num_samples = len(opened.rows[0])
         self._results = [row for group in opened.rows for row in group]
         self._counts = Meter(reused_tokens=opened.reused)
+        # Hypotheses are compared by all of their tokens.
+        score_last = score_last or isinstance(sampler, BeamSearch | BestOf)
         self.rows: list[Row | None] = [
             Row(
                 row,
@@ -89,11 +100,27 @@ class Run:
 
     def steps(self) -> Iterator[None]:
         """Run to the end, one step of the loop after the other."""
+        if isinstance(self._maker.sampler, BeamSearch):
+            yield from self._search(self._maker.sampler)
+            return
         running = [(i, row) for i, row in enumerate(self.rows) if row is not None]
         done: dict[int, StateRow] = {}
         yield from run(self._maker.model, [row for _, row in running], self._maker.sampler, self._counts, done)
         for at, row in done.items():
             self._results[running[at][0]] = self._finish(row)
+
+    def _search(self, search: BeamSearch) -> Iterator[None]:
+        samples = self._num_samples
+        places = [range(start, start + samples) for start in range(0, len(self.rows), samples)]
+        entries = [[row for i in place if (row := self.rows[i]) is not None] for place in places]
+        ended = [[self._results[i] for i in place if self.rows[i] is None] for place in places]
+        loop = BeamLoop(self._maker.model, entries, ended, search, self._counts)
+        while loop.rows:
+            loop.step()
+            yield
+        self._num_samples = max(map(len, loop.ended))
+        padded = [rows + [_missing(rows)] * (self._num_samples - len(rows)) for rows in loop.ended]
+        self._results = [self._finish(row) for rows in padded for row in rows]
 
     @property
     def batch_size(self) -> int:
@@ -104,7 +131,8 @@ class Run:
         """Return the state that the run has come to; to be asked after `steps`."""
         samples, flat = self._num_samples, self._results
         rows = tuple(tuple(flat[i : i + samples]) for i in range(0, len(flat), samples))
-        return SequenceState(self._maker.model, rows, self._seed)
+        state = SequenceState(self._maker.model, rows, self._seed)
+        return _best_of_each(state, self._maker.sampler.samples) if isinstance(self._maker.sampler, BestOf) else state
 
     def texts(self) -> list[TextFeed]:
         """Return the new text of each row, as it comes."""
@@ -170,6 +198,35 @@ class TextFeed:
                 break
             self._offset -= size
             self._token += 1
+
+
+def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
+    """Return S for `open_prompt`; the forks of a state for `best_of` are as many as they are."""
+    is_state = isinstance(prompt, SequenceState) or (isinstance(prompt, list) and isinstance(prompt[0], SequenceState))
+    return None if isinstance(sampler, BestOf) and is_state else sampler.num_samples
+
+
+def _widened(prompt: Any, count: int) -> Any:
+    if isinstance(prompt, SequenceState):
+        return prompt.fork(count)
+    if isinstance(prompt, list | tuple) and prompt and all(isinstance(item, SequenceState) for item in prompt):
+        return [state.fork(count) for state in prompt]
+    return prompt
+
+
+def _best_of_each(state: SequenceState, count: int) -> SequenceState:
+    """Return the best of every `count` neighbouring samples."""
+    starts = range(0, state.num_samples, count)
+    rows = tuple(tuple(best_row(group[i : i + count]) for i in starts) for group in state.rows)
+    return replace(state, rows=rows)
+
+
+def _missing(rows: Sequence[StateRow]) -> StateRow:
+    """Return a row for a hypothesis that an entry does not have, while others have more."""
+    error = NoHypothesis(
+        f"expected as many hypotheses as the other batch entries have, but there are only {len(rows)}: no other text is possible"
+    )
+    return replace(rows[-1], error=error, finish_reason="error", value=None, kv=None, logits=None)
 
 
 def _runs(row: StateRow, resume: bool) -> bool:

@@ -163,6 +163,38 @@ def _exact(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestOf(Multinomial):
+    """Draws `samples` times and keeps the sample with the largest weight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamSearch:
+    """Keeps the most probable hypotheses; see `beam_search`.
+
+    Attributes:
+        beams: how many are kept.
+        length_penalty: the power of the length that a weight is divided by.
+    """
+
+    beams: int
+    length_penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check("beams", self.beams, _is_int(self.beams) and self.beams >= 1, "an int, 1 or more")
+        penalty = self.length_penalty
+        _check("length_penalty", penalty, _is_number(penalty) and abs(penalty) < float("inf"), "a finite number")
+
+    @property
+    def num_samples(self) -> int | None:
+        """None: the samples of a state are the hypotheses to go on from, a prompt is one."""
+        return None
+
+    def score(self, weight: float, num_tokens: int) -> float:
+        """Return what hypotheses are ranked by: the weight, divided by a power of the tokens that it counts."""
+        return weight / float(max(num_tokens, 1) ** self.length_penalty)
+
+
 def greedy() -> Greedy:
     """Take the most probable token at every step. Follows the number of samples of the state that it is given."""
     return Greedy()
@@ -189,6 +221,43 @@ def multinomial(
         OptionError: an option is out of its range.
     """
     return Multinomial(samples=n, top_k=top_k, top_p=top_p, min_p=min_p, temperature=temperature)
+
+
+def best_of(
+    n: int,
+    *,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    temperature: float = 1.0,
+) -> BestOf:
+    """Draw `n` texts after every row and keep the one with the largest weight (the log-probability of the whole chain).
+
+    The prompt is fed once, and a state keeps its number of samples. The options are those of `multinomial`.
+
+    Raises:
+        OptionError: an option is out of its range.
+    """
+    return BestOf(samples=n, top_k=top_k, top_p=top_p, min_p=min_p, temperature=temperature)
+
+
+def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
+    """Search for the most probable texts, `beams` hypotheses at a time, across all pieces of a chain.
+
+    A hypothesis is ranked by its weight, the sum of the model's log-probabilities since the last reset, that of forced text
+    and of a sampled end included. At every step the best `beams` of all ended hypotheses and all continuations are kept. The
+    samples of a state are the hypotheses that the next piece goes on from, so a beam that began in one generator goes on in
+    the next as one sequence. The result has as many samples as hypotheses were kept, the best first.
+
+    Args:
+        beams: how many hypotheses are kept.
+        length_penalty: divide weights by the number of tokens to this power before they are compared; 0 compares plain sums,
+            1 means per token, more prefers longer texts.
+
+    Raises:
+        OptionError: an option is out of its range.
+    """
+    return BeamSearch(beams=beams, length_penalty=length_penalty)
 
 
 def _check(option: str, value: object, holds: bool, expected: str) -> None:

@@ -553,6 +553,11 @@ def _forks(row: StateRow, count: int, same: bool) -> list[StateRow]:
     return [row if same else replace(row, stream=row.stream.fork(index)) for index in range(count)]
 
 
+def best_row(rows: Sequence[StateRow]) -> StateRow:
+    """Return the row with the largest weight, the first of equal ones; a failed one only where all have failed."""
+    return min(rows, key=_rank)
+
+
 def _rank(row: StateRow) -> float:
     return float("inf") if row.error is not None else -row.weight
 

@@ -23,6 +23,12 @@ class Track:
         self.policy = policy
         self.states: list[Any] = [policy.initial(row)]
 
+    def fork(self) -> Track:
+        """Return the same for a fork of the row."""
+        fork = Track.__new__(Track)
+        fork.policy, fork.states = self.policy, [*self.states]
+        return fork
+
     def branch(self, row: RowView) -> Branch | None:
         """Return the one branch that the policy wants, None to stop."""
         branches = self.policy.branches(self.states[-1], row)

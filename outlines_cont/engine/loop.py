@@ -1,6 +1,6 @@
 """The loop: rows run together until each has ended, one forward per step.
 
-Left out so far: rows that join a running loop, forks, and masks that are computed while the forward runs.
+Left out so far: rows that join a running loop, and masks that are computed while the forward runs.
 """
 
 from __future__ import annotations
@@ -65,11 +65,15 @@ class Loop:
             shares = [self._kv.release(i) if i in leaving else None for i in range(len(self.rows))]
         for i in leaving:
             row, share = self.rows[i], shares[i]
-            self.done[self._index[id(row)]] = row.leave(share[: row.cached] if share is not None else None)
+            self._settle(row, row.leave(share[: row.cached] if share is not None else None))
         staying = [i for i in range(len(self.rows)) if i not in leaving]
         if self._kv is not None and staying:
             self._kv.keep(staying)
         self.rows = [self.rows[i] for i in staying]
+
+    def _settle(self, row: Row, state_row: StateRow) -> None:
+        """Take in what has become of a row."""
+        self.done[self._index[id(row)]] = state_row
 
     def _feed(self) -> torch.Tensor | None:
         """Feed the pending tokens of all rows in one forward; score the forced ones among them.
@@ -115,8 +119,7 @@ class Loop:
         """Draw a token for every row, all at once."""
         if not rows:
             return
-        if logits is None:
-            logits = torch.stack([row.logits for row in rows if row.logits is not None])
+        logits = self._logits_of(rows, logits)
         norm = logits.logsumexp(dim=-1)
         masked = self._masked(logits, [row.mask for row in rows])
         uniforms = None
@@ -129,14 +132,22 @@ class Loop:
         for row, (token_id, *numbers) in zip(rows, table.T.tolist(), strict=True):
             self._give(row, int(token_id), numbers)
 
+    def _logits_of(self, rows: list[Row], logits: torch.Tensor | None) -> torch.Tensor:
+        """Return (R, V) logits of rows that want a token: `logits`, or where those are None what each row has."""
+        return torch.stack([row.logits for row in rows if row.logits is not None]) if logits is None else logits
+
     def _give(self, row: Row, token_id: int, numbers: list[float]) -> None:
         norm, logprob, sampling_logprob = numbers
+        if not self._fails(row, norm, sampling_logprob):
+            row.take(Draw(token_id, logprob, sampling_logprob))
+
+    def _fails(self, row: Row, norm: float, sampling_logprob: float) -> bool:
+        """Return whether no token can be drawn for a row, and end it with the reason."""
         if not math.isfinite(norm):
             row.fail(InvalidLogits(_INVALID.format(len(row.token_ids))))
         elif not math.isfinite(sampling_logprob):
             row.fail(DeadEnd(_DEAD_END.format(len(row.token_ids))))
-        else:
-            row.take(Draw(token_id, logprob, sampling_logprob))
+        return row.error is not None
 
     def _masked(self, logits: torch.Tensor, masks: list[TokenSet]) -> torch.Tensor:
         """Return the logits with minus infinity where a row's mask has no bit."""

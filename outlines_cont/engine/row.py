@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 from time import perf_counter
@@ -166,6 +167,25 @@ class Row:
         """End the row with its own error; the others go on."""
         self.error = error
         self._end("error")
+
+    @property
+    def weight(self) -> float:
+        """The sum of the log-probabilities since the last reset, those of forced tokens that were not fed yet left out."""
+        known = [
+            self._logprobs[i] for i in range(self.source.weight_start, len(self._logprobs)) if i not in self._unscored
+        ]
+        return sum(known) + self._ends
+
+    def fork(self) -> Row:
+        """Return a second row that goes on from here by itself; its random numbers are the same."""
+        fork = copy(self)
+        fork.token_ids = [*self.token_ids]
+        fork.stream = self.stream.close().open()
+        fork._owed, fork._sequences, fork._unscored = [*self._owed], [*self._sequences], [*self._unscored]
+        fork._kinds, fork._recent = bytearray(self._kinds), {**self._recent}
+        fork._logprobs, fork._sampling_logprobs = [*self._logprobs], [*self._sampling_logprobs]
+        fork._tracks = [track.fork() for track in self._tracks]
+        return fork
 
     def leave(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value, with the keys and values of its first `cached` tokens."""
