@@ -102,6 +102,13 @@ class LanguageModel(Protocol):
         """The keys and values of the model's rows that are alive, and their budget."""
 
     @property
+    def is_recurrent(self) -> bool:
+        """Whether the cache cannot be cut, so that rows run alone and are replayed from snapshots."""
+
+    def new_cache(self) -> DynamicCache:
+        """Return an empty cache of one row, with the layers that the model needs."""
+
+    @property
     def can_branch(self) -> bool:
         """Whether rows may read a prefix that they share where it lies."""
 

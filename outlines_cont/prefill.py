@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import KVBatch
+from outlines_cont.kv import open_batch
 from outlines_cont.models.meter import Meter
 from outlines_cont.state_row import StateRow
 
@@ -28,9 +28,9 @@ def prefilled(model: LanguageModel, rows: Sequence[StateRow]) -> list[StateRow]:
 def _fed(model: LanguageModel, rows: Sequence[StateRow]) -> list[StateRow]:
     # The last token is fed once more where only its logits are lacking.
     kept = [min(row.cached, len(row.token_ids) - 1) for row in rows]
-    again = sum(row.cached - count for row, count in zip(rows, kept, strict=True))
     shares = [row.kv[:count] if row.kv is not None and count else None for row, count in zip(rows, kept, strict=True)]
-    batch = KVBatch(model, shares)
+    batch = open_batch(model, shares)
+    again = sum(row.cached - count for row, count in zip(rows, batch.lengths, strict=True))
     chunks = [row.token_ids[count:] for row, count in zip(rows, batch.lengths, strict=True)]
     fed = batch.feed(chunks, [[len(chunk) - 1] for chunk in chunks])
     model.count(Meter(forwards=1, fed_tokens=sum(map(len, chunks)), recomputed_tokens=again))

@@ -128,15 +128,14 @@ class SequenceState:
     @property
     def nbytes(self) -> int:
         """Bytes of the keys, values and logits that this state keeps alive; storage that rows share counts once."""
-        buffers = {id(b): b for row in self._flat if row.kv is not None for b in row.kv.buffers}
-        logits = [row.logits for row in self._flat if row.logits is not None]
-        return sum(buffer.nbytes for buffer in buffers.values()) + sum(t.nbytes for t in logits)
+        return kv_bytes([self])
 
     @property
     def kv_cache(self) -> DynamicCache | None:
         """Keys and values as a `DynamicCache` of B * S rows; column j belongs to column j of `token_ids`.
 
-        Its length is T - max(1, largest number of tokens of a row that are not cached); None where that is not positive.
+        Its length is T - max(1, largest number of tokens of a row that are not cached); None where that is not positive,
+        and for a recurrent model, whose cache is no keys and values.
         Columns of padding hold anything and must be masked. Given to `model.generate` with `token_ids` flattened to
         (B * S, T) and `attention_mask`, it saves feeding those columns. Later work never changes it.
 
@@ -144,7 +143,7 @@ class SequenceState:
         """
         rows, width = self._flat, self.shape[2]
         length = width - max([1, *(len(row.token_ids) - row.cached for row in rows)])
-        if length <= 0 or not rows:
+        if length <= 0 or not rows or self.model.is_recurrent:
             return None
         shares = [
             row.kv[: max(length - (width - len(row.token_ids)), 0)] if row.kv is not None else None for row in rows
@@ -531,6 +530,16 @@ class TokenView:
 
 def _identity(state: SequenceState) -> list[list[tuple[tuple[int, ...], float]]]:
     return [[(row.token_ids, row.weight) for row in group] for group in state.rows]
+
+
+def kv_bytes(states: Sequence[SequenceState]) -> int:
+    """Return the bytes of keys, values and logits that `states` keep alive together; what they share counts once."""
+    rows = [row for state in states for row in state._flat]
+    storage: dict[int, int] = {}
+    for row in rows:
+        storage.update(row.kv.storage if row.kv is not None else {})
+    logits = {id(row.logits): row.logits.nbytes for row in rows if row.logits is not None}
+    return sum(storage.values()) + sum(logits.values())
 
 
 def _checked_ids(token_ids: torch.Tensor, mask: torch.Tensor, vocab_size: int) -> tuple[int, int]:

@@ -120,7 +120,7 @@ class _Shelf:
 
     def put(self, row: StateRow) -> _RowRecord:
         """Return the description of a row, and note what it needs."""
-        held = self._with_kv and row.kv is not None
+        held = self._with_kv and row.kv is not None and bool(row.kv.parts)
         parts = [self._put_part(part) for part in row.kv[: row.cached].parts] if held and row.kv is not None else []
         return _RowRecord(
             length=len(row.token_ids),

@@ -15,7 +15,7 @@ from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.row import Draw, Row, Want
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import KVBatch
+from outlines_cont.kv import KVBatch, RecurrentBatch, open_batch
 from outlines_cont.models.meter import Meter
 from outlines_cont.samplers import Sampler
 from outlines_cont.state_row import StateRow
@@ -36,7 +36,7 @@ class Loop:
         self._sampler = sampler
         self._counts = counts
         self._index = {id(row): index for index, row in enumerate(rows)}
-        self._kv: KVBatch | None = None
+        self._kv: KVBatch | RecurrentBatch | None = None
         self._last_mask: TokenSet | None = None
         self._last_refused = torch.empty(0)
 
@@ -82,13 +82,14 @@ class Loop:
             (R, V) logits to sample from, where those of the forward are just that; else None, and each row has its own.
         """
         if self._kv is None and any(row.chunk() for row in self.rows):
-            self._kv = KVBatch(self._model, [row.source.kv for row in self.rows])
+            self._kv = open_batch(self._model, [row.source.kv for row in self.rows])
         if self._kv is not None:
             for i, row in enumerate(self.rows):
                 # Keys and values may have been evicted since the row began; what is gone is pending again.
                 row.lose(self._kv.lengths[i])
                 if row.cached < self._kv.lengths[i]:
                     self._kv.rewind(i, row.cached)
+                    row.lose(self._kv.lengths[i])
         chunks = [row.chunk() for row in self.rows]
         if self._kv is None or not any(chunks):
             self._refuse_deadlock()

@@ -3,7 +3,18 @@
 from outlines_cont.kv.batch import Fed, KVBatch
 from outlines_cont.kv.export import to_dynamic_cache
 from outlines_cont.kv.importing import from_dynamic_cache
+from outlines_cont.kv.recurrent import RecurrentBatch, open_batch
 from outlines_cont.kv.row import Part, RowKV
 from outlines_cont.kv.store import KVStore
 
-__all__ = ["Fed", "KVBatch", "KVStore", "Part", "RowKV", "from_dynamic_cache", "to_dynamic_cache"]
+__all__ = [
+    "Fed",
+    "KVBatch",
+    "KVStore",
+    "Part",
+    "RecurrentBatch",
+    "RowKV",
+    "from_dynamic_cache",
+    "open_batch",
+    "to_dynamic_cache",
+]

@@ -83,6 +83,11 @@ class RowKV:
         """The buffers of the parts that are held."""
         return [part.buffer for part in self.parts if part.buffer.is_live]
 
+    @property
+    def storage(self) -> dict[int, int]:
+        """The bytes of what the share keeps alive, by identity, so that what is shared can be counted once."""
+        return {id(buffer): buffer.nbytes for buffer in self.buffers}
+
     def layers(self) -> list[Layer | None]:
         """Return (H, T, D) keys and values per layer, None for a layer without; a copy."""
         parts = RowKV(self.parts)[: len(self)].parts

@@ -1,10 +1,11 @@
 """What may be done with the cache of a model: one static check, and one probe that runs the model on a few random ids.
 
-Left out: models with a recurrent state and encoder-decoders (refused), and caches that forget (never used).
+Left out: encoder-decoders (refused), and caches that forget (never used).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -36,28 +37,61 @@ class Capability:
     can_skip: bool
 
 
-def check_supported(model: PreTrainedModel) -> None:
-    """Raise `UnsupportedModel` unless every layer of `model` keeps plain keys and values."""
+def is_recurrent(model: PreTrainedModel) -> bool:
+    """Return whether some layer of `model` keeps something else than plain keys and values.
+
+    Raises:
+        UnsupportedModel: it is no decoder, or has a cache of its own.
+    """
     name = type(model).__name__
-    advice = "Use a decoder-only model whose layers are attention with keys and values."
     if getattr(model.config, "is_encoder_decoder", False):
-        raise UnsupportedModel(f"expected a decoder-only model, got {name}, an encoder-decoder. {advice}")
-    if getattr(model, "_is_stateful", False):
-        raise UnsupportedModel(
-            f"expected a model whose cache can be cut and stacked, got {name}, which has a recurrent state. {advice}"
-        )
+        raise UnsupportedModel(f"expected a decoder-only model, got {name}, an encoder-decoder. {_ADVICE}")
     try:
         layers = DynamicCache(config=model.config).layers
     except (KeyError, AttributeError, TypeError, ValueError) as error:
-        raise UnsupportedModel(f"the cache of {name} is unknown ({error}). {advice}") from error
+        raise UnsupportedModel(f"the cache of {name} is unknown ({error}). {_ADVICE}") from error
     # Exact types: layers with a recurrent state derive from DynamicLayer.
-    odd = sorted({type(layer).__name__ for layer in layers} - _KNOWN_LAYERS)
-    if odd:
+    known = {type(layer).__name__ for layer in layers} <= _KNOWN_LAYERS
+    return not known or bool(getattr(model, "_is_stateful", False))
+
+
+def check_recurrent(model: PreTrainedModel, forward: Forward, new_cache: Callable[[], DynamicCache]) -> None:
+    """Raise `UnsupportedModel` unless chunks on top of a copied cache have the logits of one whole run.
+
+    Cost: 4 forwards of at most 13 random ids.
+    """
+    ids = torch.randint(_num_ids(model), (1, 13), generator=torch.Generator().manual_seed(0)).to(model.device)
+
+    def feed(cache: DynamicCache, start: int, stop: int) -> torch.Tensor:
+        positions = torch.arange(start, stop, device=ids.device)[None]
+        mask = torch.ones((1, stop), dtype=torch.int64, device=ids.device)
+        return forward(ids[:, start:stop], mask, positions, cache, [stop - start - 1])[0, 0]
+
+    try:
+        whole = feed(new_cache(), 0, 13)
+        cache = new_cache()
+        feed(cache, 0, 6)
+        copied = copy.deepcopy(cache)
+        feed(cache, 6, 9)
+        feed(copied, 6, 12)
+        error = float((feed(copied, 12, 13) - whole).abs().max() / whole.std().clamp_min(1e-30))
+    except Exception as failure:
+        # Whatever a model does that is not ready for a cache in chunks.
         raise UnsupportedModel(
-            f"expected layers of the kinds {sorted(_KNOWN_LAYERS)} in the cache of {name}, got {odd}. {advice}"
+            f"{type(model).__name__} cannot go on from its cache ({failure}). {_ADVICE}"
+        ) from failure
+    if not error < tolerance(model.dtype):
+        raise UnsupportedModel(
+            f"expected {type(model).__name__} to have the same logits in chunks as at once, got an error of {error:.2g} "
+            f"times their spread: its cache is not exact in this version of transformers. {_ADVICE}"
         )
 
 
+def _num_ids(model: PreTrainedModel) -> int:
+    return int(model.config.get_text_config(decoder=True).vocab_size)
+
+
+_ADVICE = "Use a decoder-only model whose layers are attention with keys and values."
 _KNOWN_LAYERS = {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__, "DummyLayer"}
 
 

@@ -31,7 +31,14 @@ from outlines_cont.kv.attention import prefix_attention_of
 from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
-from outlines_cont.models.capability import Capability, check_supported, may_branch, probe, tolerance
+from outlines_cont.models.capability import (
+    Capability,
+    check_recurrent,
+    is_recurrent,
+    may_branch,
+    probe,
+    tolerance,
+)
 from outlines_cont.models.meter import Meter, MeterBoard
 from outlines_cont.models.tokenizer import Tokenizer
 
@@ -51,7 +58,7 @@ class HuggingFaceModel:
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: Any) -> None:
-        check_supported(model)
+        self.is_recurrent = is_recurrent(model)
         self.hugging_face = model
         self.vocab_size = _vocab_size(model)
         self.tokenizer: TokenizerProtocol = (
@@ -65,8 +72,12 @@ class HuggingFaceModel:
         self.memo: dict[object, Any] = {}
         self.kv_store = KVStore()
         parameters = inspect.signature(model.forward).parameters
+        self._cache_name = "past_key_values" if "past_key_values" in parameters else "cache_params"
+        self._takes_mask = "attention_mask" in parameters
         self._takes_columns = "logits_to_keep" in parameters
         self._takes_positions = "position_ids" in parameters
+        if self.is_recurrent:
+            check_recurrent(model, self.forward, self.new_cache)
 
     @property
     def device(self) -> torch.device:
@@ -81,12 +92,12 @@ class HuggingFaceModel:
     @property
     def can_stack(self) -> bool:
         """Whether rows of different lengths may run in one batch; asking runs a short probe, once."""
-        return self._capability.can_stack
+        return not self.is_recurrent and self._capability.can_stack
 
     @property
     def can_skip(self) -> bool:
         """Whether masked columns inside a row are harmless; asking runs a short probe, once."""
-        return self._capability.can_skip
+        return not self.is_recurrent and self._capability.can_skip
 
     @cached_property
     def fingerprint(self) -> str:
@@ -104,7 +115,15 @@ class HuggingFaceModel:
     @cached_property
     def can_branch(self) -> bool:
         """Whether rows may read a prefix that they share where it lies; asking runs a short probe, once."""
-        return may_branch(self.hugging_face) and branch_error(self, self.vocab_size) < tolerance(self.dtype)
+        return (
+            not self.is_recurrent
+            and may_branch(self.hugging_face)
+            and branch_error(self, self.vocab_size) < tolerance(self.dtype)
+        )
+
+    def new_cache(self) -> DynamicCache:
+        """Return an empty cache of one row, with the layers that the config asks for."""
+        return DynamicCache(config=self.hugging_face.config)
 
     def meter(self) -> AbstractContextManager[Meter]:
         """Count what the model does inside a `with` block. See `Meter` for what is counted."""
@@ -125,6 +144,8 @@ class HuggingFaceModel:
         """Feed ids on top of `cache` and return (R, len(columns), V) logits. See `LanguageModel.forward`."""
         width = input_ids.shape[1]
         options: dict[str, Any] = {"position_ids": position_ids} if self._takes_positions else {}
+        if self._takes_mask:
+            options["attention_mask"] = attention_mask
         last = len(columns) == 1 and columns[0] == width - 1
         if self._takes_columns:
             options["logits_to_keep"] = 1 if last else torch.tensor(columns, device=input_ids.device)
@@ -132,7 +153,7 @@ class HuggingFaceModel:
         attention = prefix_attention_of(self.hugging_face.config) if shares else nullcontext()
         with torch.inference_mode(), attention:
             logits: torch.Tensor = self.hugging_face(
-                input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True, **options
+                input_ids=input_ids, use_cache=True, **{self._cache_name: cache}, **options
             ).logits
             if not self._takes_columns:
                 logits = logits[:, list(columns)]
@@ -167,7 +188,7 @@ def transformers(
         OptionError: `id_or_path` is no id and no folder, or there is no such device.
         OSError: transformers finds no such model.
         MissingTokenizer: there is a model but no tokenizer that can be read.
-        UnsupportedModel: the model is recurrent, hybrid or an encoder-decoder.
+        UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
     """
     _check_source(id_or_path)
     check_device(device)
@@ -220,7 +241,7 @@ def from_transformers(
     """Wrap a model and a tokenizer that are loaded already. Neither is changed, but the model is put in evaluation mode.
 
     Raises:
-        UnsupportedModel: the model is recurrent, hybrid or an encoder-decoder.
+        UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
     """
     if not isinstance(model, PreTrainedModel):
         raise TypeError(

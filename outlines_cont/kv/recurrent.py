@@ -1,0 +1,130 @@
+"""Caches that cannot be cut, of recurrent and hybrid models: kept whole, as snapshots, and replayed from one after a rewind."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import DynamicCache
+
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv.batch import Fed, KVBatch
+from outlines_cont.kv.row import RowKV
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A cache as it was after some tokens; nobody feeds it, only copies of it.
+
+    Attributes:
+        cache: of one row.
+        length: how many tokens were fed.
+    """
+
+    cache: DynamicCache
+    length: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors in the cache."""
+        return sum(_tensor_bytes(value) for layer in self.cache.layers for value in vars(layer).values())
+
+
+@dataclass(frozen=True, eq=False)
+class RecurrentKV(RowKV):
+    """What is held of one sequence: the snapshots after its last token and after the beginning of its last piece.
+
+    Attributes:
+        snapshots: ascending by length, not empty.
+    """
+
+    snapshots: tuple[Snapshot, ...] = ()
+
+    def __len__(self) -> int:
+        return self.snapshots[-1].length if self.snapshots else 0
+
+    def __getitem__(self, key: slice) -> RecurrentKV:
+        """Return what is held of the tokens before `key.stop`: it may be fewer, since a snapshot cannot be cut."""
+        stop = range(len(self))[key].stop
+        return RecurrentKV((), tuple(snapshot for snapshot in self.snapshots if snapshot.length <= stop))
+
+    @property
+    def storage(self) -> dict[int, int]:
+        """The bytes of each snapshot, by identity."""
+        return {id(snapshot): snapshot.nbytes for snapshot in self.snapshots}
+
+    def to(self, device: torch.device, store: object) -> RecurrentKV:
+        """Return the same; the snapshots stay where the model has made them."""
+        return self
+
+
+class RecurrentBatch:
+    """The cache of one row that runs alone, with the interface of `KVBatch`."""
+
+    def __init__(self, model: LanguageModel, shares: Sequence[RowKV | None]) -> None:
+        """Take the share of one row, None for nothing. Cost: a copy of its last snapshot."""
+        (share,) = shares
+        self._model = model
+        self._snapshots = share.snapshots if isinstance(share, RecurrentKV) else ()
+        self._length = 0
+        self._restore()
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many tokens are in the cache, in a list."""
+        return [self._length]
+
+    def feed(self, chunks: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -> Fed:
+        """Feed one chunk. See `KVBatch.feed`."""
+        (chunk,), (columns,) = chunks, wanted
+        device = self._model.device
+        stop = self._length + len(chunk)
+        logits = self._model.forward(
+            torch.tensor([list(chunk)], device=device),
+            torch.ones((1, stop), dtype=torch.int64, device=device),
+            torch.arange(self._length, stop, device=device)[None],
+            self._cache,
+            sorted(columns),
+        )
+        self._length = stop
+        return Fed(logits, [{column: place for place, column in enumerate(sorted(columns))}])
+
+    def rewind(self, row: int, length: int) -> None:
+        """Go back to the last snapshot of at most `length` tokens; `lengths` tells what is left, the rest is to be fed again."""
+        self._snapshots = tuple(snapshot for snapshot in self._snapshots if snapshot.length <= length)
+        self._restore()
+
+    def release(self, row: int) -> RowKV | None:
+        """Return what is held of the row; the batch is over."""
+        if not self._length:
+            return None
+        last = Snapshot(self._cache, self._length)
+        return RecurrentKV((), (*(s for s in self._snapshots[-1:] if s.length < self._length), last))
+
+    def release_all(self) -> list[RowKV | None]:
+        """Return the same in a list."""
+        return [self.release(0)]
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with the row; there is no other, and it cannot be forked inside a batch."""
+        if list(rows) != [0]:
+            raise ValueError(f"expected [0], the one row of a recurrent model, got {list(rows)}")
+
+    def _restore(self) -> None:
+        last = self._snapshots[-1] if self._snapshots else None
+        self._cache = copy.deepcopy(last.cache) if last is not None else self._model.new_cache()
+        self._length = last.length if last is not None else 0
+
+
+def open_batch(model: LanguageModel, shares: Sequence[RowKV | None]) -> KVBatch | RecurrentBatch:
+    """Return the batch that fits the model."""
+    return RecurrentBatch(model, shares) if model.is_recurrent else KVBatch(model, shares)
+
+
+def _tensor_bytes(value: object) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return sum(_tensor_bytes(item) for item in values)
