@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
 from outlines_cont.kv.share import Sharing
+from outlines_cont.kv.store import KVStore
+
+
+class _Probed:
+    """A model whose capabilities are being found out: it may do everything."""
+
+    can_skip = True
+    can_branch = True
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.device = model.device
+        self.dtype = model.dtype
+        self.forward = model.forward
+        self.kv_store = KVStore()
 
 
 def branch_error(model: LanguageModel, num_ids: int) -> float:
@@ -20,7 +36,7 @@ def branch_error(model: LanguageModel, num_ids: int) -> float:
     common = torch.randint(num_ids, (9,), generator=generator).tolist()
     tails = torch.randint(num_ids, (2, 4), generator=generator).tolist()
     plain = torch.stack([_logits(model, [common + tail], [8 + 2, 8 + 4]) for tail in tails])
-    batch = KVBatch(model, [None], sharing=Sharing(1, 1))
+    batch = _batch(model)
     batch.feed([common], [[8]])
     batch.keep([0, 0])
     try:
@@ -36,4 +52,8 @@ def branch_error(model: LanguageModel, num_ids: int) -> float:
 
 def _logits(model: LanguageModel, chunks: list[list[int]], wanted: list[int]) -> torch.Tensor:
     """Return (len(wanted), V) logits of one row that is fed whole."""
-    return KVBatch(model, [None], sharing=Sharing(1, 1)).feed(chunks, [wanted]).logits[0]
+    return _batch(model).feed(chunks, [wanted]).logits[0]
+
+
+def _batch(model: LanguageModel) -> KVBatch:
+    return KVBatch(cast(LanguageModel, _Probed(model)), [None], sharing=Sharing(1, 1))

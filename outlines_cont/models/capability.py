@@ -6,6 +6,7 @@ Left out: encoder-decoders (refused), and caches that forget (never used).
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,16 +26,35 @@ Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, DynamicCache, list
 
 
 @dataclass(frozen=True, slots=True)
-class Capability:
-    """What leaves the logits of a model as they are.
+class Finding:
+    """Whether a model stands something, and how that is known: a measured error or a reason."""
+
+    holds: bool
+    why: str
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What may be done with the cache of a model without changing its logits. What may not is recomputed or copied.
 
     Attributes:
-        can_stack: left-padding rows of different lengths into one batch.
-        can_skip: masked columns between the tokens of a row.
+        crop: the end of a row may be cut off; else rows are replayed from snapshots.
+        stack: rows of different lengths may be left-padded into one batch; else they run one by one.
+        skip: masked columns may lie between the tokens of a row; else ragged rows are packed after each step.
+        branch: rows may read a prefix that they share where it lies; else each has a copy.
     """
 
-    can_stack: bool
-    can_skip: bool
+    crop: Finding
+    stack: Finding
+    skip: Finding
+    branch: Finding
+
+    def __str__(self) -> str:
+        lines = [(name, getattr(self, name)) for name in ("crop", "stack", "skip", "branch")]
+        return "\n".join(f"{name:<7}{'yes' if finding else 'no':<5}{finding.why}" for name, finding in lines)
 
 
 def is_recurrent(model: PreTrainedModel) -> bool:
@@ -95,29 +115,47 @@ _ADVICE = "Use a decoder-only model whose layers are attention with keys and val
 _KNOWN_LAYERS = {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__, "DummyLayer"}
 
 
-def probe(model: PreTrainedModel, forward: Forward) -> Capability:
+def probe(model: PreTrainedModel, forward: Forward, branch_error: Callable[[], float]) -> Capabilities:
     """Return what `model` stands, by a few forwards of at most 15 random ids.
 
-    Cost: 5 forwards, 10 to 50 ms with a tiny model.
+    Args:
+        model: of which nothing is changed.
+        forward: how it is fed.
+        branch_error: measures the error of reading a shared prefix where it lies.
+
+    Cost: 12 forwards, 20 to 100 ms with a tiny model.
     """
+    if is_recurrent(model):
+        no = Finding(False, "a recurrent state: what was fed cannot be taken out of it")
+        return Capabilities(no, no, no, no)
+    crop = Finding(True, "keys and values of every layer")
     config: Any = model.config.get_text_config(decoder=True)
     if getattr(config, "attention_chunk_size", None):
-        return Capability(can_stack=False, can_skip=False)
-    stacked, skipped = _probe_errors(config.vocab_size, model.device, forward)
+        no = Finding(False, "attention in chunks of columns")
+        return Capabilities(crop, no, no, no)
     bound = tolerance(model.dtype)
-    can_skip = skipped < bound and not _has_window(config)
-    return Capability(can_stack=stacked < bound, can_skip=can_skip)
+    stacked, skipped = _probe_errors(config.vocab_size, model.device, forward)
+    window = Finding(False, "a window, or distances, that count columns") if _has_window(config) else None
+    skip = window or _measured(skipped, bound)
+    return Capabilities(crop, _measured(stacked, bound), skip, window or _branch(model, branch_error, bound))
+
+
+def _branch(model: PreTrainedModel, branch_error: Callable[[], float], bound: float) -> Finding:
+    attention = model.config._attn_implementation
+    if attention != "sdpa":
+        return Finding(False, f"attention {attention!r}; 'sdpa' is needed")
+    return _measured(branch_error(), bound)
+
+
+def _measured(error: float, bound: float) -> Finding:
+    if math.isinf(error):
+        return Finding(False, "measured: it does not read what its cache returns")
+    return Finding(error < bound, f"measured: error {error:.1e} of the spread of the logits")
 
 
 def tolerance(dtype: torch.dtype) -> float:
     """Return the largest error of a probe, in units of the spread of the logits, that rounding explains."""
     return _HOLE_TOLERANCE.get(dtype, _HALF_TOLERANCE)
-
-
-def may_branch(model: PreTrainedModel) -> bool:
-    """Return whether nothing that is known of `model` forbids to read shared prefixes where they lie."""
-    config: Any = model.config.get_text_config(decoder=True)
-    return model.config._attn_implementation == "sdpa" and not _has_window(config)
 
 
 def _has_window(config: Any) -> bool:

@@ -32,16 +32,15 @@ from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import (
-    Capability,
+    Capabilities,
     check_recurrent,
     is_recurrent,
-    may_branch,
     probe,
-    tolerance,
 )
 from outlines_cont.models.meter import Meter, MeterBoard
 from outlines_cont.models.tokenizer import Tokenizer
 
+_CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 # Values of each weight that the fingerprint of a model looks at.
 _FINGERPRINT_VALUES = 64
 
@@ -57,7 +56,7 @@ class HuggingFaceModel:
         eos_token_ids: every id that ends a text: those of the generation config and the tokenizer's.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: Any) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: Any, *, kv_budget_bytes: int | None = None) -> None:
         self.is_recurrent = is_recurrent(model)
         self.hugging_face = model
         self.vocab_size = _vocab_size(model)
@@ -70,7 +69,7 @@ class HuggingFaceModel:
         self._meters = MeterBoard()
         # Values that belong to one model, such as its vocabulary and its token FSMs, by name.
         self.memo: dict[object, Any] = {}
-        self.kv_store = KVStore()
+        self.kv_store = KVStore(kv_budget_bytes)
         parameters = inspect.signature(model.forward).parameters
         self._cache_name = "past_key_values" if "past_key_values" in parameters else "cache_params"
         self._takes_mask = "attention_mask" in parameters
@@ -92,34 +91,35 @@ class HuggingFaceModel:
     @property
     def can_stack(self) -> bool:
         """Whether rows of different lengths may run in one batch; asking runs a short probe, once."""
-        return not self.is_recurrent and self._capability.can_stack
+        return bool(self.capabilities.stack)
 
     @property
     def can_skip(self) -> bool:
         """Whether masked columns inside a row are harmless; asking runs a short probe, once."""
-        return not self.is_recurrent and self._capability.can_skip
+        return bool(self.capabilities.skip)
 
     @cached_property
     def fingerprint(self) -> str:
         """A SHA-256 of the config, and of name, shape, type and some values of every weight. Cost: milliseconds."""
-        config = self.hugging_face.config.to_dict()
-        volatile = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
-        shown = {name: value for name, value in config.items() if name not in volatile and not name.startswith("_attn")}
-        digest = hashlib.sha256(json.dumps(shown, sort_keys=True, default=str).encode())
+        digest = hashlib.sha256(self._config_text.encode())
         for name, weight in self.hugging_face.state_dict().items():
             flat = weight.detach().flatten()
             some = flat[:: max(len(flat) // _FINGERPRINT_VALUES, 1)].double().cpu().numpy()
             digest.update(f"{name} {tuple(weight.shape)} {weight.dtype} ".encode() + some.tobytes())
         return digest.hexdigest()
 
-    @cached_property
+    @property
     def can_branch(self) -> bool:
         """Whether rows may read a prefix that they share where it lies; asking runs a short probe, once."""
-        return (
-            not self.is_recurrent
-            and may_branch(self.hugging_face)
-            and branch_error(self, self.vocab_size) < tolerance(self.dtype)
-        )
+        return bool(self.capabilities.branch)
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What may be done with the model's cache; `print` it. A short probe runs once per class, config and float type."""
+        key = (type(self.hugging_face), self._config_text, self.dtype, self.device.type)
+        if key not in _CAPABILITIES:
+            _CAPABILITIES[key] = probe(self.hugging_face, self.forward, lambda: branch_error(self, self.vocab_size))
+        return _CAPABILITIES[key]
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the config asks for."""
@@ -159,9 +159,11 @@ class HuggingFaceModel:
                 logits = logits[:, list(columns)]
             return logits if logits.dtype == torch.float64 else logits.float()
 
-    @cached_property
-    def _capability(self) -> Capability:
-        return probe(self.hugging_face, self.forward)
+    @property
+    def _config_text(self) -> str:
+        config = self.hugging_face.config.to_dict()
+        volatile = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
+        return json.dumps({k: v for k, v in config.items() if k not in volatile}, sort_keys=True, default=str)
 
     def __repr__(self) -> str:
         kind = type(self.hugging_face).__name__
@@ -173,6 +175,7 @@ def transformers(
     *,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
+    kv_budget_bytes: int | None = None,
     **kwargs: Any,
 ) -> HuggingFaceModel:
     """Load a model and its tokenizer by hub id or path.
@@ -181,6 +184,7 @@ def transformers(
         id_or_path: what `AutoModelForCausalLM.from_pretrained` takes. A hub id downloads that repository's files.
         device: where to put the weights, such as `"cuda"`; None leaves it to transformers (the CPU, or `device_map`).
         dtype: the float type of the weights, such as `"bfloat16"`; None takes that of the checkpoint.
+        kv_budget_bytes: see `from_transformers`.
         **kwargs: given to `AutoModelForCausalLM.from_pretrained`; `revision`, `token`, `cache_dir`, `local_files_only`,
             `subfolder` and `trust_remote_code` to the tokenizer, too.
 
@@ -205,7 +209,7 @@ def transformers(
             f"expected a tokenizer beside the model at {str(id_or_path)!r}, but: {error}. "
             "Load the two yourself and give them to `models.from_transformers(model, tokenizer)`."
         ) from error
-    return from_transformers(model, tokenizer)
+    return from_transformers(model, tokenizer, kv_budget_bytes=kv_budget_bytes)
 
 
 def _check_source(id_or_path: object) -> None:
@@ -236,9 +240,19 @@ def check_device(device: object) -> None:
 
 
 def from_transformers(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | TokenizerProtocol
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | TokenizerProtocol,
+    *,
+    kv_budget_bytes: int | None = None,
 ) -> HuggingFaceModel:
     """Wrap a model and a tokenizer that are loaded already. Neither is changed, but the model is put in evaluation mode.
+
+    Args:
+        model: a causal language model.
+        tokenizer: the one that belongs to it.
+        kv_budget_bytes: the most bytes that the keys and values of all states may take together, None for no limit. Those
+            used least recently are dropped, and computed again when their state is continued; `KVBudgetError` says where
+            the rows of one call alone need more.
 
     Raises:
         UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
@@ -248,8 +262,12 @@ def from_transformers(
             f"expected a transformers model as `model`, got {type(model).__name__}. "
             "To load one by its id or path use `models.transformers(...)`."
         )
+    if kv_budget_bytes is not None and (isinstance(kv_budget_bytes, bool) or not kv_budget_bytes > 0):
+        raise OptionError(
+            f"expected a number of bytes as `kv_budget_bytes`, got {kv_budget_bytes!r}", "kv_budget_bytes"
+        )
     model.train(False)
-    return HuggingFaceModel(model, tokenizer)
+    return HuggingFaceModel(model, tokenizer, kv_budget_bytes=kv_budget_bytes)
 
 
 def _vocab_size(model: PreTrainedModel) -> int:
