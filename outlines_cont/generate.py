@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 import fsm as fsm_package
-from fsm import Expression
+from fsm import Expression, TokenNotAllowed
 from fsm.expression import lift
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, OptionError
@@ -108,18 +108,22 @@ class Generator:
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a row that has ended with its value; None where a constrained text was cut."""
-        if not self._is_whole(row):
+        if not self.is_whole(row):
             return replace(row, value=None)
         return replace(row, value=self.parse(_piece_text(self.model, row)))
 
-    def _is_whole(self, row: StateRow) -> bool:
+    def is_whole(self, row: StateRow) -> bool:
+        """Return whether the text of a row that has ended conforms; free text always does."""
         if self.constraint is None or row.finish_reason == "constraint":
             return True
         if row.finish_reason != "stop" or row.piece is None:
             return False
         state = self.constraint.token_fsm.initial_state
-        for token_id in row.token_ids[row.piece.start :]:
-            state = self.constraint.token_fsm.next_state(state, token_id)
+        try:
+            for token_id in row.token_ids[row.piece.start :]:
+                state = self.constraint.token_fsm.next_state(state, token_id)
+        except TokenNotAllowed:
+            return False  # the piece of another generator
         return self.constraint.token_fsm.is_accepting(state)
 
     def _run(self, prompt: Any, max_tokens: int | None, stop_at: str | Sequence[str] | None, rng: Rng) -> Run:
@@ -146,7 +150,7 @@ class Generator:
         return _squeezed(state.values)
 
     def _row_error(self, row: StateRow) -> Exception | None:
-        if row.error is not None or self._is_whole(row):
+        if row.error is not None or self.is_whole(row):
             return None if isinstance(row.error, NoHypothesis) else row.error
         text = _piece_text(self.model, row)
         limit = "max_tokens or the context" if row.finish_reason == "length" else "a stop text"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from outlines_cont.errors import MissingEOS, NoHypothesis, OptionError, ResumeEr
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.prompt import open_prompt
-from outlines_cont.random_stream import Rng
+from outlines_cont.random_stream import RandomStream, Rng
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.state import SequenceState, best_row
 from outlines_cont.state_row import StateRow
@@ -38,6 +38,9 @@ class PieceMaker(Protocol):
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a row that has ended with its value."""
+
+    def is_whole(self, row: StateRow) -> bool:
+        """Return whether the text of a row that has ended is one that was asked for, and no part of one."""
 
 
 class Run:
@@ -107,20 +110,26 @@ class Run:
         done: dict[int, StateRow] = {}
         yield from run(self._maker.model, [row for _, row in running], self._maker.sampler, self._counts, done)
         for at, row in done.items():
-            self._results[running[at][0]] = self._finish(row)
+            self._results[running[at][0]] = self.finish(row)
 
     def _search(self, search: BeamSearch) -> Iterator[None]:
         samples = self._num_samples
         places = [range(start, start + samples) for start in range(0, len(self.rows), samples)]
         entries = [[row for i in place if (row := self.rows[i]) is not None] for place in places]
         ended = [[self._results[i] for i in place if self.rows[i] is None] for place in places]
-        loop = BeamLoop(self._maker.model, entries, ended, search, self._counts)
+        streams = [[self._results[i].stream for i in place] for place in places]
+        loop = BeamLoop(self._maker.model, entries, ended, search, self._counts, self)
         while loop.rows:
             loop.step()
             yield
-        self._num_samples = max(map(len, loop.ended))
-        padded = [rows + [_missing(rows)] * (self._num_samples - len(rows)) for rows in loop.ended]
-        self._results = [self._finish(row) for rows in padded for row in rows]
+        found = loop.ended
+        self._num_samples = max(map(len, found))
+        padded = [rows + [_missing(rows)] * (self._num_samples - len(rows)) for rows in found]
+        self._results = [
+            replace(row, stream=stream)
+            for rows, own in zip(padded, streams, strict=True)
+            for row, stream in zip(rows, _spread(own, self._num_samples), strict=True)
+        ]
 
     @property
     def batch_size(self) -> int:
@@ -132,13 +141,16 @@ class Run:
         samples, flat = self._num_samples, self._results
         rows = tuple(tuple(flat[i : i + samples]) for i in range(0, len(flat), samples))
         state = SequenceState(self._maker.model, rows, self._seed)
-        return _best_of_each(state, self._maker.sampler.samples) if isinstance(self._maker.sampler, BestOf) else state
+        if not isinstance(self._maker.sampler, BestOf):
+            return state
+        return _best_of_each(state, self._maker.sampler.samples, self.is_whole)
 
     def texts(self) -> list[TextFeed]:
         """Return the new text of each row, as it comes."""
         return [TextFeed(row, self._maker.model) for row in self.rows]
 
-    def _finish(self, row: StateRow) -> StateRow:
+    def finish(self, row: StateRow) -> StateRow:
+        """Return a row that has ended with its value, or with the error of making it."""
         if row.error is not None:
             return row
         try:
@@ -146,6 +158,10 @@ class Run:
         except Exception as error:
             # A parser of the user, such as a pydantic validator, may refuse one row; the others keep their values.
             return replace(row, error=error, finish_reason="error")
+
+    def is_whole(self, row: StateRow) -> bool:
+        """Return whether the text of a row that has ended is one that was asked for, and no part of one."""
+        return self._maker.is_whole(row)
 
     def _check_resumed(self) -> None:
         if not any(row.piece for row in self._results):
@@ -214,15 +230,29 @@ def _widened(prompt: Any, count: int) -> Any:
     return prompt
 
 
-def _best_of_each(state: SequenceState, count: int) -> SequenceState:
-    """Return the best of every `count` neighbouring samples."""
+def _best_of_each(state: SequenceState, count: int, is_whole: Callable[[StateRow], bool]) -> SequenceState:
+    """Return the best of every `count` neighbouring samples; one that was cut only where none is whole."""
     starts = range(0, state.num_samples, count)
-    rows = tuple(tuple(best_row(group[i : i + count]) for i in starts) for group in state.rows)
+    rows = tuple(tuple(_best(group[i : i + count], is_whole) for i in starts) for group in state.rows)
     return replace(state, rows=rows)
+
+
+def _best(rows: Sequence[StateRow], is_whole: Callable[[StateRow], bool]) -> StateRow:
+    return best_row([row for row in rows if row.error is None and is_whole(row)] or rows)
+
+
+def _spread(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:
+    """Return random streams for `count` places: those that the places had, and forks of the first for new ones.
+
+    A search draws nothing, so its streams belong to places: two rows of a state never have the same.
+    """
+    return [streams[i] if i < len(streams) else streams[0].fork(i) for i in range(count)]
 
 
 def _missing(rows: Sequence[StateRow]) -> StateRow:
     """Return a row for a hypothesis that an entry does not have, while others have more."""
+    if rows[-1].error is not None:
+        return rows[-1]
     error = NoHypothesis(
         f"expected as many hypotheses as the other batch entries have, but there are only {len(rows)}: no other text is possible"
     )

@@ -183,7 +183,7 @@ class BeamSearch:
     def __post_init__(self) -> None:
         _check("beams", self.beams, _is_int(self.beams) and self.beams >= 1, "an int, 1 or more")
         penalty = self.length_penalty
-        _check("length_penalty", penalty, _is_number(penalty) and abs(penalty) < float("inf"), "a finite number")
+        _check("length_penalty", penalty, _is_number(penalty) and abs(penalty) <= 10, "a number from -10 to 10")
 
     @property
     def num_samples(self) -> int | None:
@@ -233,6 +233,7 @@ def best_of(
 ) -> BestOf:
     """Draw `n` texts after every row and keep the one with the largest weight (the log-probability of the whole chain).
 
+    A constrained text that was cut, and a row that failed, are kept only where there is nothing better.
     The prompt is fed once, and a state keeps its number of samples. The options are those of `multinomial`.
 
     Raises:
@@ -248,6 +249,9 @@ def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
     and of a sampled end included. At every step the best `beams` of all ended hypotheses and all continuations are kept. The
     samples of a state are the hypotheses that the next piece goes on from, so a beam that began in one generator goes on in
     the next as one sequence. The result has as many samples as hypotheses were kept, the best first.
+
+    Rows with equal tokens are one hypothesis. A constrained text that was cut ranks behind those that conform; a hypothesis
+    that fails is dropped, unless its batch entry has no other. No random numbers are drawn.
 
     Args:
         beams: how many hypotheses are kept.

@@ -171,10 +171,9 @@ class Row:
     @property
     def weight(self) -> float:
         """The sum of the log-probabilities since the last reset, those of forced tokens that were not fed yet left out."""
-        known = [
-            self._logprobs[i] for i in range(self.source.weight_start, len(self._logprobs)) if i not in self._unscored
-        ]
-        return sum(known) + self._ends
+        unscored = set(self._unscored)
+        start = self.source.weight_start
+        return sum(x for i, x in enumerate(self._logprobs[start:], start) if i not in unscored) + self._ends
 
     def fork(self) -> Row:
         """Return a second row that goes on from here by itself; its random numbers are the same."""
