@@ -20,6 +20,23 @@ class OutlinesContError(Exception):
     errors: object = None
 
 
+def located(error: Exception, batch: int, sample: int | None = None) -> Exception:
+    """Return the error of one row for a call with several: its message begins with where it happened.
+
+    An error of `outlines_cont` is copied, since a state may hold it; any other is returned with a note.
+    """
+    where = f"batch {batch}" if sample is None else f"batch {batch}, sample {sample}"
+    if not isinstance(error, OutlinesContError):
+        note = f"This was {where} of the call."
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        return error
+    copied = type(error).__new__(type(error))
+    copied.args = (f"{where}: {error}",)
+    vars(copied).update(vars(error))
+    return copied.with_traceback(error.__traceback__)
+
+
 class EmptyPrompt(OutlinesContError, ValueError):
     """A prompt encodes to no token at all, so there is nothing that a model could continue."""
 

@@ -17,7 +17,7 @@ import fsm as fsm_package
 from fsm import Expression, TokenNotAllowed
 from fsm.expression import lift
 from outlines_cont.engine.policy import Policy
-from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, OptionError
+from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, OptionError, located
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies import Constraint, FreeText, StopAt
@@ -68,7 +68,8 @@ class Generator:
         Raises:
             OptionError, PromptTypeError, EmptyPrompt, ContextLengthError, SampleMismatch: before anything runs.
             IncompleteOutput: after all rows have ended: a constrained text was cut. It carries `.results` and `.errors`, as
-                does any other error that a single row has failed with.
+                does any other error that a single row has failed with. Where there are several rows, the message begins
+                with the place of the first that has failed.
         """
         run = self._run(prompt, max_tokens, stop_at, rng)
         for _ in run.steps():
@@ -142,8 +143,13 @@ class Generator:
     def _values(self, state: SequenceState) -> Any:
         """Return the values of a state, or raise the first error of its rows."""
         errors = [[self._row_error(row) for row in group] for group in state.rows]
-        first = next((error for group in errors for error in group if error is not None), None)
-        if first is not None:
+        places = [(b, s) for b, group in enumerate(errors) for s, error in enumerate(group) if error is not None]
+        if places:
+            batch, sample = places[0]
+            first = errors[batch][sample]
+            assert first is not None
+            if len(errors) * len(errors[0]) > 1:
+                first = errors[batch][sample] = located(first, batch, sample)
             first.results = _squeezed(state.values)  # type: ignore[attr-defined]
             first.errors = _squeezed(errors)  # type: ignore[attr-defined]
             raise first
@@ -153,13 +159,22 @@ class Generator:
         if row.error is not None or self.is_whole(row):
             return None if isinstance(row.error, NoHypothesis) else row.error
         text = _piece_text(self.model, row)
-        limit = "max_tokens or the context" if row.finish_reason == "length" else "a stop text"
+        limit, advice = self._cut_by(row)
         return IncompleteOutput(
-            f"expected a text that conforms to the constraint, but {limit} cut it to {_short(text)}. Raise `max_tokens`, "
-            "leave out `stop_at`, or use `continuous(generator)`, whose state `resume` goes on with.",
+            f"expected a text that conforms to the constraint, but {limit} cut it to {_short(text)}. {advice}",
             text,
             row.finish_reason,
         )
+
+    def _cut_by(self, row: StateRow) -> tuple[str, str]:
+        """Return what has cut a text, and what to do about it."""
+        if row.finish_reason != "length":
+            return "a stop text", "Leave out `stop_at`, or use one that no conforming text contains."
+        context = self.model.context_length
+        if context is not None and len(row.token_ids) >= context:
+            limit = f"the context of the model ({context} tokens)"
+            return limit, "Shorten the prompt, or use a model with a longer context."
+        return "`max_tokens`", "Raise `max_tokens`, or use `continuous(generator)`, whose state `resume` goes on with."
 
 
 def text(model: LanguageModel, *, sampler: Sampler | BeamSearch | None = None) -> Generator:

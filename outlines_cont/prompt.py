@@ -13,6 +13,7 @@ from outlines_cont.errors import (
     PromptTypeError,
     SampleMismatch,
     TokenizerError,
+    located,
 )
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.prefill import prefilled
@@ -72,7 +73,7 @@ def _open_texts(model: LanguageModel, texts: list[str], num_samples: int, rng: R
     ]
     errors = [row.error for row in prompts]
     if errors[0] is not None and all(errors):
-        raise errors[0]
+        raise located(errors[0], 0) if len(texts) > 1 else errors[0]
     if num_samples > 1:
         # Fed once, so that all samples begin with the same keys, values and logits.
         prompts = prefilled(model, prompts)

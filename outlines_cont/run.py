@@ -218,16 +218,20 @@ class TextFeed:
 
 def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
     """Return S for `open_prompt`; the forks of a state for `best_of` are as many as they are."""
-    is_state = isinstance(prompt, SequenceState) or (isinstance(prompt, list) and isinstance(prompt[0], SequenceState))
-    return None if isinstance(sampler, BestOf) and is_state else sampler.num_samples
+    return None if isinstance(sampler, BestOf) and _is_state(prompt) else sampler.num_samples
+
+
+def _is_state(prompt: Any) -> bool:
+    """Return whether a prompt is a state, or a sequence of states."""
+    items = prompt if isinstance(prompt, list | tuple) else [prompt]
+    return bool(items) and all(isinstance(item, SequenceState) for item in items)
 
 
 def _widened(prompt: Any, count: int) -> Any:
-    if isinstance(prompt, SequenceState):
-        return prompt.fork(count)
-    if isinstance(prompt, list | tuple) and prompt and all(isinstance(item, SequenceState) for item in prompt):
-        return [state.fork(count) for state in prompt]
-    return prompt
+    """Return what is given with `count` forks of every row of a state; texts as they are."""
+    if not _is_state(prompt):
+        return prompt
+    return prompt.fork(count) if isinstance(prompt, SequenceState) else [state.fork(count) for state in prompt]
 
 
 def _best_of_each(state: SequenceState, count: int, is_whole: Callable[[StateRow], bool]) -> SequenceState:

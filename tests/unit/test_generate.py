@@ -465,3 +465,44 @@ def test_samples_that_share_a_prompt_reuse_no_state() -> None:
     with model.meter() as meter:
         write(state, max_tokens=1)
     assert int(state.cached.sum()) == meter.reused_tokens
+
+
+def test_the_error_of_one_row_among_several_says_which() -> None:
+    model = random_model()
+    choice = generate.choice(model, ["yes", "no"])
+    with pytest.raises(ContextLengthError, match="^batch 1, sample 0: expected a prompt of fewer than 256") as caught:
+        choice(["a", "x" * 400, "b"])
+    assert (caught.value.length, caught.value.limit) == (401, 256)
+    state = continuous(choice)(["a", "x" * 400])
+    assert str(state.errors[1][0]).startswith("expected a prompt")
+    with pytest.raises(ContextLengthError, match="^batch 1, sample 0: "):
+        choice(state)
+    assert str(state.errors[1][0]).startswith("expected a prompt")
+    with pytest.raises(ContextLengthError, match="^batch 0: "):
+        choice(["x" * 400, "x" * 500])
+    with pytest.raises(ContextLengthError, match="^expected"):
+        choice("x" * 400)
+    cut = generate.regex(model, "[ab]{40}", sampler=samplers.multinomial(2), force=False)
+    with pytest.raises(IncompleteOutput, match="^batch 0, sample 0: expected .* but `max_tokens` cut it to"):
+        cut("a", max_tokens=1, rng=0)
+
+
+def test_a_text_that_the_context_has_cut_does_not_blame_the_limit() -> None:
+    model = random_model("gpt2")
+    with pytest.raises(IncompleteOutput, match=r"but the context of the model \(256 tokens\) cut it") as caught:
+        generate.regex(model, "[ab]{400}", force=False)("x" * 250)
+    assert "max_tokens" not in str(caught.value)
+
+
+def test_the_error_of_a_parser_gets_one_note_with_its_place() -> None:
+    model = random_model()
+
+    def parse(text: str) -> str:
+        raise ValueError("never")
+
+    generator = dataclasses.replace(generate.choice(model, ["yes"]), parse=parse)
+    state = continuous(generator)(["a", "b"])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="never") as caught:
+            generator(state)
+        assert caught.value.__notes__ == ["This was batch 0, sample 0 of the call."]
