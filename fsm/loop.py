@@ -84,7 +84,9 @@ class CharacterLoop:
         automaton = Automaton(nodes.repeat(body))
         self._first = frozenset(automaton.moves(automaton.initial_state))
         self._rounds = self._run(automaton, node)
-        self.most_rounds = int(self._rounds.max(initial=0, where=self._rounds < NEVER))
+        # Of the tokens that leave, too: one may run through more rounds before its exit than any that stays.
+        staying = int(self._rounds.max(initial=0, where=self._rounds < NEVER))
+        self.most_rounds = max(staying, int(self._inner_rounds.max(initial=0)))
         self._inside = pack(self._rounds < NEVER)
         self._staying = np.flatnonzero(self._rounds < NEVER).astype(np.int32)
         self._exits: dict[tuple[int, bool], Exits | None] = {}
@@ -181,7 +183,7 @@ class CharacterLoop:
         return [staying, *leaving]
 
     def _counts(self, hi: int | None) -> bool:
-        """True when some token runs through more rounds than `hi`."""
+        """True when some token runs through more rounds than `hi`, whether it stays inside or leaves."""
         return hi is not None and hi < self.most_rounds
 
     def _leaving(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> list[NDArray[np.int32]] | None:

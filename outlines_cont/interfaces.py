@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from transformers import DynamicCache
 
-    from outlines_cont.kv.store import KVStore
     from outlines_cont.models.meter import Meter
 
 
@@ -66,6 +65,23 @@ class TokenFSM(Protocol):
         """Return bytes with which every accepted continuation begins."""
 
 
+class BufferStore(Protocol):
+    """What buffers of keys and values ask of the store that they belong to; `kv.KVStore` says what each method means."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers that are alive."""
+
+    def add(self, buffer: Any) -> None:
+        """Take note of a new buffer."""
+
+    def touch(self, buffer: Any) -> None:
+        """Note that a buffer is used now."""
+
+    def reserve(self, buffer: Any, nbytes: int) -> None:
+        """Make room for more bytes in a buffer."""
+
+
 class LanguageModel(Protocol):
     """What the engine asks of a model. `outlines_cont.models.HuggingFaceModel` is the one for users."""
 
@@ -98,8 +114,8 @@ class LanguageModel(Protocol):
         """The float type of the weights."""
 
     @property
-    def kv_store(self) -> KVStore:
-        """The keys and values of the model's rows that are alive, and their budget."""
+    def kv_store(self) -> BufferStore:
+        """The keys and values of the model's rows that are alive, and their budget. `kv.KVStore` is the one for users."""
 
     @property
     def is_recurrent(self) -> bool:

@@ -21,8 +21,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch
-from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import KVStore, Part, RowKV
+from outlines_cont.interfaces import BufferStore, LanguageModel
+from outlines_cont.kv import Part, RowKV
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import Piece, StateRow
@@ -250,7 +250,7 @@ class _Reader:
 
     def _stored(self, number: int) -> RowKV:
         if number not in self._buffers:
-            store: KVStore = self._model.kv_store
+            store: BufferStore = self._model.kv_store
             layers = [self._layer(number, index) for index in range(self._record.num_layers)]
             if len({layer[0].shape[1] for layer in layers if layer}) != 1:
                 raise ValueError("the layers of a row have different lengths")

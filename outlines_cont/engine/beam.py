@@ -128,10 +128,11 @@ class BeamLoop(Loop):
     def _continue(self, rows: Sequence[Row], logits: torch.Tensor, found: list[list[Hypothesis]]) -> None:
         """Add the continuations of every row that can be among the best."""
         masked = self._masked(logits, [row.mask for row in rows])
-        norm, masked_norm = logits.logsumexp(-1), masked.logsumexp(-1)
+        norm = logits.logsumexp(-1)
         token_ids = self._candidates(masked)
         values = masked.gather(-1, token_ids)
-        lines = (token_ids, values, values - norm[:, None], values - masked_norm[:, None])
+        sampling_logprobs = masked.log_softmax(-1).gather(-1, token_ids)
+        lines = (token_ids, values, values - norm[:, None], sampling_logprobs)
         for row, total, *columns in zip(rows, norm.tolist(), *(line.tolist() for line in lines), strict=True):
             if self._fails(row, total, max(columns[-1])):
                 found[self._entry[id(row)]].append(Hypothesis((_FAILED, 0.0), row=row))

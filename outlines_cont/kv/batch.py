@@ -15,12 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from outlines_cont.errors import UnsupportedModel
-from outlines_cont.interfaces import LanguageModel
+from outlines_cont.interfaces import BufferStore, LanguageModel
 from outlines_cont.kv.buffer import Buffer
 from outlines_cont.kv.growing import GrowingCache, Tails
 from outlines_cont.kv.row import Part, RowKV
 from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segments
-from outlines_cont.kv.store import KVStore
 
 # Rows are packed when more columns than this, and more than a quarter of all, hold no token even of the longest row.
 _SPARE_COLUMNS = 32
@@ -311,7 +310,7 @@ def _here(share: RowKV | None, model: LanguageModel) -> RowKV | None:
 Tail = tuple[Buffer, list[NDArray[np.int64]]]
 
 
-def _gather(store: KVStore, rows: Sequence[Sequence[Part]]) -> Tail:
+def _gather(store: BufferStore, rows: Sequence[Sequence[Part]]) -> Tail:
     """Return a new buffer with a copy of every row's parts, flush right, and the columns of each row's tokens in it."""
     lengths = [sum(map(len, parts)) for parts in rows]
     width = max(lengths)

@@ -9,7 +9,7 @@ from weakref import WeakSet
 import torch
 
 if TYPE_CHECKING:
-    from outlines_cont.kv.store import KVStore
+    from outlines_cont.interfaces import BufferStore
 
 Layer = tuple[torch.Tensor, torch.Tensor]
 
@@ -31,7 +31,7 @@ class Buffer:
         users: the batches that read it now; it is not evicted as long as there is one.
     """
 
-    def __init__(self, store: KVStore, num_rows: int) -> None:
+    def __init__(self, store: BufferStore, num_rows: int) -> None:
         self.num_rows = num_rows
         self.used = 0
         self.users: WeakSet[object] = WeakSet()

@@ -10,12 +10,12 @@ from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
 from outlines_cont.errors import UnsupportedModel
+from outlines_cont.interfaces import BufferStore
 from outlines_cont.kv.buffer import Buffer
 from outlines_cont.kv.row import Part, RowKV
-from outlines_cont.kv.store import KVStore
 
 
-def from_dynamic_cache(store: KVStore, cache: Cache, mask: NDArray[np.bool_]) -> list[RowKV | None]:
+def from_dynamic_cache(store: BufferStore, cache: Cache, mask: NDArray[np.bool_]) -> list[RowKV | None]:
     """Return one share per row of `cache`; everything is copied.
 
     Args:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outlines_cont.interfaces import BufferStore
 from outlines_cont.kv.buffer import Buffer, Layer
-from outlines_cont.kv.store import KVStore
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class RowKV:
             return []
         return [_joined(parts, index) for index in range(parts[0].buffer.num_layers)]
 
-    def to(self, device: torch.device, store: KVStore) -> RowKV:
+    def to(self, device: torch.device, store: BufferStore) -> RowKV:
         """Return the share on another device, copied there; itself where it is there already or nothing is held."""
         if all(buffer.device == device for buffer in self.buffers):
             return self
@@ -103,7 +103,7 @@ class RowKV:
         return RowKV.of_layers(store, moved)
 
     @classmethod
-    def of_layers(cls, store: KVStore, layers: Sequence[Layer | None]) -> RowKV:
+    def of_layers(cls, store: BufferStore, layers: Sequence[Layer | None]) -> RowKV:
         """Return the share of (H, T, D) keys and values per layer, T > 0; they are copied."""
         buffer = Buffer(store, 1)
         for index, layer in enumerate(layers):
