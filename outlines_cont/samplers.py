@@ -250,8 +250,9 @@ def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
     samples of a state are the hypotheses that the next piece goes on from, so a beam that began in one generator goes on in
     the next as one sequence. The result has as many samples as hypotheses were kept, the best first.
 
-    Rows with equal tokens are one hypothesis. A constrained text that was cut ranks behind those that conform; a hypothesis
-    that fails is dropped, unless its batch entry has no other. No random numbers are drawn.
+    Hypotheses are compared at the same step, whatever their lengths: forced text counts as soon as it is appended. Rows with
+    equal tokens are one hypothesis. A constrained text that was cut ranks behind those that conform; a hypothesis that fails
+    is dropped, unless its batch entry has no other. No random numbers are drawn.
 
     Args:
         beams: how many hypotheses are kept.
