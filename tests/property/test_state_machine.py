@@ -1,0 +1,166 @@
+"""Hundreds of random operations on a few states, against lists of token ids and full recomputation, under a small budget.
+
+After every step each state still has its ids, and one of them, taken at random, still has its logits.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from outlines_cont import KVBudgetError, SequenceState, continuous, generate, models
+from outlines_cont.models import HuggingFaceModel
+from tests.fakes import FakeTokenizer, random_network
+from tests.oracle import greedy_ids, next_logits
+
+_TEXTS = st.sampled_from(["the name", "a", " of ", "日🙂", "red green blue", "x" * 9])
+_SLOTS = st.integers(0, 5)
+_BYTES_PER_TOKEN = 2 * 2 * 2 * 8 * 8
+Ids = list[list[int]]
+
+
+class States(RuleBasedStateMachine):
+    """Six states, and beside each what its rows must be."""
+
+    budget: int | None = 600 * _BYTES_PER_TOKEN
+
+    @initialize(family=st.sampled_from(["llama", "mistral"]))
+    def begin(self, family: str) -> None:
+        tokenizer = FakeTokenizer()
+        self.model: HuggingFaceModel = models.from_transformers(
+            random_network(family), tokenizer, kv_budget_bytes=self.budget
+        )
+        self.encode = tokenizer.encode
+        self.write = continuous(generate.text(self.model))
+        self.slots: list[tuple[SequenceState, Ids]] = []
+        for slot, text in enumerate(["the name", "a", "of", "yes no", "red", "日本"]):
+            self.slots.append(self._written(text, [tokenizer.encode(text, add_special_tokens=True)], 1 + slot % 2))
+        self.turn = 0
+
+    def _written(self, source: str | SequenceState, rows: Ids, count: int) -> tuple[SequenceState, Ids]:
+        with self.model.meter() as meter:
+            state = self.write(source, max_tokens=count)
+        longer = [[*row, *greedy_ids(self.model, row, count)] for row in rows]
+        assert meter.sampled_tokens <= count * len(rows)
+        return state, longer
+
+    def _put(self, slot: int, state: SequenceState, rows: Ids) -> None:
+        if any(len(row) > 60 for row in rows):
+            state, rows = state.tokens[..., :20], [row[:20] for row in rows]
+        if len(rows) > 4:
+            state, rows = state.take([(0, 0)]), rows[:1]
+        self.slots[slot] = (state, rows)
+
+    @rule(slot=_SLOTS, target_slot=_SLOTS, count=st.integers(1, 3))
+    def generate_more(self, slot: int, target_slot: int, count: int) -> None:
+        state, rows = self.slots[slot]
+        if all(rows):
+            self._put(target_slot, *self._written(state, rows, count))
+
+    @rule(slot=_SLOTS, target_slot=_SLOTS, text=_TEXTS)
+    def append(self, slot: int, target_slot: int, text: str) -> None:
+        state, rows = self.slots[slot]
+        self._put(target_slot, state + text, [[*row, *self.encode(text)] for row in rows])
+
+    @rule(slot=_SLOTS, target_slot=_SLOTS, stop=st.integers(1, 25))
+    def cut(self, slot: int, target_slot: int, stop: int) -> None:
+        state, rows = self.slots[slot]
+        self._put(target_slot, state.tokens[..., :stop], [row[:stop] for row in rows])
+
+    @rule(slot=_SLOTS, target_slot=_SLOTS, stop=st.integers(1, 25))
+    def cut_text(self, slot: int, target_slot: int, stop: int) -> None:
+        state, _ = self.slots[slot]
+        cut = state[..., :stop]
+        assert [text[:stop] for text in state] == list(cut)
+        self._put(target_slot, cut, [list(row.token_ids) for group in cut.rows for row in group])
+
+    @rule(slot=_SLOTS, target_slot=_SLOTS, count=st.integers(1, 3))
+    def fork(self, slot: int, target_slot: int, count: int) -> None:
+        state, rows = self.slots[slot]
+        self._put(target_slot, state.fork(count), [row for row in rows for _ in range(count)])
+
+    @rule(slot=_SLOTS, other=_SLOTS, target_slot=_SLOTS)
+    def stack(self, slot: int, other: int, target_slot: int) -> None:
+        first, second = self.slots[slot], self.slots[other]
+        if first[0].num_samples == second[0].num_samples:
+            self._put(target_slot, SequenceState.stack([first[0], second[0]]), [*first[1], *second[1]])
+
+    @rule(slot=_SLOTS, target_slot=_SLOTS, stop=st.integers(0, 9))
+    def add_part(self, slot: int, target_slot: int, stop: int) -> None:
+        state, rows = self.slots[slot]
+        part = state[..., :stop]
+        tails = [
+            [i for i in row.token_ids if self.model.tokenizer.text_bytes([i])] for group in part.rows for row in group
+        ]
+        self._put(target_slot, state + part, [[*row, *tail] for row, tail in zip(rows, tails, strict=True)])
+
+    @rule(slot=_SLOTS, target_slot=_SLOTS, which=st.integers(0, 9))
+    def take(self, slot: int, target_slot: int, which: int) -> None:
+        state, rows = self.slots[slot]
+        at = which % len(rows)
+        place = divmod(at, state.num_samples)
+        self._put(target_slot, state.take([place, place]), [rows[at], rows[at]])
+
+    @rule(slot=_SLOTS, target_slot=_SLOTS, kv=st.booleans())
+    def save_and_load(self, slot: int, target_slot: int, kv: bool) -> None:
+        state, rows = self.slots[slot]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "state")
+            state.save(path, kv=kv)
+            self._put(target_slot, SequenceState.load(path, self.model), rows)
+
+    @rule(slot=_SLOTS, target_slot=_SLOTS)
+    def drop_cache(self, slot: int, target_slot: int) -> None:
+        state, rows = self.slots[slot]
+        self._put(target_slot, state.detach_cache(), rows)
+
+    @rule(slot=_SLOTS)
+    def a_step_that_breaks_leaves_everything(self, slot: int) -> None:
+        state, rows = self.slots[slot]
+        if not all(rows):
+            return
+        forward, calls = self.model.forward, [0]
+
+        def breaking(*arguments: object) -> object:
+            calls[0] += 1
+            if calls[0] > 1:
+                raise RuntimeError("the device is gone")
+            return forward(*arguments)  # type: ignore[arg-type]
+
+        self.model.forward = breaking  # type: ignore[assignment,method-assign]
+        try:
+            with pytest.raises(RuntimeError, match="the device is gone"):
+                for _ in range(20):
+                    self.write(state + "x", max_tokens=9)
+        finally:
+            del self.model.forward
+
+    @rule(slot=_SLOTS)
+    def more_than_the_budget_is_refused(self, slot: int) -> None:
+        if self.budget is not None:
+            with pytest.raises(KVBudgetError, match="kv_budget_bytes"):
+                self.write(["the name of the rose " * 4] * 16, max_tokens=1)
+
+    @invariant()
+    def every_state_is_what_it_was(self) -> None:
+        if not hasattr(self, "slots"):
+            return
+        for state, rows in self.slots:
+            assert [list(row.token_ids) for group in state.rows for row in group] == rows
+            assert all(cached <= len(row) for cached, row in zip(state.cached.flatten().tolist(), rows, strict=True))
+        if self.budget is not None:
+            assert self.model.kv_store.nbytes <= self.budget
+        self.turn += 1
+        state, rows = self.slots[self.turn % 6]
+        for row, logits in zip(rows, state.logits.flatten(0, 1), strict=True):
+            if row:
+                assert next_logits(self.model, row)[-1].numpy() == pytest.approx(logits.numpy(), abs=1e-6)
+
+
+TestStates = States.TestCase
+TestStates.settings = settings(max_examples=2, stateful_step_count=300, deadline=None)
