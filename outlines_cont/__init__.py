@@ -37,7 +37,8 @@ if TYPE_CHECKING:
         UnsupportedBranch,
         UnsupportedModel,
     )
-    from outlines_cont.state import SequenceState
+    from outlines_cont.span import Span
+    from outlines_cont.state import SequenceState, kv_bytes
 
 __version__ = "0.1.0"
 
@@ -62,6 +63,7 @@ __all__ = [
     "SavedError",
     "SequenceState",
     "SlicingError",
+    "Span",
     "StateFileError",
     "StateMismatch",
     "TokenSet",
@@ -70,6 +72,7 @@ __all__ = [
     "UnsupportedModel",
     "continuous",
     "generate",
+    "kv_bytes",
     "models",
     "samplers",
 ]
@@ -78,8 +81,10 @@ _MODULES = ("generate", "models", "samplers")
 _HOMES = {
     "Branch": "engine.branch",
     "SequenceState": "state",
+    "Span": "span",
     "TokenSet": "engine.branch",
     "continuous": "continuation",
+    "kv_bytes": "state",
 }
 
 

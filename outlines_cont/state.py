@@ -26,7 +26,9 @@ from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
 from outlines_cont.prefill import prefilled
 from outlines_cont.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.row_text import RowText, extended, healed, joined, preceded, tokens_cut
+from outlines_cont.span import Span, spans_of
 from outlines_cont.state_file import load_state, save_state
+from outlines_cont.state_html import state_html
 from outlines_cont.state_row import StateRow
 
 Rows = tuple[tuple[StateRow, ...], ...]
@@ -124,6 +126,11 @@ class SequenceState:
     def errors(self) -> list[list[Exception | None]]:
         """B lists of S: what a row failed with, None where it did not."""
         return self._grid(lambda row: row.error)
+
+    @property
+    def spans(self) -> list[list[list[Span]]]:
+        """B lists of S lists: the stretches of each row's tokens that came about in one way."""
+        return self._grid(lambda row: spans_of(row, self.tokenizer))
 
     @property
     def nbytes(self) -> int:
@@ -485,6 +492,10 @@ class SequenceState:
             return texts[0]
         samples = self.num_samples
         return "\n".join(f"[{i // samples}, {i % samples}] {text!r}" for i, text in enumerate(texts))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: tokens by probability, forced and cached ones marked."""
+        return state_html(self.rows, self.tokenizer)
 
     def __repr__(self) -> str:
         batch, samples, width = self.shape
