@@ -225,13 +225,17 @@ def _demo(output: Path) -> None:
 
 
 def _demo_summary(rows: Sequence[DemoRow], seconds: float, output: Path) -> list[str]:
+    from outlines_cont.commands.demo import VOTES
+
     steps = [step for row in rows for step in row.steps]
     fed, reused = sum(step.fed for step in steps), sum(step.reused for step in steps)
+    shared = sum(step.reused for step in steps if step.name == "votes")
     failed = sum(row.has_failed for row in rows)
     return [
         f"{len(rows)} messages, {len(steps)} steps, {seconds:.1f} s"
         + (f"; {failed} messages failed" if failed else ""),
         f"Fed {fed:,} tokens. Re-reading the prompt at each step: {fed + reused:,} tokens ({(fed + reused) / fed:.1f}x).",
+        f"Votes: {VOTES} sampled records per message reuse {shared:,} tokens, by slice and fork.",
         f"Records: {output}",
     ]
 

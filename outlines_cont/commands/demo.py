@@ -1,4 +1,4 @@
-"""The demo: three generators chained on one state per message, with what every step cost.
+"""The demo: three generators chained on one state per message, then a vote of forks, with what every step cost.
 
 The messages and the model lie in the package. `KINDS`, `Record` and the texts between the steps are those that the model was
 trained on.
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from outlines_cont import continuous, generate
+from outlines_cont import continuous, generate, samplers
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.models import HuggingFaceModel
@@ -22,6 +22,8 @@ from outlines_cont.state import SequenceState
 
 KINDS = ("order", "invoice", "shipment", "complaint", "quote", "meeting", "application")
 DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+VOTES = 3
+"""How many more records are sampled to compare with the first one."""
 _MAX_TOKENS = 400
 
 
@@ -41,8 +43,8 @@ class DemoStep:
     """One generator on one message.
 
     Attributes:
-        name: `kind`, `record` or `due`.
-        value: what it wrote, as JSON; None where it failed.
+        name: `kind`, `record`, `due` or `votes`.
+        value: what it wrote, as JSON; for `votes` how many sampled records are the same; None where it failed.
         error: why it failed, else None.
         fed: tokens that went through the model.
         reused: tokens before them that did not, because the state held their keys and values.
@@ -59,7 +61,7 @@ class DemoStep:
 
 @dataclass(frozen=True, slots=True)
 class DemoRow:
-    """A message and its three steps."""
+    """A message and its steps."""
 
     text: str
     steps: tuple[DemoStep, ...]
@@ -90,13 +92,24 @@ class Demo:
         self._kind = continuous(generate.choice(model, KINDS))
         self._record = continuous(generate.json(model, Record, whitespace="none"))
         self._due = continuous(generate.regex(model, DATE))
+        sampler = samplers.multinomial(VOTES)
+        self._vote = continuous(generate.json(model, Record, whitespace="none", sampler=sampler))
 
     def read(self, text: str) -> DemoRow:
         """Return what the model reads in one message."""
         state, kind = self._step("kind", self._kind, f"Message: {text}\nKind: ", str)
         state, record = self._step("record", self._record, state + "\nRecord: ", BaseModel.model_dump)
+        before_record = len(str(state)) - len(_last_text(state))
         state, due = self._step("due", self._due, state + "\nDue: ", str)
-        return DemoRow(text, (kind, record, due))
+        return DemoRow(text, (kind, record, due, self._votes(state, before_record, record)))
+
+    def _votes(self, state: SequenceState, before_record: int, record: DemoStep) -> DemoStep:
+        """Go back to where the record began, fork, sample more records, and count those that are the same."""
+        with self._model.meter() as meter:
+            forks = self._vote(state.crop(slice(before_record)).fork(VOTES), max_tokens=_MAX_TOKENS, rng=0)
+        values = [value.model_dump() for value in forks.values[0] if value is not None]
+        same = sum(value == record.value for value in values) if record.error is None else 0
+        return DemoStep("votes", same, None, meter.fed_tokens, meter.reused_tokens, meter.forced_tokens)
 
     def _step(
         self, name: str, generator: Continuation, start: str | SequenceState, to_json: Callable[[Any], Any]
@@ -108,6 +121,11 @@ class Demo:
             error = IncompleteOutput(f"expected a whole {name}, but max_tokens={_MAX_TOKENS} cut it", "", "length")
         value = to_json(state.value) if error is None else None
         return state, DemoStep(name, value, error, meter.fed_tokens, meter.reused_tokens, meter.forced_tokens)
+
+
+def _last_text(state: SequenceState) -> str:
+    """Return the text of the last piece of a state of one row."""
+    return "".join(span.text for span in state.spans[0][0] if span.is_piece)
 
 
 def read_messages() -> list[str]:

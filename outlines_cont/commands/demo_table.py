@@ -7,7 +7,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from outlines_cont.commands.demo import DemoRow, DemoStep
+from outlines_cont.commands.demo import VOTES, DemoRow, DemoStep
 
 _NARROWEST, _WIDEST = 72, 110
 
@@ -75,4 +75,6 @@ def _result(step: DemoStep) -> Text:
         return Text(
             ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in step.value.values())
         )
+    if step.name == "votes":
+        return Text(f"{step.value} of {VOTES} samples agree", style="cyan")
     return Text(str(step.value), style="cyan")

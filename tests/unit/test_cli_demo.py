@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from outlines_cont import models
 from outlines_cont.cli import app
-from outlines_cont.commands.demo import DATE, KINDS, Demo, DemoRow, DemoStep, Record, read_messages
+from outlines_cont.commands.demo import DATE, KINDS, VOTES, Demo, DemoRow, DemoStep, Record, read_messages
 from outlines_cont.commands.demo_table import DemoTable
 
 STEPS = (
@@ -36,10 +36,12 @@ def test_the_demo_reads_every_bundled_message(run_demo: tuple[Result, Path]) -> 
     assert read_messages() == [row["text"] for row in rows]
     assert len(rows) >= 10
     for row in rows:
-        assert list(row) == ["text", "kind", "record", "due"]
+        assert list(row) == ["text", "kind", "record", "due", "votes"]
         assert row["kind"] in KINDS
         assert row["record"] == Record.model_validate(row["record"]).model_dump()
         assert re.fullmatch(DATE, row["due"])
+        assert 0 <= row["votes"] <= VOTES
+    assert sum(row["votes"] for row in rows) > len(rows), "most samples of a sure model agree"
 
 
 def test_the_table_shows_every_step_and_fits_80_columns(run_demo: tuple[Result, Path]) -> None:
@@ -48,7 +50,7 @@ def test_the_table_shows_every_step_and_fits_80_columns(run_demo: tuple[Result, 
     assert "\x1b" not in run_demo[0].stdout
     assert max(map(len, lines[:-1])) <= 80  # the last line is a path
     column = next(line.index("Step") for line in lines if line.startswith("Message "))
-    for step in ("kind", "record", "due"):
+    for step in ("kind", "record", "due", "votes"):
         assert len(read_messages()) == sum(line[column:].startswith(f"{step} ") for line in lines)
 
 
@@ -60,7 +62,7 @@ def test_the_last_lines_compare_with_reading_again(run_demo: tuple[Result, Path]
     ]
     fed, reused = sum(count[0] for count in counts), sum(count[1] for count in counts)
 
-    assert 3 * len(read_messages()) == len(counts)
+    assert 4 * len(read_messages()) == len(counts)
     assert f"Fed {fed:,} tokens. Re-reading the prompt at each step: {fed + reused:,} tokens" in result.stdout
     assert f"Records: {output}" == result.stdout.splitlines()[-1]
 
@@ -69,7 +71,7 @@ def test_the_counts_are_those_of_the_tokens_of_a_message() -> None:
     model = models.tiny()
     text = read_messages()[0]
 
-    kind, record, due = Demo(model).read(text).steps
+    kind, record, due, votes = Demo(model).read(text).steps
 
     prompt = model.tokenizer.encode(f"Message: {text}\nKind: ", add_special_tokens=True)
     assert kind.reused == 0
@@ -78,6 +80,9 @@ def test_the_counts_are_those_of_the_tokens_of_a_message() -> None:
     assert kind.fed - 1 <= record.reused <= kind.fed + record.reused
     assert kind.fed + record.fed - 2 <= due.reused <= kind.fed + record.fed
     assert record.fed < kind.fed + record.fed
+    # The forks begin where the record began, each with all that was read before it.
+    assert votes.reused >= VOTES * (kind.fed - 4)
+    assert votes.fed < VOTES * (record.fed + 30)
 
 
 @pytest.mark.parametrize("content", ['{"mine": 1}\n', "text", "[]\n", None])
