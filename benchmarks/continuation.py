@@ -15,6 +15,7 @@ import gc
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -142,8 +143,8 @@ def _slice(rig: Rig, rounds: int) -> Figures:
     ours, anew, step = [], [], []
     for number in range(rounds):
         stop = 2048 - number
-        ours.append(rig.timed(lambda: write(state[:stop], max_tokens=1))[0])
-        anew.append(rig.timed(lambda: write(text[:stop], max_tokens=1))[0])
+        ours.append(rig.timed(partial(_next, write, state, stop))[0])
+        anew.append(rig.timed(partial(write, text[:stop], max_tokens=1))[0])
         step.append(rig.decode_steps(rig.prefilled(text[:stop]), 1, 3))
     mine, theirs, plain = (statistics.median(times) for times in (ours, anew, step))
     return {
@@ -152,6 +153,10 @@ def _slice(rig: Rig, rounds: int) -> Figures:
         "ratio": theirs / mine,
         "ours over one step": mine / plain,
     }
+
+
+def _next(write: Any, state: Any, stop: int) -> Any:
+    return write(state[:stop], max_tokens=1)
 
 
 def _chain(rig: Rig, rounds: int) -> Figures:
@@ -199,7 +204,7 @@ def _branches(rig: Rig, rounds: int) -> Figures:
     ours, theirs = [], []
     for _ in range(rounds):
         forks = state.fork(16)
-        seconds = rig.timed(lambda: write(forks, max_tokens=steps))[0]
+        seconds = rig.timed(partial(write, forks, max_tokens=steps))[0]
         ours.append(16 * steps / seconds)
         theirs.append(16 / rig.decode_steps(rig.prefilled(text, 16), 16, 8))
     mine, other = statistics.median(ours), statistics.median(theirs)
@@ -235,13 +240,9 @@ def _samples(rig: Rig, rounds: int) -> Figures:
     write = rig.writer(sampler=samplers.multinomial(16))
     ours, theirs = [], []
     for number in range(max(rounds // 2, 1)):
-        ours.append(rig.timed(lambda: write(text, max_tokens=32, rng=number))[0])
-        ids = rig.ids(text)
-        theirs.append(
-            rig.timed(
-                lambda: rig.network.generate(ids, max_new_tokens=32, do_sample=True, top_k=0, num_return_sequences=16)
-            )[0]
-        )
+        ours.append(rig.timed(partial(write, text, max_tokens=32, rng=number))[0])
+        generate = partial(rig.network.generate, rig.ids(text), max_new_tokens=32, do_sample=True, top_k=0)
+        theirs.append(rig.timed(partial(generate, num_return_sequences=16))[0])
     mine, other = statistics.median(ours), statistics.median(theirs)
     return {"ours s": mine, "theirs s": other, "ratio": other / mine}
 

@@ -135,9 +135,12 @@ def probe(model: PreTrainedModel, forward: Forward, branch_error: Callable[[], f
         return Capabilities(crop, no, no, no)
     bound = tolerance(model.dtype)
     stacked, skipped = _probe_errors(config.vocab_size, model.device, forward)
-    window = Finding(False, "a window, or distances, that count columns") if _has_window(config) else None
-    skip = window or _measured(skipped, bound)
-    return Capabilities(crop, _measured(stacked, bound), skip, window or _branch(model, branch_error, bound))
+    stack = _measured(stacked, bound)
+    if _has_window(config):
+        # The probe is shorter than most windows, so it could not see the harm.
+        no = Finding(False, "a window, or distances, that count columns")
+        return Capabilities(crop, stack, no, no)
+    return Capabilities(crop, stack, _measured(skipped, bound), _branch(model, branch_error, bound))
 
 
 def _branch(model: PreTrainedModel, branch_error: Callable[[], float], bound: float) -> Finding:

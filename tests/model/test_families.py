@@ -173,6 +173,19 @@ def test_what_a_model_can_do_is_found_out(family: str) -> None:
     assert ("recurrent" in str(model.capabilities)) == (family in _RECURRENT)
 
 
+@pytest.mark.parametrize("family", ["mistral", "gemma3", "phi3"])
+def test_a_window_that_is_longer_than_the_probe_rules_out_holes_and_branches(family: str) -> None:
+    config = _CONFIGS[family]()
+    config.sliding_window = 64
+    model = models.from_transformers(transformers.AutoModelForCausalLM.from_config(config).eval(), FakeTokenizer())
+    assert not model.can_skip
+    assert not model.can_branch
+    assert model.can_stack
+    write = continuous(generate.text(model))
+    state = write(["the name of the rose " * 7, "a"], max_tokens=70)
+    assert _worst(model, [state, state[..., :90].fork(2), write(state[..., :100].fork(2), max_tokens=5)]) <= 1e-4
+
+
 @pytest.mark.parametrize("family", sorted(_RECURRENT))
 def test_a_recurrent_model_feeds_again_only_what_it_must_and_says_so(family: str) -> None:
     model = _model(family)

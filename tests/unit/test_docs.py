@@ -1,4 +1,4 @@
-"""The Python of the README and of the tutorial runs as it stands, page by page."""
+"""The Python of the README and of the tutorials runs as it stands, page by page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/chaining.md"])
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert blocks
