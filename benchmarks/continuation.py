@@ -175,7 +175,7 @@ def _chain(rig: Rig, rounds: int) -> Figures:
             ids = rig.ids(prompt)
             for piece in range(10):
                 ids = torch.cat([ids, rig.ids(f" {piece}:")], dim=1)
-                ids = rig.network.generate(ids, max_new_tokens=12, do_sample=False)
+                ids = rig.network.generate(ids, max_new_tokens=8, do_sample=False)
             return ids
 
         theirs.append(rig.timed(grown)[0])
@@ -193,7 +193,7 @@ def _our_chain(write: Any, prompt: str) -> Any:
     state: Any = prompt
     for piece in range(10):
         state = state + f" {piece}:"
-        state = write(state, max_tokens=12)
+        state = write(state, max_tokens=8)
     return state
 
 
@@ -312,7 +312,7 @@ CASES = [
         _slice,
     ),
     Case(
-        "chain", "ten pieces of 12 tokens on a prompt of 1,024, against `generate` with the grown ids", ">= 3x", _chain
+        "chain", "ten pieces of 8 tokens on a prompt of 1,024, against `generate` with the grown ids", ">= 3x", _chain
     ),
     Case("branches", "16 branches on 2,048 tokens, decoding, against `DynamicCache` with 16 rows", ">= 4x", _branches),
     Case("memory", "64 branches of 32 tokens on 2,048, bytes against prefix once + tails", "<= 1.1", _memory),

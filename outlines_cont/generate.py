@@ -6,6 +6,7 @@ A generator is a frozen value. Called with a prompt, a state, or a list of eithe
 
 from __future__ import annotations
 
+import builtins
 import json as json_module
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,12 +39,14 @@ class Generator:
         sampler: how tokens are drawn.
         constraint: what the text must be; None for free text.
         parse: from the text of a piece to its value.
+        source: what a piece is to be, as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
     """
 
     model: LanguageModel
     sampler: Sampler | BeamSearch
     constraint: Constraint | None
     parse: Callable[[str], Any] = field(repr=False)
+    source: str
 
     def __call__(
         self,
@@ -180,7 +183,7 @@ class Generator:
 def text(model: LanguageModel, *, sampler: Sampler | BeamSearch | None = None) -> Generator:
     """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
     _check(model, sampler)
-    return Generator(model, sampler or greedy(), None, str)
+    return Generator(model, sampler or greedy(), None, str, _source("text", None))
 
 
 def regex(
@@ -192,7 +195,7 @@ def regex(
         fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing matches, or nothing that the model could write.
     """
-    return _constrained(model, fsm_package.regex(pattern), sampler, force, str)
+    return _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern))
 
 
 def choice(
@@ -203,7 +206,7 @@ def choice(
     Raises:
         fsm.ExpressionError: there are no options, or one is not a string.
     """
-    return _constrained(model, fsm_package.choice(options), sampler, force, str)
+    return _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options)))
 
 
 def json(
@@ -232,7 +235,7 @@ def json(
     expression = fsm_package.json_schema(schema, **options)
     is_schema = isinstance(schema, dict | str | bool)
     parse: Callable[[str], Any] = json_module.loads if is_schema else TypeAdapter[Any](schema).validate_json
-    return _constrained(model, expression, sampler, force, parse)
+    return _constrained(model, expression, sampler, force, parse, _source("json", [schema, options]))
 
 
 def format(
@@ -250,7 +253,7 @@ def format(
         OptionError: any other type.
     """
     chosen = format_of(type)
-    return _constrained(model, chosen.expression, sampler, force, chosen.parse)
+    return _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type))
 
 
 def fsm(
@@ -271,7 +274,7 @@ def fsm(
             f"expected an expression, such as `fsm.regex(...)`, or a text, got {type(expression).__name__}",
             "expression",
         )
-    return _constrained(model, lift(expression), sampler, force, str)
+    return _constrained(model, lift(expression), sampler, force, str, _source("fsm", expression))
 
 
 def _check(model: object, sampler: object) -> None:
@@ -296,6 +299,7 @@ def _constrained(
     sampler: Sampler | BeamSearch | None,
     force: bool,
     parse: Callable[[str], Any],
+    source: str,
 ) -> Generator:
     _check(model, sampler)
     if not model.eos_token_ids:
@@ -303,7 +307,16 @@ def _constrained(
             "expected a model with an end-of-sequence token, by which it says that a constrained text is complete; "
             "got one that names none. Set `eos_token_id` in the generation config or the tokenizer before wrapping it."
         )
-    return Generator(model, sampler or greedy(), Constraint.of_model(model, expression, force=force), parse)
+    return Generator(model, sampler or greedy(), Constraint.of_model(model, expression, force=force), parse, source)
+
+
+def _source(kind: str, value: Any) -> str:
+    """Return what a generator was made of as JSON; classes by their name, what JSON does not know by its `repr`."""
+
+    def shown(item: Any) -> str:
+        return f"{item.__module__}.{item.__qualname__}" if isinstance(item, builtins.type) else repr(item)
+
+    return json_module.dumps({kind: value}, default=shown, ensure_ascii=False)
 
 
 def _free_text(model: LanguageModel) -> FreeText:

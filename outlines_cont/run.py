@@ -33,6 +33,10 @@ class PieceMaker(Protocol):
     def sampler(self) -> Sampler | BeamSearch:
         """How tokens are drawn, or hypotheses kept."""
 
+    @property
+    def source(self) -> str:
+        """What a piece is to be, as JSON."""
+
     def policies(self, stop_at: Sequence[str]) -> list[Policy[Any]]:
         """Return what steers each row."""
 
@@ -93,6 +97,7 @@ class Run:
                 max_tokens=max_tokens,
                 resume=resume,
                 score_last=score_last,
+                source_text=maker.source,
             )
             if _runs(row, resume)
             else None
@@ -169,6 +174,12 @@ class Run:
                 "expected a state whose last piece was cut, got one in which nothing was generated, or text was appended since. "
                 "Begin a new piece with `continuous(generator)(state)`."
             )
+        for result in self._results:
+            if result.piece and result.piece.source not in ("", self._maker.source):
+                raise ResumeError(
+                    f"expected a state that this generator has cut ({_short(self._maker.source)}), but its last piece is one of "
+                    f"{_short(result.piece.source)}. Resume with the generator that made it."
+                )
         for row in self.rows:
             if row is not None and isinstance(row.error, FSMError):
                 raise ResumeError(
@@ -261,6 +272,10 @@ def _missing(rows: Sequence[StateRow]) -> StateRow:
         f"expected as many hypotheses as the other batch entries have, but there are only {len(rows)}: no other text is possible"
     )
     return replace(rows[-1], error=error, finish_reason="error", value=None, kv=None, logits=None)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:80]}...{text[-30:]}"
 
 
 def _runs(row: StateRow, resume: bool) -> bool:

@@ -21,10 +21,12 @@ class Piece:
     Attributes:
         start: index of its first token.
         owed: forced tokens that a limit cut off; they come first when the piece is resumed.
+        source: what the piece was to be, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
     """
 
     start: int
     owed: tuple[int, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -63,6 +63,7 @@ class Row:
         max_tokens: int | None = None,
         resume: bool = False,
         score_last: bool = True,
+        source_text: str = "",
     ) -> None:
         """Begin a piece at the end of `source`, or go on with its last one.
 
@@ -73,6 +74,7 @@ class Row:
             counts: where the row counts its work; the rows of a loop share one.
             max_tokens: the most tokens to append, forced ones included; None is up to the context.
             resume: go on with the piece of `source` instead of beginning one.
+            source_text: what the piece is to be, as JSON; see `Piece`.
             score_last: feed what is needed to know the log-probabilities of forced tokens at the very end of the piece.
         """
         self.source = source
@@ -83,6 +85,7 @@ class Row:
         self.stream = source.stream.open()
         piece = source.piece if resume and source.piece is not None else Piece(len(self.token_ids))
         self.piece_start = piece.start
+        self._source = source_text or piece.source
         self.want = Want.WAIT
         self.mask = TokenSet.all
         self.finish_reason = ""
@@ -200,7 +203,7 @@ class Row:
             # A copy, so that the logits of the other rows of the step are let go.
             logits=self.logits.clone() if ended_fed and self.logits is not None else None,
             stream=self.stream.close(),
-            piece=Piece(self.piece_start, tuple(self._owed)),
+            piece=Piece(self.piece_start, tuple(self._owed), self._source),
             finish_reason=self.finish_reason,
             value=None,
             error=self.error,

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from outlines_cont import SequenceState, continuous, generate, samplers
-from outlines_cont.errors import StateFileError, StateMismatch
+from outlines_cont.errors import ResumeError, StateFileError, StateMismatch
 from outlines_cont.state_file import _digest
 from tests.fakes import random_model
 
@@ -58,10 +58,16 @@ def test_a_piece_that_was_cut_is_resumed_after_loading(tmp_path: Path) -> None:
     cut = write("the name: ", max_tokens=3)
     cut.save(tmp_path / "cut")
     with model.meter() as meter:
-        resumed = write.resume(SequenceState.load(tmp_path / "cut", model))
+        loaded = SequenceState.load(tmp_path / "cut", model)
+        resumed = write.resume(loaded)
     assert resumed == whole
     assert resumed.value == whole.value
     assert meter.recomputed_tokens == 0
+    piece = loaded.rows[0][0].piece
+    assert piece is not None
+    assert json.loads(piece.source) == {"regex": "[a-z]{6,12}-[0-9]{4}"}
+    with pytest.raises(ResumeError, match=r'regex.*has cut \(\{"choice": \["a"\]\}\)|choice.*regex'):
+        continuous(generate.choice(model, ["a"])).resume(loaded)
 
 
 def test_errors_and_values_come_back_as_far_as_json_goes(tmp_path: Path) -> None:
@@ -132,7 +138,7 @@ def test_a_hostile_description_with_a_right_digest_is_refused(
     [
         ("length", 1),
         ("weight_start", 10**6),
-        ("piece", [99, []]),
+        ("piece", [99, [], ""]),
         ("parts", [{"store": 0, "columns": [5, 4]}]),
         ("parts", [{"store": 77, "columns": [0]}]),
         ("logits", 50),
