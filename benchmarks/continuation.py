@@ -247,6 +247,25 @@ def _samples(rig: Rig, rounds: int) -> Figures:
     return {"ours s": mine, "theirs s": other, "ratio": other / mine}
 
 
+def _threshold(rig: Rig, rounds: int) -> Figures:
+    from outlines_cont.kv import KVBatch
+    from outlines_cont.kv.share import Sharing
+
+    figures = {}
+    for rows, length in ((4, 64), (16, 64), (16, 512)):
+        first = KVBatch(rig.model, [None])
+        ids = rig.model.tokenizer.encode(rig.text(length))
+        first.feed([ids], [[length - 1]])
+        shares = first.release_all() * rows
+        batches = [KVBatch(rig.model, shares, sharing=Sharing(least, least)) for least in (1, 10**9)]
+        times: list[list[float]] = [[], []]
+        for _ in range(4 * max(rounds, 3)):
+            for batch, found in zip(batches, times, strict=True):
+                found.append(rig.timed_plain(partial(batch.feed, [[7]] * rows, [[0]] * rows))[0])
+        figures[f"{(rows - 1) * length} copies"] = statistics.median(times[0]) / statistics.median(times[1])
+    return {"ratio": figures["960 copies"], **figures}
+
+
 def _long(rig: Rig, rounds: int) -> Figures:
     import torch
     from transformers import DynamicCache
@@ -320,6 +339,12 @@ CASES = [
     Case("samples", "16 samples of 32 tokens, prompt of 2,048, against `num_return_sequences=16`", ">= 4x", _samples),
     Case("long", "decode step at 16,384 tokens against `DynamicCache`", ">= 1.15x", _long),
     Case("ragged", "16 rows cut at 16 places, next token, against recomputing", ">= 5x", _ragged),
+    Case(
+        "threshold",
+        "a step with a shared prefix over one with copies, about 1,000 copies of a token saved",
+        "about 1",
+        _threshold,
+    ),
     Case("overhead", "time of the loop outside the forward over that inside, 16 rows", "<= 0.10", _overhead),
 ]
 

@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from outlines_cont import SequenceState, UnsupportedModel, continuous, generate, models
+from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import VOCAB_SIZE, FakeTokenizer
 
@@ -99,6 +100,12 @@ def _model(family: str, dtype: torch.dtype = torch.float32) -> HuggingFaceModel:
                 if parameter.dim() == 2:
                     parameter.mul_(4.0)
     return models.from_transformers(network.to(dtype).eval(), FakeTokenizer())
+
+
+@pytest.fixture(autouse=True)
+def _share_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Share whatever can be shared: these texts are short."""
+    monkeypatch.setattr("outlines_cont.kv.batch.SHARING", Sharing(min_copies=4, min_view=4))
 
 
 def _fresh(model: HuggingFaceModel, token_ids: tuple[int, ...]) -> torch.Tensor:

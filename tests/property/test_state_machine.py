@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from outlines_cont import KVBudgetError, SequenceState, continuous, generate, models
+from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import FakeTokenizer, random_network
 from tests.oracle import greedy_ids, next_logits
@@ -29,8 +31,10 @@ class States(RuleBasedStateMachine):
 
     budget: int | None = 600 * _BYTES_PER_TOKEN
 
-    @initialize(family=st.sampled_from(["llama", "mistral"]))
-    def begin(self, family: str) -> None:
+    @initialize(family=st.sampled_from(["llama", "mistral", "gpt2"]), least=st.sampled_from([1, 8, 1024]))
+    def begin(self, family: str, least: int) -> None:
+        self.patch = mock.patch("outlines_cont.kv.batch.SHARING", Sharing(min_copies=least, min_view=least))
+        self.patch.start()
         tokenizer = FakeTokenizer()
         self.model: HuggingFaceModel = models.from_transformers(
             random_network(family), tokenizer, kv_budget_bytes=self.budget
@@ -48,6 +52,9 @@ class States(RuleBasedStateMachine):
         longer = [[*row, *greedy_ids(self.model, row, count)] for row in rows]
         assert meter.sampled_tokens <= count * len(rows)
         return state, longer
+
+    def teardown(self) -> None:
+        self.patch.stop()
 
     def _put(self, slot: int, state: SequenceState, rows: Ids) -> None:
         if any(len(row) > 60 for row in rows):
@@ -163,4 +170,4 @@ class States(RuleBasedStateMachine):
 
 
 TestStates = States.TestCase
-TestStates.settings = settings(max_examples=2, stateful_step_count=300, deadline=None)
+TestStates.settings = settings(max_examples=3, stateful_step_count=300, deadline=None)
