@@ -141,7 +141,9 @@ def _object(text: str) -> dict[str, Any]:
         # Lone surrogates and numbers beyond the range of a float can be read, but not written.
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        raise RowError(f"expected a line that is a JSON object, got something else: {error}") from error
+        # Not the line that `json` names: it counts from the beginning of this one.
+        why = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise RowError(f"expected a line that is a JSON object, got something else: {why}") from error
     if not isinstance(value, dict):
         raise RowError(f"expected a line that is a JSON object, got {type(value).__name__}")
     taken = [name for name in OUTPUT_FIELDS if name in value]

@@ -44,6 +44,10 @@ def load_schema(source: str) -> RecordSchema:
     Raises:
         SetupError: there is no such file, module or class, or it holds no schema.
     """
+    if source.endswith(".py") and Path(source).is_file():
+        raise SetupError(
+            f"expected the name of a class behind the Python file {source!r}. Write `{source}:Order`, with your class for Order."
+        )
     if source.endswith(".json") or Path(source).is_file():
         return _from_file(Path(source))
     module, colon, name = source.partition(":")
