@@ -90,16 +90,19 @@ def attend(
         query: (B, H, Q, D).
         keys, values: (B, Hk, K, D); H is a multiple of Hk.
         scale: what the scores are multiplied by.
-        mask: additive, broadcast to (B, 1, Q, K); None for all visible. Every query sees some key.
+        mask: additive, broadcast to (B, 1, Q, K); None for all visible.
 
     Returns:
-        (B, H, Q, D) and (B, H, Q) at least float32.
+        (B, H, Q, D) and (B, H, Q) at least float32; zeros and minus infinity for a query that sees no key.
     """
     if query.device.type == "cpu" and query.shape[-1] == values.shape[-1]:
-        out: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        out, norm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, keys, values, 0.0, False, attn_mask=mask, scale=scale
         )
-        return out
+        if mask is not None:
+            # The operator returns 0 where nothing is visible, which would weigh as much as a key with that score.
+            norm = norm.masked_fill((mask == -torch.inf).all(dim=-1), -torch.inf)
+        return out, norm
     return plain_attend(query, keys, values, scale, mask)
 
 
