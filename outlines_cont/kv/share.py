@@ -30,7 +30,7 @@ class Sharing:
 
 
 # Measured on a CPU with 8 layers of width 512 (the case `threshold` of benchmarks/continuation.py): a shared step takes 1.05 of the
-# time of a copied one at 250 copies, as long at 1,000, and 0.8 at 7,700. A view saves a single row one copy and nothing per step.
+# time of a copied one at 250 copies, as long at 1,000, and 0.8 to 0.9 at 7,700. A view saves a single row one copy and nothing per step.
 SHARING = Sharing(min_copies=1024, min_view=1024)
 
 
