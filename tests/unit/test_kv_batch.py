@@ -71,6 +71,13 @@ def test_rows_cut_forked_stacked_and_continued_have_the_logits_of_a_fresh_run(
         batch = KVBatch(model, shares, sharing=sharing)
         assert batch.lengths == [len(row) for row in rows]
         _feed_and_compare(model, batch, rows, chunks[: len(rows)])
+        back = kept[0] * 4
+        rewound = back % len(rows)
+        del rows[rewound][max(len(rows[rewound]) - back, 1) :]
+        if len(rows[rewound]) < batch.lengths[rewound]:
+            # Back into what the row shares with others, too.
+            batch.rewind(rewound, len(rows[rewound]))
+        assert batch.lengths == [len(row) for row in rows]
         kept = [row % len(rows) for row in kept]
         batch.keep(kept)
         rows = [[*rows[row]] for row in kept]
