@@ -72,7 +72,7 @@ def test_html_of_many_and_long_rows_is_cut_and_says_so() -> None:
 def test_bytes_of_several_states_count_what_they_share_once() -> None:
     model = random_model()
     state = continuous(generate.text(model))("the name of the rose " * 12, max_tokens=1)
-    forks = state.fork(8)
+    forks = state.fork(16)
     longer = continuous(generate.text(model))(forks, max_tokens=2)
     assert kv_bytes([state, forks, state[:9]]) == state.nbytes
     assert kv_bytes([state, longer]) <= state.nbytes + longer.nbytes - state.nbytes // 2
