@@ -121,7 +121,7 @@ def _open_states(model: LanguageModel, states: list[SequenceState], num_samples:
         if state.num_samples != (num_samples or samples):
             raise SampleMismatch(
                 f"expected a state with {num_samples or samples} samples, got one with {state.num_samples}. "
-                f"Use a sampler with n={state.num_samples}, or `greedy()`, which takes any number."
+                f"Use a sampler with n={state.num_samples}, or `greedy()`, which takes any number; `state.fork(n)` widens a state."
             )
     rows = [[_continued(row) for row in group] for state in states for group in state.rows]
     reused = sum(row.cached for group in rows for row in group if row.error is None)

@@ -467,6 +467,8 @@ class SequenceState:
         return list(self.seed) if isinstance(self.seed, tuple) else [self.seed] * self.batch_size
 
     def _texts(self, text: str | Sequence[str]) -> list[str]:
+        if not isinstance(text, str | list | tuple):
+            raise TypeError(f"expected text or a list of texts, got {type(text).__name__}")
         texts = [text] * len(self._flat) if isinstance(text, str) else list(text)
         odd = next((item for item in texts if not isinstance(item, str)), None)
         if odd is not None:

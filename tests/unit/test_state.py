@@ -269,3 +269,12 @@ def test_a_cache_of_transformers_is_taken_in() -> None:
     window = transformers.DynamicCache(config=random_model("mistral").hugging_face.config)
     with pytest.raises(UnsupportedModel, match="DynamicSlidingWindowLayer"):
         SequenceState.from_cache(random_model("mistral"), token_ids, window)
+
+
+def test_something_else_than_text_is_refused_by_its_type() -> None:
+    state = continuous(generate.text(random_model()))("a", max_tokens=1)
+    for wrong in (3, None, {"a": 1}):
+        with pytest.raises(TypeError, match=f"expected text or a list of texts, got {type(wrong).__name__}"):
+            state.append(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unsupported operand"):
+        state + 3
