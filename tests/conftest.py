@@ -8,7 +8,9 @@ from hypothesis import settings
 from tests.vocabularies import Tokens, sentencepiece_token_bytes, tekken_token_bytes
 
 # No deadline: how long an example takes depends on what else the machine does.
-settings.register_profile("tests", deadline=None)
+settings.register_profile("tests", deadline=None, print_blob=True)
+# The same examples in every run (`pytest --hypothesis-profile=ci`): a change is judged by what it does, not by luck.
+settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True)
 settings.load_profile("tests")
 
 
