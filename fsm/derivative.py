@@ -174,6 +174,10 @@ class Derivatives:
             )
         if kind is Kind.FIELDS:
             return tuple((1 << byte, target) for byte, target in args[0].split(*args[1:]))
+        if kind is Kind.MEMBERS:
+            return arcs[args[0].expand(args[1])]
+        if kind is Kind.CHECK:
+            return arcs[args[0]]
         return ()
 
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
@@ -276,7 +280,9 @@ def _holds(node: Node, value: dict[Node, bool], alphabet: int) -> bool:
     if kind is Kind.FIELDS:
         table, *place = node.args
         return bool(table.is_inhabited(*place, value, alphabet))
-    if kind in (Kind.CONCAT, Kind.RULE):
+    if kind is Kind.MEMBERS:
+        return bool(node.args[0].is_inhabited(node.args[1], value))
+    if kind in (Kind.CONCAT, Kind.RULE, Kind.CHECK):
         return all(value[c] for c in nodes.children(node))
     if kind is Kind.ALTERNATION:
         return any(value[c] for c in node.args)
@@ -286,6 +292,8 @@ def _holds(node: Node, value: dict[Node, bool], alphabet: int) -> bool:
 def _needed(node: Node) -> tuple[Node, ...]:
     if node.kind is Kind.CONCAT and not node.args[0].nullable:
         return node.args[:1]
+    if node.kind is Kind.MEMBERS:
+        return (node.args[0].expand(node.args[1]),)
     return () if node.kind is Kind.FIELDS else nodes.children(node)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fsm.character_class import ASCII_DIGITS, ASCII_WORD, ecma_space, single, unicode_property, union
 from fsm.characters import MAX_CODE_POINT, Ranges, Speller, invert
-from fsm.errors import SchemaError
+from fsm.errors import NotRegular, SchemaError
 from fsm.node import Node
 from fsm.postfix import (
     After,
@@ -72,7 +72,7 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
             f"{error.problem}, in pattern {_shorten(pattern)!r} at position {error.position}. {error.advice}", pointer
         ) from None
     except NotSupported as refusal:
-        raise SchemaError(
+        raise NotRegular(
             f"{refusal.construct} is not supported, in pattern {_shorten(pattern)!r}. {refusal.advice}", pointer
         ) from None
 

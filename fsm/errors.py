@@ -39,6 +39,10 @@ class SchemaError(FSMError, ValueError):
         self.pointer = pointer
 
 
+class NotRegular(SchemaError):
+    """A keyword of a schema asks for what no automaton here can tell; where it can be checked instead, nobody sees this."""
+
+
 class EmptyLanguage(FSMError, ValueError):
     """No text at all satisfies the constraint."""
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from fsm import node as nodes
 from fsm.automaton import Automaton
+from fsm.checker import Checker, checks_of, has_checks
 from fsm.node import Node
 
 
@@ -82,12 +83,23 @@ class Expression:
         return replace(self, name=name)
 
     def accepts(self, data: str | bytes) -> bool:
-        """True when the whole of `data` belongs to the language. Cost: one derivative per new state.
+        """True when the whole of `data` belongs to the language and passes its checks. Cost: one derivative per new state.
 
         Raises:
             BudgetExceeded: see `Automaton`.
         """
-        return Automaton(self.node).accepts(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
+        text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+        return Checker(self.node).accepts(text) if self.has_checks else Automaton(self.node).accepts(text)
+
+    @property
+    def has_checks(self) -> bool:
+        """True when the automaton allows more than belongs to the language, so that whole values must be checked."""
+        return has_checks(self.node)
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """What is checked, each once, for people."""
+        return tuple(dict.fromkeys(str(check) for check in checks_of(self.node)))
 
     def is_empty(self) -> bool:
         """True when no text at all belongs to the language."""

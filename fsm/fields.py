@@ -51,16 +51,17 @@ class FieldList:
         return self._order, self.values, self.between, self.stop, self.last
 
     def _witnesses(self) -> list[tuple[Node, ...]]:
-        found = tuple(n for n in (self.between, self.last, self.stop) if n is not EMPTY and not n.is_plain)
+        found: tuple[Node, ...] = ()
+        for part in (self.between, self.last, self.stop):
+            found = found if part is EMPTY else _with_news(found, part)
         out = []
         for value in reversed(self.values):
-            if not value.is_plain and (not found or (not value.is_regular and all(n.is_regular for n in found))):
-                found = (*found, value)
+            found = _with_news(found, value)
             out.append(found)
         return out[::-1]
 
     def witnesses(self, start: int) -> tuple[Node, ...]:
-        """A few of the parts from entry `start` on: one that is not plain and one that is not regular, if there are any."""
+        """A few of the parts from entry `start` on: one that is not plain, one not regular, one checked, if there are any."""
         return self._flags[start]
 
     def parts(self, start: int) -> tuple[Node, ...]:
@@ -101,6 +102,16 @@ class FieldList:
             if target is not EMPTY:
                 yield byte, target
             lo = end
+
+
+def _with_news(found: tuple[Node, ...], part: Node) -> tuple[Node, ...]:
+    """Add a part that is not plain, not regular or checked, if it is the first such."""
+    is_news = (
+        (not part.is_plain and all(n.is_plain for n in found))
+        or (not part.is_regular and all(n.is_regular for n in found))
+        or (part.is_checked and not any(n.is_checked for n in found))
+    )
+    return (*found, part) if is_news else found
 
 
 def _is_over(text: bytes, alphabet: int) -> bool:

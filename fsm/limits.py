@@ -17,6 +17,7 @@ class Limits:
         max_subschemas: different places (and combinations of places) of a schema that are compiled.
         max_alternatives: ways in which the `anyOf` and `enum` keywords that hold for one value can be combined.
         max_properties: properties of one object.
+        max_key_kinds: languages into which `patternProperties` and the like divide the keys of one object.
         max_enum_values: values of one `enum`.
         max_pattern_length: characters of one `pattern`.
         max_number_digits: digits of a bound or divisor written out, exponent expanded.
@@ -30,6 +31,7 @@ class Limits:
     max_subschemas: int = 100_000
     max_alternatives: int = 10_000
     max_properties: int = 10_000
+    max_key_kinds: int = 64
     max_enum_values: int = 100_000
     max_pattern_length: int = 10_000
     max_number_digits: int = 1_000

@@ -36,18 +36,25 @@ class Kind(IntEnum):
     RULE = 10  # (Rule,): what the rule stands for
     DIVISIBLE = 11  # (divisor, remainder, most): up to `most` digits that, written after `remainder`, divide evenly
     FIELDS = 12  # (FieldList, start, lo, hi, depth): optional fields in order; see `fields.py`
+    MEMBERS = 13  # (MemberTable, state): members of an object in any order; see `members.py`
+    CHECK = 14  # (body, Check): the body; a text of it that fails the check is no text of the language; see `check.py`
 
 
 class Node:
-    """One term. `nullable`: the empty text belongs to it; `is_regular`: no rule inside; `is_plain`: never empty by construction."""
+    """One term.
 
-    __slots__ = ("__weakref__", "args", "is_plain", "is_regular", "kind", "nullable", "serial")
+    `nullable`: the empty text belongs to it; `is_regular`: no rule inside; `is_plain`: never empty by construction; `is_checked`:
+    there is a check inside, or a rule, which may hold one.
+    """
+
+    __slots__ = ("__weakref__", "args", "is_checked", "is_plain", "is_regular", "kind", "nullable", "serial")
 
     kind: Kind
     args: tuple[Any, ...]
     nullable: bool
     is_regular: bool
     is_plain: bool
+    is_checked: bool
     serial: int
 
     def __repr__(self) -> str:
@@ -109,6 +116,7 @@ _interned: dict[tuple[Any, ...], _Entry] = {}
 _lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread holds the lock
 _work = threading.local()
 _serial = iter(range(1 << 62))
+_MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
 _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.EMPTY})
 
 
@@ -118,16 +126,18 @@ def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[N
     node = None if entry is None else entry()
     if node is not None:
         return node
-    is_regular, is_plain = kind is not Kind.RULE, kind not in _NOT_PLAIN
+    is_regular, is_plain, is_checked = kind is not Kind.RULE, kind not in _NOT_PLAIN, kind in _MAY_CHECK
     for child in children:
         is_regular, is_plain = is_regular and child.is_regular, is_plain and child.is_plain
+        is_checked = is_checked or child.is_checked
     with _lock:
         entry = _interned.get(key)
         node = None if entry is None else entry()
         if node is None:
             node = Node()
             node.kind, node.args, node.nullable = kind, args, nullable
-            node.is_regular, node.is_plain, node.serial = is_regular, is_plain, next(_serial)
+            node.is_regular, node.is_plain, node.is_checked = is_regular, is_plain, is_checked
+            node.serial = next(_serial)
             entry = _interned[key] = _Entry(node, _forget)
             entry.key = key
     return node
@@ -391,7 +401,12 @@ def complement(child: Node) -> Node:
 
 
 def require_regular(node: Node, operator: str) -> None:
-    """Refuse a recursive operand of `&` or `~`."""
+    """Refuse a recursive or checked operand of `&` or `~`."""
+    if node.is_regular and node.is_checked:
+        raise ExpressionError(
+            f"{operator!r} takes regular expressions only, and this one has a check, which looks at whole values. "
+            "Take the checked keyword out, or apply the operator to a part without it."
+        )
     if not node.is_regular:
         raise ExpressionError(
             f"{operator!r} takes regular expressions only, and this one refers to a recursive rule. "
@@ -471,15 +486,48 @@ def intern_fields(table: FieldTable, start: int, lo: int, hi: int, depth: int) -
     return _intern(Kind.FIELDS, (table, start, lo, hi, depth), False, table.witnesses(start))
 
 
+class Members(Protocol):
+    """What a MEMBERS node needs of its table; `members.MemberTable` is the one."""
+
+    @property
+    def parts(self) -> tuple[Node, ...]:
+        """The terms of all values and keys."""
+
+    @property
+    def is_free(self) -> bool:
+        """True when every state that can be reached can be completed, given that every value can be."""
+
+
+def intern_members(table: Members, state: tuple[int, int, int]) -> Node:
+    """A MEMBERS node; `MemberTable.members` is the way to make one."""
+    unsure = () if table.is_free else (ANYTHING,)
+    return _intern(Kind.MEMBERS, (table, state), False, (*table.parts, *unsure))
+
+
+class Check(Protocol):
+    """What a CHECK node asks of a whole text; hashable, equal where it asks the same."""
+
+    def holds(self, data: bytes) -> bool:
+        """True when the text passes."""
+
+
+def checked(body: Node, check: Check) -> Node:
+    """The texts of `body` that pass a check; for the automaton alone, all texts of `body`."""
+    return EMPTY if body is EMPTY else _intern(Kind.CHECK, (body, check), body.nullable, (body,))
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """The terms that a node is built from, the body of a rule included."""
     kind = node.kind
     if kind in (Kind.CONCAT, Kind.ALTERNATION, Kind.INTERSECTION, Kind.COMPLEMENT):
         return node.args
-    if kind is Kind.REPEAT:
+    if kind is Kind.REPEAT or kind is Kind.CHECK:
         return node.args[:1]
     if kind is Kind.RULE:
         return (rule_body(node),)
+    if kind is Kind.MEMBERS:
+        terms: tuple[Node, ...] = node.args[0].parts
+        return terms
     if kind is Kind.FIELDS:
         parts: tuple[Node, ...] = node.args[0].parts(node.args[1])
         return parts

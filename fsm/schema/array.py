@@ -1,39 +1,99 @@
-"""Arrays: `prefixItems`, `items`, `minItems`, `maxItems`. Counts are counters, so a bound of a billion costs nothing."""
+"""Arrays: item schemas, counts, `contains`, `unevaluatedItems`. Counts are counters, so a bound of a billion costs nothing.
+
+With `contains` a term is made for each number of items read and each number of them that satisfied it, up to the bounds.
+`uniqueItems` is checked: an automaton would have to remember every item.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from itertools import product
+
 from fsm import node as nodes
 from fsm.node import EMPTY, Node
+from fsm.schema.context import Context
+from fsm.schema.keyword import Made
 from fsm.schema.place import Conjunction, Place, Steps, values_of
-from fsm.schema.syntax import Syntax
 
 _OPEN = nodes.literal(b"[")
 _CLOSE = nodes.literal(b"]")
+_MAX_COUNTED = 3_000  # terms that `contains` may take
+_MAX_CLASSES = 4  # keywords that count items of one array
 
 
-def array_node(places: Conjunction, syntax: Syntax) -> Steps:
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """From `lo` to `hi` of the items from `start` on satisfy a schema."""
+
+    owner: Place
+    keyword: str
+    place: Place
+    start: int
+    lo: int
+    hi: int | None
+
+    @property
+    def most(self) -> int:
+        """The largest number that needs to be told from the next."""
+        return self.lo if self.hi is None else self.hi
+
+
+def array_node(places: Conjunction, context: Context) -> Steps:
     """The arrays that satisfy all places."""
     lo = max((int(value) for _, value in values_of(places, "minItems")), default=0)
     hi = min((int(value) for _, value in values_of(places, "maxItems")), default=None)
+    if hi is not None and lo > hi:
+        return EMPTY
+    for place, value in values_of(places, "uniqueItems"):
+        if value and (hi is None or hi > 1):
+            context.leave_out(place, "uniqueItems", "an automaton cannot remember items")
+    counts = [count for count in _counts(places) if count.lo or count.hi is not None]
     length = max((len(value) for _, value in values_of(places, "prefixItems")), default=0)
+    length = max((length, *(count.start for count in counts)))
+    if counts and not _can_count(counts, length, lo, hi):
+        for count in counts:
+            context.leave_out(count.owner, count.keyword, "too many counts")
+        counts = []
+    if counts:
+        return (yield from _counted(places, counts, length, lo, hi, context))
     first: list[Node] = []
     for position in range(length if hi is None else min(length, hi)):
-        item = yield _item_places(places, position)
+        item = yield _item_places(places, position, context)
         if item is EMPTY:
             hi = position
             break
         first.append(item)
     rest = EMPTY
     if hi is None or hi > len(first):
-        rest = yield _item_places(places, length)
+        rest = yield _item_places(places, length, context)
         if rest is EMPTY:
             hi = len(first)
     if hi is not None and lo > hi:
         return EMPTY
-    return nodes.concat(_OPEN, _items(first, rest, lo, hi, syntax))
+    return nodes.concat(_OPEN, _items(first, rest, lo, hi, context))
 
 
-def _item_places(places: Conjunction, position: int) -> Conjunction:
+def _counts(places: Conjunction) -> list[_Count]:
+    found = []
+    for place, schema in values_of(places, "contains"):
+        least, most = place.get("minContains"), place.get("maxContains")
+        lo, hi = 1 if least is None else int(least), None if most is None else int(most)
+        found.append(_Count(place, "contains", place.below(schema, "contains"), 0, lo, hi))
+    for place, (start, schema) in values_of(places, Made.SOME_ITEM):
+        found.append(_Count(place, "items", place.below(schema, "items"), start, 1, None))
+    return found
+
+
+def _can_count(counts: list[_Count], length: int, lo: int, hi: int | None) -> bool:
+    if len(counts) > _MAX_CLASSES:
+        return False
+    size = max(length, lo) + 1 if hi is None else hi + 1
+    for count in counts:
+        size *= count.most + 2
+    return size * 2 ** len(counts) <= _MAX_COUNTED
+
+
+def _item_places(places: Conjunction, position: int, context: Context) -> Conjunction:
     """The schemas that hold for the item at `position`."""
     found: list[Place] = []
     for place in places:
@@ -42,12 +102,35 @@ def _item_places(places: Conjunction, position: int) -> Conjunction:
             found.append(place.below(fixed[position], "prefixItems", position))
         elif place.has("items"):
             found.append(place.below(place.get("items"), "items"))
+        if place.has("unevaluatedItems"):
+            found += _unevaluated(places, place, position, context)
     return tuple(found)
 
 
-def _items(first: list[Node], rest: Node, lo: int, hi: int | None, syntax: Syntax) -> Node:
+def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Context) -> list[Place]:
+    """What `unevaluatedItems` of a place asks of the item at `position`: nothing where another keyword looked at it."""
+    contained: list[Place] = []
+    for place in places:
+        if not place.counts_for(watcher):
+            continue
+        is_fixed = position < len(place.get("prefixItems") or ())
+        if is_fixed or place.has("items") or (place.has("unevaluatedItems") and place is not watcher):
+            return []
+        if place.has("contains") and (place.scope is None or place.scope.dialect.evaluates_contained):
+            contained.append(place.below(place.get("contains"), "contains"))
+    rest = watcher.below(watcher.get("unevaluatedItems"), "unevaluatedItems")
+    if not contained:
+        return [rest]
+    if any(place.scope != rest.scope for place in contained):
+        context.leave_out(watcher, "unevaluatedItems", "`contains` stands in another resource")
+        return []
+    options = [place.schema for place in (*contained, rest)]
+    return [replace(rest, schema=context.document.make({"anyOf": options}, "either", *map(id, options)))]
+
+
+def _items(first: list[Node], rest: Node, lo: int, hi: int | None, context: Context) -> Node:
     """Items, built from the last fixed one to the first, and the closing bracket."""
-    fixed = len(first)
+    fixed, syntax = len(first), context.syntax
     if not fixed:
         return syntax.array(rest, lo, hi)
     more = nodes.repeat(nodes.concat(syntax.comma, rest), max(lo - fixed, 0), None if hi is None else hi - fixed)
@@ -58,3 +141,102 @@ def _items(first: list[Node], rest: Node, lo: int, hi: int | None, syntax: Synta
             tail = nodes.alternation((_CLOSE, tail))
     filled = nodes.concat(first[0], tail)
     return filled if lo else nodes.alternation((_CLOSE, filled))
+
+
+_Class = tuple[tuple[int, ...], Node]
+"""Which counts an item adds to (0 or 1 for each), and the items that do."""
+
+
+def _counted(
+    places: Conjunction, counts: list[_Count], length: int, lo: int, hi: int | None, context: Context
+) -> Steps:
+    """Arrays whose items are counted, built from the last position to the first."""
+    classes: list[list[_Class]] = []
+    for position in range(length + 1 if hi is None else min(length + 1, hi)):
+        found: list[_Class] = []
+        for bits in product((0, 1), repeat=len(counts)):
+            asked = _class_places(places, counts, position, bits, context)
+            item = EMPTY if asked is None else (yield asked)
+            if item is not EMPTY:
+                found.append((bits, item))
+        classes.append(found)
+    return nodes.concat(_OPEN, _Grid(counts, classes, lo, hi, context).start())
+
+
+def _class_places(
+    places: Conjunction, counts: list[_Count], position: int, bits: tuple[int, ...], context: Context
+) -> Conjunction | None:
+    """What an item of one class satisfies; None where there is no such class at this position."""
+    found = [*_item_places(places, position, context)]
+    for count, bit in zip(counts, bits, strict=True):
+        if bit and position < count.start:
+            return None
+        if bit:
+            found.append(count.place)
+        elif count.hi is not None and position >= count.start:
+            found.append(Place(count.place.schema, count.place.pointer, count.place.scope, negated=True))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The terms for every position and all counts."""
+
+    counts: list[_Count]
+    classes: list[list[_Class]]
+    lo: int
+    hi: int | None
+    context: Context
+
+    def start(self) -> Node:
+        """All items and the closing bracket."""
+        last = max(len(self.classes) - 1, self.lo) if self.hi is None else self.hi
+        totals = list(product(*(range(count.most + 1) for count in self.counts)))
+        after = self._at_last(last, totals) if self.hi is None else {t: self._close(last, t) for t in totals}
+        for position in reversed(range(last)):
+            after = {t: self._step(position, t, after) for t in totals}
+        return after[(0,) * len(self.counts)]
+
+    def _close(self, position: int, total: tuple[int, ...]) -> Node:
+        is_enough = position >= self.lo and all(t >= c.lo for t, c in zip(total, self.counts, strict=True))
+        return _CLOSE if is_enough else EMPTY
+
+    def _add(self, total: tuple[int, ...], bits: tuple[int, ...]) -> tuple[int, ...] | None:
+        out = []
+        for count, had, bit in zip(self.counts, total, bits, strict=True):
+            if bit and had == count.most and count.hi is not None:
+                return None
+            out.append(min(had + bit, count.most))
+        return tuple(out)
+
+    def _step(self, position: int, total: tuple[int, ...], after: dict[tuple[int, ...], Node]) -> Node:
+        options = [self._close(position, total)]
+        for bits, item in self.classes[min(position, len(self.classes) - 1)]:
+            target = self._add(total, bits)
+            if target is not None:
+                comma = self.context.syntax.comma if position else nodes.EPSILON
+                options.append(nodes.sequence((comma, item, after[target])))
+        return nodes.alternation(options)
+
+    def _at_last(self, position: int, totals: list[tuple[int, ...]]) -> dict[tuple[int, ...], Node]:
+        """From `position` on the position does not matter any more: loops that leave when a count grows."""
+        comma, after = self.context.syntax.comma, dict[tuple[int, ...], Node]()
+        for total in sorted(totals, key=sum, reverse=True):
+            stay, leave = [], [self._close(position, total)]
+            for bits, item in self.classes[-1]:
+                target = self._add(total, bits)
+                if target == total:
+                    stay.append(item)
+                elif target is not None:
+                    leave.append(nodes.sequence((comma, item, after[target])))
+            loop = nodes.repeat(nodes.concat(comma, nodes.alternation(stay)))
+            after[total] = nodes.concat(loop, nodes.alternation(leave))
+        if position == 0:
+            return self._from_start(totals, after)
+        return after
+
+    def _from_start(
+        self, totals: list[tuple[int, ...]], after: dict[tuple[int, ...], Node]
+    ) -> dict[tuple[int, ...], Node]:
+        """The first item has no comma before it."""
+        return {total: self._step(0, total, after) for total in totals}

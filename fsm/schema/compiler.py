@@ -1,8 +1,9 @@
-"""`json_schema`: a JSON schema (draft 2020-12) or a Python type becomes an expression.
+"""`json_schema`: a JSON schema (drafts 4 to 2020-12) or a Python type becomes an expression.
 
 A schema is taken as what it says about each JSON type. Schemas that hold together for one value (`allOf`, `$ref` beside other
-keywords, a property named by two of them) are merged keyword by keyword; `anyOf` is carried through as alternatives. So no
-intersection of automata is needed but for `pattern`, `format` and keys. A place that needs itself becomes a recursive rule.
+keywords, a property named by two of them) are merged keyword by keyword; `anyOf`, `oneOf`, `if` and what is left of a `not` are
+carried through as alternatives (`document.py`, `negation.py`). So no intersection of automata is needed but for `pattern`, `format`
+and keys. A place that needs itself becomes a recursive rule. What no automaton holds is checked when the value is complete.
 Builders are generators that yield the schemas whose terms they need: no schema, however deeply nested, exhausts Python's stack.
 """
 
@@ -10,26 +11,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from fsm import node as nodes
 from fsm.derivative import Derivatives
-from fsm.errors import EmptyLanguage, SchemaError
-from fsm.expression import Expression
+from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError
+from fsm.expression import Expression, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Node, Rule
 from fsm.schema.array import array_node
+from fsm.schema.check import SchemaCheck, is_checkable
+from fsm.schema.context import Context, KeyOrder
 from fsm.schema.disjoint import types_at
-from fsm.schema.document import Document
-from fsm.schema.enumeration import scalar_node
-from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Schema, shorten
+from fsm.schema.document import Cases, Document
+from fsm.schema.enumeration import names, scalar_node
+from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
 from fsm.schema.number import INTEGER, NUMBER, number_node
 from fsm.schema.object import object_node
-from fsm.schema.place import Conjunction, Steps
+from fsm.schema.place import Conjunction, Place, Steps, values_of
 from fsm.schema.string import STRING, FormatPolicy, string_node
-from fsm.schema.syntax import BOOLEAN, NULL, Syntax, Whitespace, syntax_of
+from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 
 
 def json_schema(
@@ -37,7 +40,7 @@ def json_schema(
     *,
     whitespace: Whitespace = "one_space",
     strict: bool = False,
-    key_order: Literal["schema", "any"] = "schema",
+    key_order: KeyOrder = "schema",
     formats: FormatPolicy = "assert",
     registry: Mapping[str, dict[str, Any]] | None = None,
     limits: Limits = DEFAULT_LIMITS,
@@ -46,16 +49,16 @@ def json_schema(
 
     Every text of the language is JSON whose value satisfies the schema. The other way it is one spelling: strings as
     `json.dumps(x, ensure_ascii=False)` writes them, whole numbers as plain digits (see `number.py`), the members of an
-    object in the order of the schema, declared ones before additional ones. Additional keys may repeat among themselves.
+    object in the order of the schema, declared ones before additional ones, or in any order. No key comes twice.
     Values of type "any" and recursive schemas may be nested without bound.
 
     Args:
         schema: a schema as dict, as JSON text or as bool; or a type that pydantic understands (see `model.py`).
         whitespace: `one_space` allows one space after `:` and `,`; `none` allows no space at all.
-        strict: refuse whatever is not exact; all that is supported so far is exact.
-        key_order: `schema`; `any` is not supported yet.
+        strict: refuse whatever is not exact: what the automaton alone does not hold. `report` says which keywords those are.
+        key_order: `schema`, or `any` order of the members of an object; the more orders, the more states.
         formats: `assert` enforces `format`, `annotate` ignores it (but for types, whose formats are always enforced).
-        registry: schemas that `$ref` may lead to; not supported yet.
+        registry: schemas by URI, which references may lead to; the standard metaschemas are known. Nothing is ever fetched.
         limits: bounds of compiling.
 
     Raises:
@@ -65,22 +68,28 @@ def json_schema(
 
     Cost: linear in the schema, about 20 us per property; counts, lengths and the size of an enum do not multiply.
     """
-    _check_options(whitespace, strict, key_order, formats, registry)
+    _check_options(whitespace, strict, key_order, formats)
     is_type = not isinstance(schema, str | dict | bool)
-    document = Document(_read(schema, limits), limits)
-    formats = "assert" if is_type else formats
-    node = _Compiler(document, syntax_of(whitespace), formats, limits).compile()
+    asserts_format = is_type or formats == "assert"
+    document = Document(_read(schema, limits), limits, registry, asserts_format=asserts_format)
+    context = Context(document, syntax_of(whitespace), limits, key_order, strict)
+    node = _Compiler(context).compile()
     if node is EMPTY or not Derivatives().is_inhabited(node):
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
             "false or needs itself, or values that another keyword excludes."
         )
-    return Expression(node, report=tuple(document.report))
+    return Expression(node, report=_report(context))
 
 
-def _check_options(
-    whitespace: object, strict: object, key_order: object, formats: object, registry: Mapping[str, Any] | None
-) -> None:
+def _report(context: Context) -> tuple[ReportLine, ...]:
+    return tuple(
+        ReportLine(pointer, keyword, "checked" if pointer in context.checked else "exact")
+        for pointer, keyword in context.document.keywords.items()
+    )
+
+
+def _check_options(whitespace: object, strict: object, key_order: object, formats: object) -> None:
     for name, value, allowed in (
         ("whitespace", whitespace, ("none", "one_space")),
         ("key_order", key_order, ("schema", "any")),
@@ -91,10 +100,6 @@ def _check_options(
             raise SchemaError(
                 f"`{name}` is one of {', '.join(map(repr, allowed))}, received {value!r}. Choose one of them"
             )
-    if key_order == "any":
-        raise SchemaError("key_order='any' is not supported yet. Use key_order='schema'")
-    if registry:
-        raise SchemaError("`registry` is not supported yet. Copy the schemas into `$defs`")
 
 
 def _read(schema: object, limits: Limits) -> Schema:
@@ -132,30 +137,37 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
 
 
+Key = tuple[tuple[tuple[object, ...], ...], ...]
+
+
 @dataclass(slots=True)
 class _Frame:
     """A term in the making; `rule` stands for it once it turns out to need itself."""
 
-    key: tuple[tuple[int, ...], ...]
+    key: Key
+    places: Conjunction
     steps: Steps
     name: str
     rule: Rule | None = None
+    left_out: list[str] = field(default_factory=list)
 
 
 class _Compiler:
     """Builds the term of one document."""
 
-    def __init__(self, document: Document, syntax: Syntax, formats: FormatPolicy, limits: Limits) -> None:
-        self._document, self._syntax, self._formats, self._limits = document, syntax, formats, limits
-        self._known: dict[tuple[tuple[int, ...], ...], Node] = {}
-        self._open: dict[tuple[tuple[int, ...], ...], _Frame] = {}
+    def __init__(self, context: Context) -> None:
+        self._context, self._document, self._limits = context, context.document, context.limits
+        self._known: dict[Key, Node] = {}
+        self._open: dict[Key, _Frame] = {}
+        self._frames: list[_Frame] = []
 
     def compile(self) -> Node:
         """Run builders on a stack of our own until the root's term is there."""
         answer = self._look_up((self._document.root,))
-        frames = [answer] if isinstance(answer, _Frame) else []
+        frames = self._frames = [answer] if isinstance(answer, _Frame) else []
         while frames:
             frame = frames[-1]
+            self._context.left_out = frame.left_out
             try:
                 need = next(frame.steps) if isinstance(answer, _Frame) else frame.steps.send(answer)
             except StopIteration as stop:
@@ -172,8 +184,10 @@ class _Compiler:
     def _look_up(self, places: Conjunction) -> Node | _Frame:
         """The term of some places: known, a reference to one in the making, or a new builder."""
         pointer = places[0].pointer if places else ""
-        alternatives = self._document.alternatives(places)
-        key = tuple(tuple(id(place.schema) for place in a) for a in alternatives)
+        cases = self._cases(places)
+        key = tuple(tuple(place.key for place in a) for a in cases.alternatives)
+        if cases.missing:
+            key = (*key, tuple((*place.key, keyword) for place, keyword in cases.missing))
         known = self._known.get(key)
         if known is not None:
             return known
@@ -183,53 +197,85 @@ class _Compiler:
                 frame.rule = Rule(frame.name or "#")
             return nodes.reference(frame.rule)
         self._limits.check("max_subschemas", len(self._known) + len(self._open) + 1, "subschemas", pointer)
-        frame = self._open[key] = _Frame(key, self._union(alternatives), pointer)
+        frame = self._open[key] = _Frame(key, places, self._union(cases), pointer)
         return frame
+
+    def _cases(self, places: Conjunction) -> Cases:
+        """The cases of some places; where the exact ones are too many, those that leave out what a check can tell."""
+        try:
+            return self._document.cases(places)
+        except BudgetExceeded as error:
+            if error.limit != "max_alternatives" or self._context.is_strict:
+                raise
+            return self._document.cases(places, loosely=True)
 
     def _close(self, frame: _Frame, node: Node) -> Node:
         del self._open[frame.key]
+        if frame.left_out:
+            if self._frames and (self._document.is_dynamic or not is_checkable(frame.places)):
+                self._frames[-1].left_out += frame.left_out
+            else:
+                node = nodes.checked(node, SchemaCheck(self._document, frame.places))
         if frame.rule is not None:
             frame.rule.define(node)
             node = nodes.reference(frame.rule)
         self._known[frame.key] = node
         return node
 
-    def _union(self, alternatives: list[Conjunction]) -> Steps:
-        if len(alternatives) == 1:
-            return (yield from self._typed(alternatives[0]))
+    def _union(self, cases: Cases) -> Steps:
+        self._context.leave_all_out(cases.missing, "too many cases")
+        if len(cases.alternatives) == 1:
+            return (yield from self._typed(cases.alternatives[0]))
         members = []
-        for places in alternatives:
+        for places in cases.alternatives:
             members.append((yield from self._typed(places)))
         return nodes.alternation(members)
 
     def _typed(self, places: Conjunction) -> Steps:
         """The values that satisfy places without cases: a term for each JSON type that is left."""
+        context = self._context
         if not places:
-            return self._syntax.any_value
+            return context.syntax.any_value
         if len(places) == 1 and (simple := _simple_node(places[0].schema)) is not None:
             return simple
-        types = set(JSON_TYPES).intersection(*map(types_at, places))
-        listed = scalar_node(places, types, self._formats, self._limits)
+        types = frozenset(JSON_TYPES).intersection(*map(types_at, places))
+        try:
+            listed = scalar_node(places, types, asserts_format=context.asserts_format, limits=self._limits)
+        except NotRegular:
+            listed = None
         if listed is not None:
             return listed
-        members = []
-        if "null" in types:
-            members.append(NULL)
-        if "boolean" in types:
-            members.append(BOOLEAN)
-        if "integer" in types:
-            members.append(number_node(places, integers="number" not in types, limits=self._limits))
+        members = [nodes.literal(text) for _, text in names(places, types)]
+        if not types.isdisjoint(("integer", "number")):
+            members.append(self._numbers(places, types))
         if "string" in types:
-            members.append(string_node(places, self._formats, self._limits))
+            members.append(self._strings(places))
         if "array" in types:
-            members.append((yield from array_node(places, self._syntax)))
+            members.append((yield from array_node(places, context)))
         if "object" in types:
-            members.append((yield from object_node(places, self._syntax, self._limits)))
+            members.append((yield from object_node(places, context)))
         return nodes.alternation(members)
+
+    def _numbers(self, places: Conjunction, types: frozenset[str]) -> Node:
+        try:
+            return number_node(places, types, self._limits)
+        except NotRegular:
+            for keyword in ("multipleOf", Made.NOT_MULTIPLE):
+                for place, _ in values_of(places, keyword):
+                    self._context.leave_out(place, "multipleOf", "its multiples are not regular")
+            return INTEGER if "number" not in types else NUMBER
+
+    def _strings(self, places: Conjunction) -> Node:
+        left_out: list[tuple[Place, str]] = []
+        node = string_node(
+            places, asserts_format=self._context.asserts_format, limits=self._limits, left_out=left_out
+        )
+        self._context.leave_all_out(left_out, "the pattern is not regular")
+        return node
 
 
 _SIMPLE = {"null": NULL, "boolean": BOOLEAN, "integer": INTEGER, "number": NUMBER, "string": STRING}
-_SAYS_MORE = frozenset(KEYWORDS) - {"type"}
+_SAYS_MORE = (frozenset(KEYWORDS) | frozenset(Made)) - {"type"}
 
 
 def _simple_node(schema: Schema) -> Node | None:

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from fsm.schema.enumeration import identity, values_at
-from fsm.schema.keyword import JSON_TYPES
+from fsm.schema.keyword import JSON_TYPES, Made
 from fsm.schema.place import Place
 
 _MAX_PAIRS = 20_000
@@ -17,7 +17,7 @@ class _Signature:
     """What is sure of the values of a branch: their types, and the values of required constant properties."""
 
     def __init__(self, place: Place, resolve: Callable[[Place], Place]) -> None:
-        self.types = set(JSON_TYPES)
+        self.types = frozenset(JSON_TYPES)
         self.tags: dict[str, set[Any]] = {}
         while True:
             self._read(place, resolve)
@@ -44,13 +44,18 @@ class _Signature:
         )
 
 
-def types_at(place: Place) -> set[str]:
+_ALL_TYPES = frozenset(JSON_TYPES)
+
+
+def types_at(place: Place) -> frozenset[str]:
     """The JSON types that `type` of a place allows; `number` stands for numbers that are not whole."""
     names = place.get("type")
-    if names is None:
-        return set(JSON_TYPES)
-    found = {names} if isinstance(names, str) else {n for n in names if isinstance(n, str)}
-    return found | ({"integer"} if "number" in found else set())
+    found = _ALL_TYPES
+    if names is not None:
+        found = frozenset((names,) if isinstance(names, str) else (n for n in names if isinstance(n, str)))
+        found |= {"integer"} if "number" in found else set()
+    made: frozenset[str] | None = place.get(Made.TYPES)
+    return found if made is None else found & made
 
 
 def _scalars(place: Place) -> set[Any] | None:

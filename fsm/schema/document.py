@@ -2,115 +2,325 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, combinations
 from typing import Any
 from urllib.parse import unquote
 
 from fsm.errors import SchemaError
-from fsm.expression import ReportLine
 from fsm.limits import Limits
-from fsm.schema.disjoint import are_disjoint
+from fsm.schema.dialect import LATEST, Dialect, dialect_of, in_latest_words
+from fsm.schema.disjoint import are_disjoint, types_at
 from fsm.schema.enumeration import pointer_to, schema_of, values_at
-from fsm.schema.keyword import DIALECTS, KEYWORDS, Schema, check_known, check_schema, check_text, escape, shorten
+from fsm.schema.keyword import (
+    ANNOTATIONS,
+    JSON_TYPES,
+    KEYWORDS,
+    Made,
+    Schema,
+    check_known,
+    check_schema,
+    check_text,
+    escape,
+    shorten,
+)
+from fsm.schema.negation import NoNegation, ways_to_fail
 from fsm.schema.place import Conjunction, Place
+from fsm.schema.resource import Resources
 
-_APPLICATORS = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
-_SPLITTING = frozenset({"anyOf", "oneOf", "enum", "const"})
-_OWN = frozenset(KEYWORDS) - _APPLICATORS - {"uniqueItems"}
+_APPLICATORS = frozenset(
+    {
+        "$ref",
+        "$dynamicRef",
+        Made.RECURSIVE,
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "dependentRequired",
+        "dependentSchemas",
+    }
+)
+_OWN = (frozenset(KEYWORDS) | frozenset(Made)) - _APPLICATORS
+_DEPENDENT = frozenset({"if", "dependentRequired", "dependentSchemas"})
+_SPLITTING = frozenset({"anyOf", "oneOf", "enum", "const"}) | _DEPENDENT
+_ALWAYS = frozenset({"$ref", "$dynamicRef", Made.RECURSIVE, "allOf", "not"})
+_MAX_SUBSETS = 6  # of the branches of an `anyOf` whose annotations count
+
+Choice = list[Conjunction]
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """The ways to satisfy some places.
+
+    Attributes:
+        alternatives: each a list of places that hold together and apply no other schema to the same value any more.
+        missing: places and keywords that were left out, so that some alternative allows too much.
+    """
+
+    alternatives: list[Conjunction]
+    missing: tuple[tuple[Place, str], ...] = ()
 
 
 class Document:
-    """One schema with everything that its references can reach."""
+    """One schema with everything that its references can reach.
 
-    def __init__(self, root: Schema, limits: Limits) -> None:
+    Args:
+        root: the schema.
+        limits: bounds of compiling.
+        registry: schemas by URI.
+        asserts_format: whether `format` can reject a value.
+    """
+
+    def __init__(
+        self, root: Schema, limits: Limits, registry: Mapping[str, Any] | None = None, *, asserts_format: bool = True
+    ) -> None:
         self.root = Place(root, "")
-        self.limits = limits
-        self.report: list[ReportLine] = []
+        self.limits, self.asserts_format = limits, asserts_format
+        self.dialect = dialect_of(root, LATEST, "")
+        self.keywords: dict[str, str] = {}
+        self.is_dynamic = False
+        self.registry = dict(registry or {})
+        self._resources: Resources | None = None
         self._visited: set[int] = set()
-        self._cases: dict[int, tuple[Place, ...]] = {}
-        base = self.root.get("$id")
+        self._settled: dict[int, Schema] = {}
+        self._made: dict[tuple[object, ...], Any] = {}
+        self._kept: list[Schema] = []
+        base = root.get(self.dialect.identifier) if isinstance(root, dict) else None
         self._base = base.rstrip("#") if isinstance(base, str) else None
 
-    def alternatives(self, places: Conjunction) -> list[Conjunction]:
-        """The ways to satisfy all places: each a list of places that hold together and have no `anyOf` or `$ref` left.
+    @property
+    def resources(self) -> Resources:
+        """What references lead to outside the root's own pointers; made when first needed."""
+        if self._resources is None:
+            self._resources = Resources(self.root.schema, self.registry, self.dialect)
+        return self._resources
 
-        Places without keywords of their own are left out, so that `()` means any value; no list at all: no value.
+    def cases(self, places: Conjunction, *, loosely: bool = False) -> Cases:
+        """The ways to satisfy all places.
+
+        Places without keywords of their own are left out, so that `()` means any value; no alternative at all: no value.
+
+        Args:
+            places: what holds together.
+            loosely: leave out `not` and read `oneOf` and `if` as `anyOf`, where the exact cases would be too many.
 
         Raises:
             SchemaError: a place is malformed, or a reference leads nowhere, or back to itself for the same value.
             BudgetExceeded: there are more than `max_alternatives`.
         """
-        found: dict[tuple[int, ...], Conjunction] = {}
-        stack: list[tuple[Conjunction, Conjunction, frozenset[int]]] = [((), places, frozenset())]
+        found: dict[tuple[object, ...], Conjunction] = {}
+        missing: dict[tuple[int, str], tuple[Place, str]] = {}
+        most = frozenset(JSON_TYPES)
+        stack: list[tuple[Conjunction, Conjunction, frozenset[object], frozenset[str]]] = [
+            ((), places, frozenset(), most)
+        ]
         while stack:
-            done, todo, seen = stack.pop()
+            done, todo, seen, types = stack.pop()
+            if not types:
+                continue
             if not todo:
-                found.setdefault(tuple(id(p.schema) for p in done), done)
-                self.limits.check(
-                    "max_alternatives",
-                    len(found) + len(stack),
-                    "alternatives for one value",
-                    places[0].pointer if places else "",
-                )
+                found.setdefault(tuple(p.key for p in done), done)
+                self._limit_alternatives(len(found) + len(stack), places)
                 continue
-            place, rest = todo[0], todo[1:]
-            if place.schema is False:
+            place, rest = self.settle(todo[0]), todo[1:]
+            if isinstance(place.schema, bool):
+                if place.schema != place.negated:
+                    stack.append((done, rest, seen, types))
                 continue
-            if place.schema is True or id(place.schema) in seen:
-                stack.append((done, rest, seen))
+            if place.key in seen and not place.is_watched:
+                stack.append((done, rest, seen, types))
                 continue
             self._visit(place)
-            seen |= {id(place.schema)}
-            if place.has("enum") and place.has("const"):
-                stack.append((done, (*self._parted(place), *rest), seen))
-                continue
-            own, branches = self._own_and_branches(place)
+            seen |= {place.key}
+            own, always, choices = self._parts(place, loosely, missing)
             if own is not None:
-                done = (*done, own)
-            always = (*self._always(place), *rest)
-            if branches is None:
-                stack.append((done, always, seen))
+                done, types = (*done, own), types & types_at(own)
+            always = (*always, *rest)
+            if choices is None:
+                stack.append((done, always, seen, types))
             else:
-                stack.extend((done, (*chosen, *always), seen) for chosen in reversed(branches))
-        return list(found.values())
+                stack.extend((done, (*chosen, *always), seen, types) for chosen in reversed(choices))
+        return Cases(list(found.values()), tuple(missing.values()))
 
-    def _own_and_branches(self, place: Place) -> tuple[Place | None, list[Conjunction] | None]:
-        """What a place says itself, and the cases that its `anyOf`, `oneOf` and listed values make."""
+    def _limit_alternatives(self, count: int, places: Conjunction) -> None:
+        pointer = places[0].pointer if places else ""
+        self.limits.check("max_alternatives", count, "alternatives for one value", pointer)
+
+    def settle(self, place: Place) -> Place:
+        """The place in the words of the latest draft, in the scope that it begins itself."""
+        schema = place.schema
+        if not isinstance(schema, dict):
+            check_schema(schema, place.pointer)
+            return place
+        known, scope = self._settled.get(id(schema)), place.scope
+        if scope is None and schema is not self.root.schema and isinstance(schema.get(self.dialect.identifier), str):
+            scope = self.resources.scope()
+        if known is not None and scope is None:
+            return place if known is schema else replace(place, schema=known)
+        dialect = self.dialect
+        if scope is not None:
+            scope = self.resources.inside(schema, scope)
+            dialect = scope.dialect
+        if known is None:
+            known = schema if dialect is LATEST else in_latest_words(schema, dialect)
+            self._settled[id(schema)] = self._settled[id(known)] = known
+            self._kept += (schema, known)
+        return replace(place, schema=known, scope=scope)
+
+    def make(self, schema: Schema, *key: object) -> Schema:
+        """A schema of our own that stays the same object each time it is asked for."""
+        made: Schema = self._made.setdefault(key, schema)
+        if isinstance(made, dict):
+            self._settled[id(made)] = made
+            self._visited.add(id(made))
+        return made
+
+    def _parts(
+        self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]
+    ) -> tuple[Place | None, Conjunction, Choice | None]:
+        """What a place says itself, what holds beside it, and the cases that it makes."""
+        if place.negated:
+            return None, (), self._failures(place, loosely, missing)
+        if place.has("enum") and place.has("const"):
+            return None, self._parted(place), None
         own: Place | None = place if place.says(_OWN) else None
+        always = self._always(place, loosely, missing) if place.says(_ALWAYS) else ()
         if not place.says(_SPLITTING):
-            return own, None
-        choices: list[list[Conjunction]] = []
-        for keyword in ("anyOf", "oneOf"):
-            if place.has(keyword):
-                branches = [
-                    self._branch(place, schema, place.at(keyword), n) for n, schema in enumerate(place.get(keyword))
-                ]
-                for branch in branches:
-                    self._visit(branch)
-                if keyword == "oneOf" and not are_disjoint(branches, self.resolve):
-                    raise SchemaError(
-                        "`oneOf` whose branches are not told apart by type or by a required constant property is not "
-                        "supported yet. Write `anyOf`",
-                        place.at(keyword),
-                    )
-                choices.append([(branch,) for branch in branches])
+            return own, always, None
+        choices = self._choices(place, loosely, missing)
         if own is not None and any(isinstance(value, dict | list) for value in values_at(place) or ()):
             cases = self._value_cases(place)
             own = None
             choices.append([(case, cases[0]) for case in cases[1:]])
         if not choices:
-            return own, None
+            return own, always, None
         combined: list[Conjunction] = [()]
         for options in choices:
             combined = [(*left, *right) for left in combined for right in options]
-            self.limits.check("max_alternatives", len(combined), "alternatives for one value", place.pointer)
-        return own, combined
+            self._limit_alternatives(len(combined), (place,))
+        return own, always, combined
 
-    def _branch(self, place: Place, schema: Schema, pointer: str, position: int) -> Place:
-        return place.beside(schema, f"{pointer}/{position}")
+    def _always(
+        self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]
+    ) -> Conjunction:
+        """The places that hold beside this one: by references, `allOf` and `not`."""
+        found: list[Place] = []
+        for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
+            if place.has(keyword):
+                found.append(self.resolve(place, keyword))
+        for position, schema in enumerate(place.get("allOf") or ()):
+            found.append(place.beside(schema, "allOf", position))
+        if place.has("not"):
+            if loosely:
+                missing[id(place.schema), "not"] = place, "not"
+            else:
+                found.append(place.beside(place.get("not"), "not", negated=True))
+        return tuple(found)
+
+    def _choices(
+        self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]
+    ) -> list[Choice]:
+        """The cases that `anyOf`, `oneOf`, `if` and the dependencies of a place make."""
+        choices: list[Choice] = []
+        if place.has("anyOf"):
+            branches = self._branches(place, "anyOf")
+            if place.is_watched or place.has("unevaluatedProperties") or place.has("unevaluatedItems"):
+                choices.append(self._subsets(place, branches, missing))
+            else:
+                choices.append([(branch,) for branch in branches])
+        if place.has("oneOf"):
+            choices.append(self._one_of(place, loosely, missing))
+        if not place.says(_DEPENDENT):
+            return choices
+        if loosely:
+            for keyword in _DEPENDENT:
+                if place.has(keyword):
+                    missing[id(place.schema), keyword] = place, keyword
+            return choices
+        if place.has("if"):
+            choices += self._if(place)
+        for name, names in (place.get("dependentRequired") or {}).items():
+            without = self.make({"properties": {name: False}}, "without", name)
+            needs = self.make({"required": list(names)}, "required", *names)
+            choices.append([(place.beside(without),), (place.beside(needs),)])
+        for name, schema in (place.get("dependentSchemas") or {}).items():
+            without = self.make({"properties": {name: False}}, "without", name)
+            needs = self.make({"type": "object", "required": [name]}, "an object with", name)
+            both = (place.beside(needs), place.beside(schema, "dependentSchemas", name))
+            choices.append([(place.beside(without),), both])
+        return choices
+
+    def _branches(self, place: Place, keyword: str) -> list[Place]:
+        return [place.beside(schema, keyword, n) for n, schema in enumerate(place.get(keyword))]
+
+    def _subsets(
+        self, place: Place, branches: list[Place], missing: dict[tuple[int, str], tuple[Place, str]]
+    ) -> Choice:
+        """Every set of branches, the largest first: which ones hold decides what counts as evaluated."""
+        if len(branches) > _MAX_SUBSETS:
+            missing[id(place.schema), "anyOf"] = place, "anyOf"
+            return [(branch,) for branch in branches]
+        sizes = range(len(branches), 0, -1)
+        return list(chain.from_iterable(combinations(branches, size) for size in sizes))
+
+    def _one_of(self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]) -> Choice:
+        branches = self._branches(place, "oneOf")
+        settled = [self.settle(branch) for branch in branches]
+        for branch in settled:
+            self._visit(branch)
+        if len(branches) == 1 or are_disjoint(settled, self.follow):
+            return [(branch,) for branch in branches]
+        if loosely:
+            missing[id(place.schema), "oneOf"] = place, "oneOf"
+            return [(branch,) for branch in branches]
+        others = [place.beside(b.schema, "oneOf", n, negated=True) for n, b in enumerate(branches)]
+        return [(b, *(o for m, o in enumerate(others) if m != n)) for n, b in enumerate(branches)]
+
+    def _if(self, place: Place) -> list[Choice]:
+        condition = place.get("if")
+        holds = [place.beside(condition, "if")]
+        fails = [place.beside(condition, "if", negated=True)]
+        is_watched = holds[0].is_watched
+        if place.has("then"):
+            holds.append(place.beside(place.get("then"), "then"))
+        if place.has("else"):
+            fails.append(place.beside(place.get("else"), "else"))
+        return [[tuple(holds), tuple(fails)]] if is_watched or len(holds) + len(fails) > 2 else []
+
+    def _failures(
+        self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]
+    ) -> Choice:
+        """The ways to fail a place."""
+        assert isinstance(place.schema, dict)
+        found: Choice = []
+        for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
+            if place.has(keyword):
+                found.append((self.resolve(place, keyword),))
+        try:
+            if loosely:
+                raise NoNegation("not")
+            for position, way in enumerate(ways_to_fail(place, asserts_format=self.asserts_format)):
+                parts = []
+                for n, part in enumerate(way):
+                    if not isinstance(part, Place):
+                        schema = self.make(part, "way", id(place.schema), position, n)
+                        part = place.beside(schema)
+                    parts.append(part)
+                found.append(tuple(parts))
+        except NoNegation as problem:
+            missing[id(place.schema), problem.args[0]] = place, problem.args[0]
+            return [()]
+        return found
 
     def _value_cases(self, place: Place) -> tuple[Place, ...]:
         """The place without its listed values, then a place for its scalars and one for each list and object."""
-        known = self._cases.get(id(place.schema))
+        known: tuple[Place, ...] | None = self._made.get(("values", id(place.schema)))
         if known is not None:
             return known
         assert isinstance(place.schema, dict)
@@ -124,89 +334,79 @@ class Document:
             if isinstance(value, dict | list):
                 at = pointer_to(place, value)
                 schemas.append((schema_of(value, at), at))
-        cases = tuple(Place(schema, at) for schema, at in schemas)
+        cases = tuple(replace(place, schema=schema, pointer=at) for schema, at in schemas)
         for case in cases:  # they say what the report says of `enum` and `const` already
             parts = (*(case.get("properties") or {}).values(), *(case.get("prefixItems") or ()))
-            self._visited.update(id(part) for part in (case.schema, *parts))
-        self._cases[id(place.schema)] = cases
+            for part in (case.schema, *parts):
+                self.make(part, "part", id(part))
+        self._made["values", id(place.schema)] = cases
         return cases
 
     def _parted(self, place: Place) -> tuple[Place, ...]:
         """A place that has both `enum` and `const`, as one without `const` and one with nothing else."""
-        known = self._cases.get(id(place.schema))
-        if known is None:
-            assert isinstance(place.schema, dict)
-            rest = {k: v for k, v in place.schema.items() if k != "const"}
-            known = (place.beside(rest, place.pointer), place.beside({"const": place.schema["const"]}, place.pointer))
-            self._visited.update(id(part.schema) for part in known)
-            self._cases[id(place.schema)] = known
-        return known
+        assert isinstance(place.schema, dict)
+        rest = self.make({k: v for k, v in place.schema.items() if k != "const"}, "rest", id(place.schema))
+        only = self.make({"const": place.schema["const"]}, "const", id(place.schema))
+        return place.beside(rest), place.beside(only)
 
-    def _always(self, place: Place) -> Conjunction:
-        """The places that hold beside this one: by `$ref` and `allOf`."""
-        found: list[Place] = []
-        if not place.says(_APPLICATORS):
-            return ()
-        if place.has("$ref"):
-            found.append(self.resolve(place))
-        for position, schema in enumerate(place.get("allOf") or ()):
-            found.append(self._branch(place, schema, place.at("allOf"), position))
-        return tuple(found)
+    def follow(self, place: Place) -> Place:
+        """The settled place that `$ref` of `place` names."""
+        return self.settle(self.resolve(place, "$ref"))
 
-    def resolve(self, place: Place) -> Place:
-        """The place that `$ref` of `place` names.
+    def resolve(self, place: Place, keyword: str) -> Place:
+        """The place that a reference of `place` names.
 
         Raises:
-            SchemaError: it names no place of this document, or a place that refers back here without reading anything.
+            SchemaError: it names nothing that is known, or a place that refers back here without reading anything.
         """
-        reference, pointer = place.get("$ref"), place.at("$ref")
+        reference, pointer = place.get(keyword), place.at(str(keyword).removeprefix("\0"))
         check_text(reference, pointer)
-        schema, target = self._find(reference, pointer)
-        check_schema(schema, target)
-        if isinstance(schema, dict) and place.leads_back_to(schema):
+        found = self._find(place, keyword, reference, pointer)
+        check_schema(found.schema, found.pointer)
+        if place.leads_back_to(self.settle(found).schema, found.scope):
             raise SchemaError(
                 f"reference {shorten(reference)} leads back to itself without content, so that it says nothing. "
                 "Put the reference inside `properties` or `items`, or remove it",
                 pointer,
             )
-        found = place.beside(schema, target)
-        self._visit(found)
+        self._visit(self.settle(found))
         self.limits.check("max_depth", found.depth, "references one behind the other", pointer)
         return found
 
-    def _find(self, reference: str, pointer: str) -> tuple[Any, str]:
-        base, _, fragment = reference.partition("#")
-        if base and base != self._base:
-            raise SchemaError(
-                f"reference {shorten(reference)} leads out of the schema, which is not supported yet. Nothing is ever fetched; "
-                "copy the schema into `$defs`",
-                pointer,
-            )
-        fragment = unquote(fragment)
-        if fragment and not fragment.startswith("/"):
-            raise SchemaError(
-                f"reference {shorten(reference)} names an anchor, which is not supported yet. Use '#/$defs/...'",
-                pointer,
-            )
-        node: Any = self.root.schema
-        for token in fragment.split("/")[1:]:
-            node = self._step(node, token.replace("~1", "/").replace("~0", "~"), reference, pointer)
-        return node, fragment
+    def _find(self, place: Place, keyword: str, reference: str, pointer: str) -> Place:
+        if keyword == "$ref" and place.scope is None:
+            found = self._in_root(reference, pointer)
+            if found is not None:
+                return place.elsewhere(*found, None)
+        scope = place.scope or self.resources.scope()
+        if keyword == "$ref":
+            schema, inner = self.resources.find(reference, scope, pointer)
+        else:
+            self.is_dynamic = True
+            if keyword == Made.RECURSIVE:
+                schema, inner = self.resources.recursive(scope, pointer)
+            else:
+                schema, inner = self.resources.find(reference, scope, pointer, is_dynamic=True)
+        at = reference if inner.uri == self.resources.uri else f"{inner.uri}#{reference.partition('#')[2]}"
+        return place.elsewhere(schema, at.removeprefix("#"), inner)
 
-    def _step(self, node: Any, token: str, reference: str, pointer: str) -> Any:
-        if isinstance(node, dict) and token in node:
-            inner = node[token]
-            if isinstance(inner, dict) and isinstance(inner.get("$id"), str):
-                raise SchemaError(
-                    "an `$id` inside a schema is not supported yet. Remove it, and refer by '#/...'", pointer
-                )
-            return inner
-        if isinstance(node, list) and token.isascii() and token.isdigit() and int(token) < len(node):
-            return node[int(token)]
-        near = f" There are {', '.join(shorten(k) for k in list(node)[:8])}." if isinstance(node, dict) and node else ""
-        raise SchemaError(
-            f"reference {shorten(reference)} leads nowhere: {shorten(token)} is not there.{near} Correct it", pointer
-        )
+    def _in_root(self, reference: str, pointer: str) -> tuple[Schema, str] | None:
+        """The schema at a pointer into the root, without a look at resources; None where there may be more to it."""
+        base, _, fragment = reference.partition("#")
+        if (base and base != self._base) or (fragment and not fragment.startswith("/")):
+            return None
+        node: Any = self.root.schema
+        for token in unquote(fragment).split("/")[1:]:
+            name = token.replace("~1", "/").replace("~0", "~")
+            if isinstance(node, dict) and name in node:
+                node = node[name]
+                if isinstance(node, dict) and isinstance(node.get(self.dialect.identifier), str):
+                    return None
+            elif isinstance(node, list) and name.isascii() and name.isdigit() and int(name) < len(node):
+                node = node[int(name)]
+            else:
+                return None
+        return node, unquote(fragment)
 
     def _visit(self, place: Place) -> None:
         """Check the keywords of a place and write them into the report, once."""
@@ -216,19 +416,9 @@ class Document:
         self._visited.add(id(schema))
         for keyword, value in schema.items():
             known = KEYWORDS.get(keyword)
-            if known is None:
+            if known is not None:
+                known.check(value, f"{place.pointer}/{escape(keyword)}")
+                self.keywords[f"{place.pointer}/{escape(keyword)}"] = keyword
+            elif keyword not in ANNOTATIONS and keyword != Made.RECURSIVE:
                 check_known(keyword, place.pointer)
-                continue
-            known.check(value, f"{place.pointer}/{escape(keyword)}")
-            self.report.append(ReportLine(f"{place.pointer}/{escape(keyword)}", keyword, "exact"))
-        if "$id" in schema and place.pointer:
-            raise SchemaError(
-                "an `$id` inside a schema is not supported yet. Remove it, and refer by '#/...'", place.at("$id")
-            )
-        dialect = schema.get("$schema")
-        if dialect is not None and (not isinstance(dialect, str) or dialect.rstrip("#") not in DIALECTS):
-            raise SchemaError(
-                f"unknown dialect {shorten(dialect)}. Use 'https://json-schema.org/draft/2020-12/schema'",
-                place.at("$schema"),
-            )
         self.limits.check("max_enum_values", len(schema.get("enum") or ()), "values of an enum", place.at("enum"))

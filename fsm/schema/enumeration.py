@@ -10,12 +10,14 @@ from fsm.automaton import Automaton
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.node import Node
-from fsm.schema.keyword import check_text, is_number, shorten
+from fsm.schema.keyword import Made, check_text, is_number, shorten
 from fsm.schema.number import check_digits, demand_of, number_texts, to_decimal
-from fsm.schema.place import Conjunction, Place
-from fsm.schema.string import FormatPolicy, spelled, string_node
+from fsm.schema.place import Conjunction, Place, values_of
+from fsm.schema.string import spelled, string_node
 
-_STRING_KEYWORDS = frozenset({"minLength", "maxLength", "pattern", "format"})
+_STRING_KEYWORDS = frozenset(
+    {"minLength", "maxLength", "pattern", "format", Made.NOT_PATTERN, Made.NOT_FORMAT, Made.NOT_IN}
+)
 
 
 def values_at(place: Place) -> list[Any] | None:
@@ -36,12 +38,12 @@ def schema_of(value: dict[str, Any] | list[Any], pointer: str) -> dict[str, Any]
     """A schema that only this list or object satisfies. Cost: one level; what lies below is told by `const`."""
     if isinstance(value, list):
         schema: dict[str, Any] = {"type": "array", "minItems": len(value), "maxItems": len(value)}
-        return schema | ({"prefixItems": [{"const": item} for item in value]} if value else {})
+        return schema | ({"prefixItems": [{"enum": [item]} for item in value]} if value else {})
     for key in value:
         check_text(key, pointer)
     return {
         "type": "object",
-        "properties": {key: {"const": item} for key, item in value.items()},
+        "properties": {key: {"enum": [item]} for key, item in value.items()},
         "required": list(value),
         "additionalProperties": False,
     }
@@ -56,7 +58,7 @@ def identity(value: Any) -> tuple[str, Any]:
     return ("number", to_decimal(value)) if is_number(value) else ("other", id(value))
 
 
-def scalar_node(places: Conjunction, types: set[str], formats: FormatPolicy, limits: Limits) -> Node | None:
+def scalar_node(places: Conjunction, types: frozenset[str], *, asserts_format: bool, limits: Limits) -> Node | None:
     """The scalars that `enum` and `const` of all places allow and the other keywords too, as one set of words.
 
     None where no place has either. Lists and objects among the values are left to `schema_of`.
@@ -70,15 +72,22 @@ def scalar_node(places: Conjunction, types: set[str], formats: FormatPolicy, lim
     if not listing:
         return None
     strings, others = _common(listing, limits)
-    texts = _strings(strings, types, places, formats, limits)
-    texts += [
-        text for value, text in _NAMES if any(value is other for other in others) and _TYPE_OF_NAME[text] in types
-    ]
+    texts = _strings(strings, types, places, asserts_format, limits)
+    texts += [text for value, text in names(places, types) if any(value is other for other in others)]
     return nodes.words(texts + _numbers([v for v in others if is_number(v)], types, places, limits))
 
 
-_NAMES = ((None, b"null"), (True, b"true"), (False, b"false"))
-_TYPE_OF_NAME = {b"null": "null", b"true": "boolean", b"false": "boolean"}
+_NAMES = ((None, "null", b"null"), (True, "boolean", b"true"), (False, "boolean", b"false"))
+
+
+def names(places: Conjunction, types: frozenset[str]) -> list[tuple[bool | None, bytes]]:
+    """Which of null, true and false are of these types and are not excluded, each with its text."""
+    excluded = [other for _, values in values_of(places, Made.NOT_IN) for other in values]
+    return [
+        (value, text)
+        for value, name, text in _NAMES
+        if name in types and not any(value is other for other in excluded)
+    ]
 
 
 def _common(listing: list[tuple[Place, list[Any]]], limits: Limits) -> tuple[list[str], list[Any]]:
@@ -110,25 +119,25 @@ def _parted(place: Place, values: list[Any], limits: Limits) -> tuple[list[str],
 
 
 def _strings(
-    values: list[str], types: set[str], places: Conjunction, formats: FormatPolicy, limits: Limits
+    values: list[str], types: frozenset[str], places: Conjunction, asserts_format: bool, limits: Limits
 ) -> list[bytes]:
     if "string" not in types:
         return []
     texts = [spelled(value) for value in values]
     if texts and any(place.says(_STRING_KEYWORDS) for place in places):
-        automaton = Automaton(string_node(places, formats, limits))
+        automaton = Automaton(string_node(places, asserts_format=asserts_format, limits=limits))
         texts = [text for text in texts if automaton.accepts(text)]
     return texts
 
 
-def _numbers(values: list[Any], types: set[str], places: Conjunction, limits: Limits) -> list[bytes]:
-    if not values or "integer" not in types:
+def _numbers(values: list[Any], types: frozenset[str], places: Conjunction, limits: Limits) -> list[bytes]:
+    if not values or types.isdisjoint(("integer", "number")):
         return []
     demand = demand_of(places, integers=True, limits=limits)
     return [
         text
         for value, text in number_texts(values).items()
-        if demand.allows(value) and ("number" in types or _is_whole(value))
+        if demand.allows(value) and ("integer" if _is_whole(value) else "number") in types
     ]
 
 

@@ -1,6 +1,7 @@
 """The keywords of JSON Schema 2020-12: which are enforced, which only annotate, which are refused, and what shape each has.
 
-A keyword that is none of these is an error, not an annotation: a misspelt keyword would otherwise reject nothing.
+A keyword that is none of these annotates, as the standard says; but one that looks like a misspelt keyword is an error, since it
+would reject nothing. `Made` are the words for what no schema can say in one keyword (what is left of a `not`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
+from enum import StrEnum
 from math import isfinite
 from reprlib import Repr
 from typing import Any
@@ -17,19 +19,6 @@ from fsm.errors import SchemaError
 
 Schema = dict[str, Any] | bool
 JSON_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
-
-DIALECTS = tuple(
-    f"{scheme}://json-schema.org/{draft}"
-    for scheme in ("http", "https")
-    for draft in (
-        "schema",
-        "draft-04/schema",
-        "draft-06/schema",
-        "draft-07/schema",
-        "draft/2019-09/schema",
-        "draft/2020-12/schema",
-    )
-)
 
 ANNOTATIONS = frozenset(
     {
@@ -46,39 +35,47 @@ ANNOTATIONS = frozenset(
         "deprecated",
         "description",
         "discriminator",
-        "else",  # without `if`, which is refused, neither `then` nor `else` means anything
+        "$dynamicAnchor",
+        "$vocabulary",
         "example",
         "examples",
         "readOnly",
-        "then",
         "title",
         "writeOnly",
     }
 )
 
 REFUSED = {
-    "$dynamicAnchor": "Use `$defs` and `$ref`.",
-    "$dynamicRef": "Use `$ref`.",
-    "$recursiveAnchor": "Use `$ref`.",
-    "$recursiveRef": "Use `$ref`.",
-    "$vocabulary": "Leave it out.",
-    "additionalItems": "Write `prefixItems` and `items`, as in draft 2020-12.",
-    "contains": "Leave it out and check the value afterwards.",
-    "dependencies": "Leave it out and check the value afterwards.",
-    "dependentRequired": "Write the cases as `anyOf`.",
-    "dependentSchemas": "Write the cases as `anyOf`.",
-    "if": "Write the two cases as `anyOf`.",
-    "maxContains": "Leave it out and check the value afterwards.",
-    "maxProperties": "List the properties, and close the object with `additionalProperties: false`.",
-    "minContains": "Leave it out and check the value afterwards.",
-    "minProperties": "List what is needed in `required`.",
-    "not": "Say what is allowed instead.",
+    "$recursiveAnchor": "Use `$dynamicAnchor`, or name draft 2019-09 in `$schema`.",
+    "$recursiveRef": "Use `$dynamicRef`, or name draft 2019-09 in `$schema`.",
+    "additionalItems": "Write `prefixItems` and `items`, or name the draft that the schema is written for in `$schema`.",
+    "dependencies": "Write `dependentRequired` and `dependentSchemas`, or name draft 7 in `$schema`.",
     "nullable": "Write `type` as a list with 'null' in it.",
-    "patternProperties": "List the properties, or give `additionalProperties` a schema.",
-    "propertyNames": "List the properties, and close the object with `additionalProperties: false`.",
-    "unevaluatedItems": "Write `items: false` beside `prefixItems`.",
-    "unevaluatedProperties": "List all properties in one place and write `additionalProperties: false`.",
 }
+
+
+class Made(StrEnum):
+    """Keywords that no schema has: what a negation leaves."""
+
+    RECURSIVE = "\0recursiveRef"  # what draft 2019-09 calls `$recursiveRef`
+    TYPES = "\0types"  # a frozenset of JSON_TYPES; `number` stands for numbers that are not whole
+    NOT_IN = "\0notIn"  # scalars that the value is none of
+    NOT_PATTERN = "\0notPattern"
+    NOT_FORMAT = "\0notFormat"
+    NOT_MULTIPLE = "\0notMultipleOf"
+    SOME_ITEM = "\0someItem"  # (start, schema): an item from `start` on satisfies the schema
+    SOME_MEMBER = "\0someMember"  # a `Member`
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Asks an object for some member: its key satisfies the pattern or the schema of keys, or is none of the known; its value the schema."""
+
+    schema: Schema = True
+    pattern: str | None = None
+    key: Schema = True
+    known: tuple[str, ...] = ()
+    known_patterns: tuple[str, ...] = ()
 
 
 _SHORT = Repr()
@@ -184,10 +181,12 @@ def _check_flag(value: object, pointer: str) -> None:
         raise _expect("true or false", value, pointer)
 
 
-def _check_unique(value: object, pointer: str) -> None:
-    _check_flag(value, pointer)
-    if value:
-        raise SchemaError("`uniqueItems` is not supported yet; leave it out and check the value afterwards", pointer)
+def _check_name_lists(value: object, pointer: str) -> None:
+    if not isinstance(value, dict):
+        raise _expect("an object whose values are lists of names", value, pointer)
+    for key, names in value.items():
+        check_text(key, pointer)
+        _check_texts(names, f"{pointer}/{escape(key)}")
 
 
 def _check_anything(value: object, pointer: str) -> None:
@@ -222,7 +221,23 @@ KEYWORDS: dict[str, Keyword] = {
     "prefixItems": Keyword(_check_schema_list, _ARRAY),
     "minItems": Keyword(_check_count, _ARRAY),
     "maxItems": Keyword(_check_count, _ARRAY),
-    "uniqueItems": Keyword(_check_unique),
+    "uniqueItems": Keyword(_check_flag, _ARRAY),
+    "contains": Keyword(check_schema, _ARRAY),
+    "minContains": Keyword(_check_count, _ARRAY),
+    "maxContains": Keyword(_check_count, _ARRAY),
+    "unevaluatedItems": Keyword(check_schema, _ARRAY),
+    "patternProperties": Keyword(_check_schema_map, _OBJECT),
+    "propertyNames": Keyword(check_schema, _OBJECT),
+    "minProperties": Keyword(_check_count, _OBJECT),
+    "maxProperties": Keyword(_check_count, _OBJECT),
+    "unevaluatedProperties": Keyword(check_schema, _OBJECT),
+    "dependentRequired": Keyword(_check_name_lists, _OBJECT),
+    "dependentSchemas": Keyword(_check_schema_map, _OBJECT),
+    "not": Keyword(check_schema),
+    "if": Keyword(check_schema),
+    "then": Keyword(check_schema),
+    "else": Keyword(check_schema),
+    "$dynamicRef": Keyword(check_text),
     "minLength": Keyword(_check_count, _STRING),
     "maxLength": Keyword(_check_count, _STRING),
     "pattern": Keyword(check_text, _STRING),
@@ -236,10 +251,10 @@ KEYWORDS: dict[str, Keyword] = {
 
 
 def check_known(keyword: object, pointer: str) -> None:
-    """Raise for a keyword that could reject a value and is not enforced.
+    """Raise for a keyword that could reject a value and is not enforced, or that looks like another one misspelt.
 
     Raises:
-        SchemaError: it is known and not supported yet, or unknown; names that begin with `x-` are left alone.
+        SchemaError: see above. What is unknown and looks like no keyword annotates, as the standard says.
     """
     if not isinstance(keyword, str):
         raise _expect("a string as keyword", keyword, pointer)
@@ -247,10 +262,11 @@ def check_known(keyword: object, pointer: str) -> None:
         return
     pointer = f"{pointer}/{escape(keyword)}"
     if keyword in REFUSED:
-        raise SchemaError(f"`{keyword}` is not supported yet. {REFUSED[keyword]}", pointer)
-    near = get_close_matches(keyword, [*KEYWORDS, *ANNOTATIONS, *REFUSED], 1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
-    raise SchemaError(
-        f"unknown keyword {shorten(keyword)}. {hint}Correct it, remove it, or begin it with 'x-' if it is a note",
-        pointer,
-    )
+        raise SchemaError(f"`{keyword}` is not a keyword of this draft. {REFUSED[keyword]}", pointer)
+    near = get_close_matches(keyword, [*KEYWORDS, *ANNOTATIONS], 1, 0.8)
+    if near:
+        raise SchemaError(
+            f"unknown keyword {shorten(keyword)}. Did you mean {near[0]!r}? Correct it, remove it, or begin it with 'x-' "
+            "if it is a note",
+            pointer,
+        )

@@ -11,23 +11,27 @@ The language, so that every text is one `json.loads` reads and no text overflows
 
 Bounds are compared exactly, as decimals. A bound given as float means the decimal that Python prints for it. Since a reader may
 round a number to the nearest double, an exclusive bound other than zero excludes everything that rounds to it.
-Left out: `multipleOf` a fraction whose multiples are not a whole number of steps to 1 (0.3, 2.5), unless bounds leave few of them.
+What is left of a negation (no multiple of, none of, not whole) speaks of numbers of at most nine digits before the point and six
+after it, the last one above zero: no two of those are one double.
+Not regular here: `multipleOf` a fraction whose multiples are not a whole number of steps to 1 (0.3, 2.5), unless bounds leave few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from functools import lru_cache
+from itertools import chain
 from math import inf, lcm, nextafter
 from typing import Any
 
 from fsm import node as nodes
-from fsm.errors import SchemaError
+from fsm.errors import NotRegular
 from fsm.limits import Limits
 from fsm.node import EMPTY, EPSILON, Node
+from fsm.schema.keyword import Made, is_number
 from fsm.schema.place import Conjunction, Place, values_of
 
 MAX_DIGITS = 40
@@ -76,6 +80,16 @@ INTEGER = nodes.alternation((_ZERO, _POSITIVE, nodes.concat(_MINUS, _POSITIVE)))
 """Any integer."""
 NUMBER = _number()
 """Any number."""
+_PLAIN_FRACTION = nodes.sequence(
+    (
+        nodes.optional(_MINUS),
+        nodes.alternation((_ZERO, nodes.concat(_NONZERO, _digits(0, 8)))),
+        _POINT,
+        _digits(0, 5),
+        _NONZERO,
+    )
+)
+"""Numbers that are not whole, each in one spelling that no other number rounds to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +111,13 @@ class Demand:
     low: Bound | None = None
     high: Bound | None = None
     divisor: Fraction | None = None
+    not_divisors: tuple[Fraction, ...] = ()
+    excluded: frozenset[Decimal] = frozenset()
 
     def allows(self, value: Decimal) -> bool:
-        """True when `value` is within the bounds and divisible."""
+        """True when `value` is within the bounds and divisible as it must be, and not one of the excluded."""
+        if value in self.excluded or any((Fraction(value) / d).denominator == 1 for d in self.not_divisors):
+            return False
         low, high = self.low, self.high
         if low is not None and not (value > low.value or (value == low.value and low.inclusive)):
             return False
@@ -144,10 +162,17 @@ def demand_of(places: Conjunction, *, integers: bool, limits: Limits) -> Demand:
             bounds.append(bound if integers else _for_doubles(bound, upwards=bounds is lows))
     for place, value in values_of(places, "multipleOf"):
         divisors.append(Fraction(check_digits(value, place, "multipleOf", limits)))
+    not_divisors = [
+        Fraction(check_digits(value, place, "multipleOf", limits))
+        for place, value in values_of(places, Made.NOT_MULTIPLE)
+    ]
+    excluded = [to_decimal(v) for _, values in values_of(places, Made.NOT_IN) for v in values if is_number(v)]
     return Demand(
         max(lows, key=lambda b: (b.value, not b.inclusive), default=None),
         min(highs, key=lambda b: (b.value, b.inclusive), default=None),
         _common_multiple(divisors),
+        tuple(not_divisors),
+        frozenset(excluded),
     )
 
 
@@ -177,14 +202,32 @@ def _for_doubles(bound: Bound, *, upwards: bool) -> Bound:
     return Bound((max if upwards else min)(value, Decimal(nearest)), True)
 
 
-def number_node(places: Conjunction, *, integers: bool, limits: Limits) -> Node:
-    """The numbers that satisfy all places; with `integers` whole ones only.
+def number_node(places: Conjunction, types: frozenset[str], limits: Limits) -> Node:
+    """The numbers that satisfy all places.
+
+    Args:
+        places: what holds together.
+        types: `integer` for whole numbers, `number` for others, or both.
+        limits: bounds of compiling.
 
     Raises:
-        SchemaError: a `multipleOf` that is not supported.
+        NotRegular: a `multipleOf` that is not supported.
         BudgetExceeded: a bound has too many digits.
     """
+    integers = "number" not in types
     demand = demand_of(places, integers=integers, limits=limits)
+    node = _positive(replace(demand, not_divisors=(), excluded=frozenset()), integers, places)
+    if "integer" in types and not demand.not_divisors and not demand.excluded:
+        return node
+    parts = [node, *(nodes.complement(_multiples(Demand(), d, integers, places)) for d in demand.not_divisors)]
+    if demand.excluded:
+        parts.append(nodes.complement(nodes.words(plain(value).encode() for value in demand.excluded)))
+    if not integers:
+        parts.append(nodes.alternation((INTEGER, _PLAIN_FRACTION)) if "integer" in types else _PLAIN_FRACTION)
+    return nodes.intersection(parts)
+
+
+def _positive(demand: Demand, integers: bool, places: Conjunction) -> Node:
     if demand == Demand():
         return INTEGER if integers else NUMBER
     if demand.divisor is not None:
@@ -225,9 +268,9 @@ def _multiples(demand: Demand, divisor: Fraction, integers: bool, places: Conjun
     return nodes.intersection((node, between(demand.low, demand.high, fractions=True)))
 
 
-def _refusal(places: Conjunction) -> SchemaError:
-    place, value = next(values_of(places, "multipleOf"))
-    return SchemaError(
+def _refusal(places: Conjunction) -> NotRegular:
+    place, value = next(chain(values_of(places, "multipleOf"), values_of(places, Made.NOT_MULTIPLE)))
+    return NotRegular(
         f"`multipleOf` {value!r} over so many numbers is not supported yet: its multiples do not come back to whole numbers at every 1, "
         "or are too many. Use type 'integer', a divisor such as 0.01 or 0.5, or a narrower range",
         place.at("multipleOf"),

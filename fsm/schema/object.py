@@ -1,67 +1,283 @@
-"""Objects: `properties`, `required`, `additionalProperties`, members in the order of the schema.
+"""Objects: properties, patterns and names of keys, `required`, counts, `unevaluatedProperties`, members in order or in any order.
 
-Declared properties come in the order in which the schemas name them (a name that is only in `required` comes after those),
-then the additional ones. An additional key is never a declared one; among themselves additional keys may repeat.
-The term is linear in the number of properties; see `fsm/fields.py` for the optional ones.
+Keys fall into kinds: each declared one, and the languages into which `patternProperties`, `propertyNames` and the like divide all
+others. Each kind has the values that all keywords together allow. In the order of the schema declared properties come as the
+schemas name them (a name that is only in `required` comes after those), then the others; see `fsm/fields.py` for that, and
+`fsm/members.py` for any order and for counts. A key comes at most once: a declared one by the automaton, another one by a check.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
 from fsm import node as nodes
-from fsm.characters import JSON_CHARACTER
+from fsm.automaton import Automaton
+from fsm.derivative import Derivatives
+from fsm.errors import BudgetExceeded, NotRegular
 from fsm.fields import FieldList, fields
-from fsm.limits import Limits
+from fsm.members import Entry, MemberTable
 from fsm.node import EMPTY, Node
-from fsm.schema.keyword import escape
+from fsm.schema.check import DISTINCT_KEYS
+from fsm.schema.context import Context
+from fsm.schema.keyword import Made, Member, escape
 from fsm.schema.place import Conjunction, Place, Steps, values_of
-from fsm.schema.string import QUOTE, STRING, spelled
+from fsm.schema.string import CHARACTERS, STRING, in_quotes, pattern_node, spelled
 from fsm.schema.syntax import Syntax
 
 _OPEN = nodes.literal(b"{")
 _CLOSE = nodes.literal(b"}")
+_MAX_DUTIES = 3  # "some member ..." in one object
+_SPECIAL = frozenset({"patternProperties", "propertyNames", "minProperties", "maxProperties", Made.SOME_MEMBER})
+_NAMES_ONLY = {"type": "string"}
 
 
-def object_node(places: Conjunction, syntax: Syntax, limits: Limits) -> Steps:
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Keys that are not declared: their language, with quotes, and which patterns and duties they meet."""
+
+    keys: Node
+    patterns: frozenset[str] = frozenset()
+    duties: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Duty:
+    """Some member has a key of a language, and a value."""
+
+    owner: Place
+    keys: Node
+    value: Place
+
+
+def object_node(places: Conjunction, context: Context) -> Steps:
     """The objects that satisfy all places."""
     declared = dict.fromkeys(name for _, value in values_of(places, "properties") for name in value)
     required = dict.fromkeys(name for _, value in values_of(places, "required") for name in value)
     names = declared | required
-    limits.check("max_properties", len(names), "properties of an object", places[0].pointer if places else "")
+    pointer = places[0].pointer if places else ""
+    context.limits.check("max_properties", len(names), "properties of an object", pointer)
+    is_special = any(place.says(_SPECIAL) for place in places)
+    keys = _Keys(places, context)
+    if is_special:
+        yield from keys.read()
     members: list[tuple[str, Node, bool]] = []
     for name in names:
-        value = yield _property_places(places, name)
+        value = EMPTY if keys.forbids(name) else (yield keys.value_places(name))
         if value is not EMPTY:
             members.append((name, value, name in required))
         elif name in required:
             return EMPTY
-    other = yield tuple(
-        place.below(value, "additionalProperties") for place, value in values_of(places, "additionalProperties")
-    )
-    first, later = _additional(names, other, syntax)
-    return nodes.concat(_OPEN, _members(members, first, later, syntax))
+    others: list[tuple[_Kind, Node]] = []
+    for kind in keys.kinds(names):
+        value = yield keys.places_of(kind)
+        if value is not EMPTY:
+            others.append((kind, value))
+    lo = max((int(value) for _, value in values_of(places, "minProperties")), default=0)
+    hi = min((int(value) for _, value in values_of(places, "maxProperties")), default=None)
+    hi = None if hi is not None and not others and hi >= len(members) else hi
+    lo = 0 if lo <= sum(member[2] for member in members) else lo
+    if lo and others and context.is_strict:
+        place = next(place for place, _ in values_of(places, "minProperties"))
+        context.leave_out(place, "minProperties", "keys that are not declared might repeat")
+    if (hi is not None and hi < len(required)) or (not others and lo > len(members)):
+        return EMPTY
+    if context.key_order == "schema" and lo == 0 and hi is None and not keys.duties:
+        first, later = _additional(others, context.syntax)
+        node = nodes.concat(_OPEN, _members(members, first, later, context.syntax))
+    else:
+        entries = yield from _entries(members, others, keys, context)
+        table = MemberTable(
+            tuple(entries),
+            lo=lo,
+            hi=hi,
+            duties=len(keys.duties),
+            is_ordered=context.key_order == "schema",
+            comma=context.syntax.comma,
+            close=_CLOSE,
+        )
+        node = nodes.concat(_OPEN, table.members())
+    return nodes.checked(node, DISTINCT_KEYS) if others and hi != 1 else node
 
 
-def _property_places(places: Conjunction, name: str) -> Conjunction:
-    """The schemas that hold for the property `name`."""
-    found: list[Place] = []
-    for place in places:
+def _entries(
+    members: list[tuple[str, Node, bool]], others: list[tuple[_Kind, Node]], keys: _Keys, context: Context
+) -> Generator[Conjunction, Node, list[Entry]]:
+    """The entries of a table: every member as it is, and once more for each duty that it may do."""
+    colon, found = context.syntax.colon, list[Entry]()
+    for slot, (name, value, is_required) in enumerate(members):
+        key = nodes.literal(spelled(name))
+        found.append(Entry(key, nodes.concat(colon, value), slot, is_required))
+        for number, duty in enumerate(keys.duties):
+            if keys.is_in(name, duty.keys):
+                narrow = yield (*keys.value_places(name), duty.value)
+                if narrow is not EMPTY:
+                    found.append(Entry(key, nodes.concat(colon, narrow), slot, is_required, 1 << number))
+    for kind, value in others:
+        found.append(Entry(kind.keys, nodes.concat(colon, value)))
+        for number in sorted(kind.duties):
+            narrow = yield (*keys.places_of(kind), keys.duties[number].value)
+            if narrow is not EMPTY:
+                found.append(Entry(kind.keys, nodes.concat(colon, narrow), duties=1 << number))
+    return found
+
+
+class _Keys:
+    """What the places of one object say about keys."""
+
+    def __init__(self, places: Conjunction, context: Context) -> None:
+        self._places, self._context = places, context
+        self._patterns: dict[str, Node] = {}
+        self._names: list[Node] = []
+        self.duties: list[_Duty] = []
+        self._automata: dict[Node, Automaton] = {}
+
+    def read(self) -> Generator[Conjunction, Node, None]:
+        """Compile the patterns, the schemas of names and the duties."""
+        for place, schemas in values_of(self._places, "patternProperties"):
+            for pattern in schemas:
+                self._read_pattern(place, pattern)
+        for place, schema in values_of(self._places, "propertyNames"):
+            node = yield self._name_places(place, schema)
+            if node.is_checked:
+                self._context.leave_out(place, "propertyNames")
+            else:
+                self._names.append(node)
+        for place, member in values_of(self._places, Made.SOME_MEMBER):
+            yield from self._read_duty(place, member)
+
+    def _name_places(self, place: Place, schema: object) -> Conjunction:
+        only = self._context.document.make(_NAMES_ONLY, "names only")
+        return place.below(only), place.below(schema, "propertyNames")  # type: ignore[arg-type]
+
+    def _read_pattern(self, place: Place, pattern: str) -> Node | None:
+        if pattern not in self._patterns:
+            pointer = f"{place.at('patternProperties')}/{escape(pattern)}"
+            try:
+                found = in_quotes(pattern_node(pattern, pointer, self._context.limits))
+            except NotRegular:
+                self._context.leave_out(place, "patternProperties", "the pattern is not regular")
+                return None
+            self._patterns[pattern] = found
+        return self._patterns[pattern]
+
+    def _read_duty(self, place: Place, member: Member) -> Generator[Conjunction, Node, None]:
+        if len(self.duties) == _MAX_DUTIES:
+            self._context.leave_out(place, "not", "too many members to look for")
+            return
+        keys: list[Node] = [STRING]
+        if member.key is not True:
+            node = yield self._name_places(place, member.key)
+            keys.append(node)
+        patterns = [self._read_pattern(place, p) for p in member.known_patterns]
+        if member.pattern is not None:
+            patterns.append(self._read_pattern(place, member.pattern))
+        if any(p is None for p in patterns) or any(k.is_checked for k in keys):
+            self._context.leave_out(place, "not")
+            return
+        read = [p for p in patterns if p is not None]
+        if member.pattern is not None:
+            keys.append(read.pop())
+        keys += [nodes.complement(p) for p in read]
+        if member.known:
+            keys.append(nodes.complement(nodes.words(map(spelled, member.known))))
+        language = nodes.intersection(keys)
+        self.duties.append(_Duty(place, language, place.below(member.schema, "properties")))
+
+    def is_in(self, name: str, keys: Node) -> bool:
+        """True when a name belongs to a language of keys."""
+        automaton = self._automata.setdefault(keys, Automaton(keys))
+        return automaton.accepts(spelled(name))
+
+    def forbids(self, name: str) -> bool:
+        """True when no object may have this key."""
+        return not all(self.is_in(name, node) for node in self._names)
+
+    def value_places(self, name: str) -> Conjunction:
+        """The schemas that hold for the property `name`."""
+        matched = frozenset(p for p, node in self._patterns.items() if self.is_in(name, node))
+        found: list[Place] = []
+        for place in self._places:
+            found += self._at(place, name, matched)
+            if place.has("unevaluatedProperties") and not self._is_evaluated(place, name, matched):
+                found.append(place.below(place.get("unevaluatedProperties"), "unevaluatedProperties"))
+        return tuple(found)
+
+    def places_of(self, kind: _Kind) -> Conjunction:
+        """The schemas that hold for members of one kind."""
+        found: list[Place] = []
+        matched = kind.patterns
+        for place in self._places:
+            found += self._at(place, None, matched)
+            if place.has("unevaluatedProperties") and not self._is_evaluated(place, None, matched):
+                found.append(place.below(place.get("unevaluatedProperties"), "unevaluatedProperties"))
+        return tuple(found)
+
+    def _at(self, place: Place, name: str | None, matched: frozenset[str]) -> list[Place]:
+        """What the keywords of one place say of a member."""
+        found: list[Place] = []
         properties = place.get("properties") or {}
-        if name in properties:
-            found.append(Place(properties[name], f"{place.pointer}/properties/{escape(name)}"))
-        elif place.has("additionalProperties"):
+        if name is not None and name in properties:
+            found.append(place.below(properties[name], "properties", name))
+        if matched and place.has("patternProperties"):
+            patterns = place.get("patternProperties")
+            found += [place.below(patterns[p], "patternProperties", p) for p in patterns if p in matched]
+        if not found and place.has("additionalProperties"):
             found.append(place.below(place.get("additionalProperties"), "additionalProperties"))
-    return tuple(found)
+        return found
+
+    def _is_evaluated(self, watcher: Place, name: str | None, matched: frozenset[str]) -> bool:
+        return any(
+            place.counts_for(watcher)
+            and (
+                bool(self._at(place, name, matched))
+                or (place is not watcher and place.schema is not watcher.schema and place.has("unevaluatedProperties"))
+            )
+            for place in self._places
+        )
+
+    def kinds(self, declared: dict[str, None]) -> list[_Kind]:
+        """The languages into which all keys fall that are not declared."""
+        rest = CHARACTERS
+        if declared:
+            known = nodes.complement(nodes.words(spelled(name)[1:-1] for name in declared))
+            rest = nodes.intersection((CHARACTERS, known))
+        keys = in_quotes(rest)
+        if not self._patterns and not self._names and not self.duties:
+            return [_Kind(keys)]
+        found = [_Kind(nodes.intersection((keys, *self._names)))]
+        for pattern, node in self._patterns.items():
+            found = [part for kind in found for part in self._divide(kind, node, pattern=pattern)]
+        for number, duty in enumerate(self.duties):
+            found = [part for kind in found for part in self._divide(kind, duty.keys, duty=number)]
+        return [kind for kind in found if _is_inhabited(kind.keys)]
+
+    def _divide(self, kind: _Kind, node: Node, *, pattern: str | None = None, duty: int | None = None) -> list[_Kind]:
+        inside = replace(kind, keys=nodes.intersection((kind.keys, node)))
+        if pattern is not None:
+            inside = replace(inside, patterns=kind.patterns | {pattern})
+        if duty is not None:
+            inside = replace(inside, duties=kind.duties | {duty})
+        outside = replace(kind, keys=nodes.intersection((kind.keys, nodes.complement(node))))
+        found = [part for part in (inside, outside) if _is_inhabited(part.keys)]
+        self._context.limits.check("max_key_kinds", len(found), "kinds of keys", self._places[0].pointer)
+        return found
 
 
-def _additional(names: dict[str, None], value: Node, syntax: Syntax) -> tuple[Node, Node]:
+def _is_inhabited(keys: Node) -> bool:
+    try:
+        return Derivatives(max_search=2_000).is_inhabited(keys)
+    except BudgetExceeded:
+        return True
+
+
+def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node, Node]:
     """Additional members and the closing brace: as the first in the object, and after others."""
-    if value is EMPTY:
+    if not others:
         return _CLOSE, _CLOSE
-    key = STRING
-    if names:
-        declared = nodes.complement(nodes.words(spelled(name)[1:-1] for name in names))
-        key = nodes.sequence((QUOTE, nodes.intersection((nodes.repeat(JSON_CHARACTER), declared)), QUOTE))
-    return syntax.members(nodes.sequence((key, syntax.colon, value)))
+    return syntax.members(
+        nodes.alternation(nodes.sequence((kind.keys, syntax.colon, value)) for kind, value in others)
+    )
 
 
 def _members(members: list[tuple[str, Node, bool]], first: Node, later: Node, syntax: Syntax) -> Node:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fsm.node import Node
 from fsm.schema.keyword import Schema, escape
+from fsm.schema.resource import Scope
+
+_WATCHERS = ("unevaluatedProperties", "unevaluatedItems")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,15 +19,28 @@ class Place:
 
     Attributes:
         schema: the schema itself.
-        pointer: JSON pointer to it, for reports and errors.
-        via: the place that applies this one to the same value (by `$ref`, `allOf`, `anyOf`), if any.
+        pointer: JSON pointer to it, for reports and errors; it begins with a URI where the place is in another resource.
+        scope: the resource that it is part of, and those that led there; None: the root's.
+        negated: whether the value must not satisfy the schema.
+        via: the place that applies this one to the same value (by `$ref`, `allOf`, `not`, ...), if any.
         depth: the number of such steps.
+        is_watched: whether an `unevaluated...` keyword of a place before this one asks what this one evaluates.
     """
 
     schema: Schema
     pointer: str
+    scope: Scope | None = None
+    negated: bool = False
     via: Place | None = None
     depth: int = 0
+    is_watched: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells this place from others, wherever it was reached from."""
+        if self.scope is None and not self.negated:
+            return (id(self.schema),)
+        return id(self.schema), self.negated, None if self.scope is None else self.scope.path
 
     def has(self, keyword: str) -> bool:
         """True when the schema is an object with this keyword."""
@@ -44,17 +60,32 @@ class Place:
 
     def below(self, schema: Schema, *tokens: str | int) -> Place:
         """A place for a part of the value (a property, an item)."""
-        return Place(schema, self.pointer + "".join(f"/{escape(str(t))}" for t in tokens))
+        return Place(schema, self.pointer + "".join(f"/{escape(str(t))}" for t in tokens), self.scope)
 
-    def beside(self, schema: Schema, pointer: str) -> Place:
+    def beside(self, schema: Schema, *tokens: str | int, negated: bool = False) -> Place:
         """A place for the same value."""
-        return Place(schema, pointer, self, self.depth + 1)
+        pointer = self.pointer + "".join(f"/{escape(str(t))}" for t in tokens)
+        is_watched = self.is_watched or self.has(_WATCHERS[0]) or self.has(_WATCHERS[1])
+        return Place(schema, pointer, self.scope, negated, self, self.depth + 1, is_watched)
 
-    def leads_back_to(self, schema: Schema) -> bool:
+    def elsewhere(self, schema: Schema, pointer: str, scope: Scope | None) -> Place:
+        """A place for the same value that a reference leads to, negated as this one is."""
+        return replace(self.beside(schema, negated=self.negated), pointer=pointer, scope=scope)
+
+    def leads_back_to(self, schema: Schema, scope: Scope | None) -> bool:
         """True when `schema` is this one or one that applied it to the same value."""
         place: Place | None = self
         while place is not None:
-            if place.schema is schema:
+            if place.schema is schema and place.scope == scope:
+                return True
+            place = place.via
+        return False
+
+    def counts_for(self, watcher: Place) -> bool:
+        """True when what this place evaluates counts for the `unevaluated...` keyword of `watcher`."""
+        place: Place | None = self
+        while place is not None and not place.negated:
+            if place.schema is watcher.schema:
                 return True
             place = place.via
         return False

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from json.encoder import encode_basestring  # what `json.dumps(value, ensure_ascii=False)` calls, seven times as fast
-from typing import Literal
+from typing import Any, Literal
 
 from fsm import node as nodes
-from fsm.characters import JSON_CHARACTER, json_spelling
+from fsm.characters import JSON_CHARACTER, json_spelling, json_text
 from fsm.ecma_pattern import ecma_search
+from fsm.errors import NotRegular
 from fsm.limits import Limits
 from fsm.node import EMPTY, Node
 from fsm.schema.formats import format_node
-from fsm.schema.place import Conjunction, values_of
+from fsm.schema.keyword import Made
+from fsm.schema.place import Conjunction, Place, values_of
 
 FormatPolicy = Literal["assert", "annotate"]
 
 QUOTE = nodes.literal(b'"')
-STRING = nodes.sequence((QUOTE, nodes.repeat(JSON_CHARACTER), QUOTE))
+CHARACTERS = nodes.repeat(JSON_CHARACTER)
+"""The inside of any string."""
+STRING = nodes.sequence((QUOTE, CHARACTERS, QUOTE))
 """Any string."""
 
 
@@ -25,8 +29,33 @@ def spelled(value: str) -> bytes:
     return encode_basestring(value).encode()
 
 
-def string_node(places: Conjunction, formats: FormatPolicy, limits: Limits) -> Node:
+def in_quotes(inside: Node) -> Node:
+    """The strings whose inside is given."""
+    return nodes.sequence((QUOTE, inside, QUOTE))
+
+
+def pattern_node(pattern: str, pointer: str, limits: Limits) -> Node:
+    """The inside of the strings in which a pattern is found.
+
+    Raises:
+        SchemaError: it is malformed.
+        NotRegular: it uses what no automaton can tell.
+        BudgetExceeded: it is too long.
+    """
+    limits.check("max_pattern_length", len(pattern), "characters of a pattern", pointer)
+    return ecma_search(pattern, json_spelling, pointer=pointer)
+
+
+def string_node(
+    places: Conjunction, *, asserts_format: bool, limits: Limits, left_out: list[tuple[Place, str]] | None = None
+) -> Node:
     """The strings that satisfy all places.
+
+    Args:
+        places: what holds together.
+        asserts_format: whether `format` can reject a string.
+        limits: bounds of compiling.
+        left_out: takes the keywords that the term does not hold; without it they raise.
 
     Raises:
         SchemaError: a pattern or format that is malformed or not supported.
@@ -36,17 +65,33 @@ def string_node(places: Conjunction, formats: FormatPolicy, limits: Limits) -> N
     hi = min((int(value) for _, value in values_of(places, "maxLength")), default=None)
     if hi is not None and lo > hi:
         return EMPTY
-    parts = dict.fromkeys(_patterns(places, limits))
-    if formats == "assert":
-        parts |= dict.fromkeys(format_node(name, place.at("format")) for place, name in values_of(places, "format"))
+    parts = dict[Node, None]()
+    for keyword in ("pattern", Made.NOT_PATTERN, "format", Made.NOT_FORMAT, Made.NOT_IN):
+        for place, value in values_of(places, keyword):
+            if "ormat" in keyword and not asserts_format:
+                continue
+            try:
+                parts[_part(place, keyword, value, limits)] = None
+            except NotRegular:
+                if left_out is None:
+                    raise
+                left_out.append((place, "pattern"))
     if not parts or lo or hi is not None:
         parts[nodes.repeat(JSON_CHARACTER, lo, hi)] = None
-    return nodes.sequence((QUOTE, nodes.intersection(parts) if len(parts) > 1 else next(iter(parts)), QUOTE))
+    elif not all(part.kind is not nodes.Kind.COMPLEMENT for part in parts):
+        parts[CHARACTERS] = None
+    return in_quotes(nodes.intersection(parts) if len(parts) > 1 else next(iter(parts)))
 
 
-def _patterns(places: Conjunction, limits: Limits) -> list[Node]:
-    found = []
-    for place, pattern in values_of(places, "pattern"):
-        limits.check("max_pattern_length", len(pattern), "characters of a pattern", place.at("pattern"))
-        found.append(ecma_search(pattern, json_spelling, pointer=place.at("pattern")))
-    return found
+def _part(place: Place, keyword: str, value: Any, limits: Limits) -> Node:
+    match keyword:
+        case "pattern":
+            return pattern_node(value, place.at("pattern"), limits)
+        case Made.NOT_PATTERN:
+            return nodes.complement(pattern_node(value, place.at("pattern"), limits))
+        case "format":
+            return format_node(value, place.at("format"))
+        case Made.NOT_FORMAT:
+            return nodes.complement(format_node(value, place.at("format")))
+        case _:
+            return nodes.complement(nodes.words(json_text(v) for v in value if isinstance(v, str)))

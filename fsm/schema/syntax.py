@@ -8,6 +8,7 @@ from typing import Literal
 
 from fsm import node as nodes
 from fsm.node import Node, Rule
+from fsm.schema.check import DISTINCT_KEYS
 from fsm.schema.number import NUMBER
 from fsm.schema.string import STRING
 
@@ -54,5 +55,6 @@ def syntax_of(whitespace: Whitespace) -> Syntax:
     value = syntax.any_value
     array = nodes.concat(nodes.literal(b"["), syntax.array(value))
     first, _ = syntax.members(nodes.sequence((STRING, syntax.colon, value)))
-    rule.define(nodes.alternation((NULL, BOOLEAN, NUMBER, STRING, array, nodes.concat(nodes.literal(b"{"), first))))
+    members = nodes.checked(nodes.concat(nodes.literal(b"{"), first), DISTINCT_KEYS)
+    rule.define(nodes.alternation((NULL, BOOLEAN, NUMBER, STRING, array, members)))
     return syntax

@@ -1,0 +1,68 @@
+"""What every builder of a term needs: the syntax, the options, and a list of what it could not put into the automaton."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fsm.errors import SchemaError
+from fsm.limits import Limits
+from fsm.node import Node
+from fsm.schema.document import Document
+from fsm.schema.place import Place
+from fsm.schema.syntax import Syntax
+
+KeyOrder = Literal["schema", "any"]
+
+
+@dataclass(slots=True)
+class Context:
+    """Options of one compilation, and what was left out of the automaton so far.
+
+    Attributes:
+        document: the schema.
+        syntax: separators and values of any type.
+        limits: bounds of compiling.
+        key_order: `schema` or `any`.
+        is_strict: whether to refuse what is not exact.
+        left_out: the keywords that the automaton does not hold, of the value that is being built.
+        checked: the pointers of all such keywords.
+        shelf: terms made once that several values share.
+    """
+
+    document: Document
+    syntax: Syntax
+    limits: Limits
+    key_order: KeyOrder = "schema"
+    is_strict: bool = False
+    left_out: list[str] = field(default_factory=list)
+    checked: set[str] = field(default_factory=set)
+    shelf: dict[object, Node] = field(default_factory=dict)
+
+    @property
+    def asserts_format(self) -> bool:
+        """Whether `format` can reject a value."""
+        return self.document.asserts_format
+
+    def leave_out(self, place: Place, keyword: str, reason: str = "") -> None:
+        """Note that the automaton allows more than `keyword` of `place` does, so that the value must be checked.
+
+        Raises:
+            SchemaError: everything must be exact.
+        """
+        keyword = keyword.removeprefix("\0")
+        pointer = place.at(keyword)
+        if self.is_strict:
+            raise SchemaError(
+                f"`{keyword}` is not exact here{f' ({reason})' if reason else ''}, only checked when the value is complete. "
+                "Leave `strict` out to have it checked, or change the schema",
+                pointer,
+            )
+        self.left_out.append(pointer)
+        self.checked.add(pointer)
+
+    def leave_all_out(self, missing: Iterable[tuple[Place, str]], reason: str = "") -> None:
+        """Note several; see `leave_out`."""
+        for place, keyword in missing:
+            self.leave_out(place, keyword, reason)

@@ -1,0 +1,163 @@
+"""Resources: schemas with a URI, what their references lead to, and the scope in which a dynamic reference is read.
+
+The registry is the one of the library `referencing`; the standard metaschemas are in it. Nothing is ever fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from jsonschema_specifications import REGISTRY
+from referencing import Registry, Resource, Specification
+from referencing.exceptions import NoSuchAnchor, Unresolvable
+from referencing.jsonschema import DynamicAnchor
+
+from fsm.errors import SchemaError
+from fsm.schema.dialect import Dialect, dialect_of
+from fsm.schema.keyword import Schema, shorten
+
+ROOT_URI = "urn:schema:root"
+"""The URI of a root that names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a place stands among resources.
+
+    Attributes:
+        uri: the base of its references.
+        path: the URIs of the resources that led there, outermost first, each once.
+        dialect: the draft in which it is written.
+        root: which object the resource is, so that its own relative URI is applied once.
+    """
+
+    uri: str
+    path: tuple[str, ...]
+    dialect: Dialect
+    root: int = field(default=0, compare=False)
+
+    def within(self, uri: str, dialect: Dialect, root: int = 0) -> Scope:
+        """The scope after a step into the resource `uri`."""
+        return Scope(uri, tuple(dict.fromkeys((*self.path, uri))), dialect, root)
+
+
+class Resources:
+    """What the references of one document can reach: itself, the schemas given with it, the metaschemas.
+
+    Raises:
+        SchemaError: a given schema is none, or names an unknown dialect.
+    """
+
+    def __init__(self, root: Schema, given: Mapping[str, Any], dialect: Dialect) -> None:
+        identifier = root.get(dialect.identifier) if isinstance(root, dict) else None
+        uri = urldefrag(identifier)[0] if isinstance(identifier, str) else ""
+        self.uri = uri or ROOT_URI
+        self.root, self.dialect = root, dialect
+        found: list[tuple[str, Resource[Any]]] = [(self.uri, Resource(root, dialect.specification))]
+        for name, schema in given.items():
+            if not isinstance(schema, dict | bool):
+                raise SchemaError(f"expected a schema under {name!r} in `registry`, received {shorten(schema)}")
+            found.append((urldefrag(name)[0], Resource(schema, _specification(schema, dialect))))
+        self._registry: Registry[Any] = REGISTRY.with_resources(found).crawl()
+
+    def scope(self) -> Scope:
+        """The root's scope."""
+        return Scope(self.uri, (self.uri,), self.dialect)
+
+    def find(self, reference: str, scope: Scope, pointer: str, *, is_dynamic: bool = False) -> tuple[Schema, Scope]:
+        """The schema that a reference names, and its scope.
+
+        Raises:
+            SchemaError: it names nothing that is known.
+        """
+        base, _, fragment = reference.partition("#")
+        uri = urljoin(scope.uri, base) if base else scope.uri  # the library joins nothing to a URN
+        fragment = unquote(fragment)
+        try:
+            if not fragment or fragment.startswith("/"):
+                return self._walk(uri, fragment, scope, reference, pointer)
+            return self._anchor(uri, fragment, scope, is_dynamic=is_dynamic)
+        except (Unresolvable, NoSuchAnchor, LookupError):
+            raise SchemaError(
+                f"reference {shorten(reference)} leads to {shorten(uri if uri != ROOT_URI else '#' + fragment)}, which is not "
+                "there. Nothing is ever fetched: give the schema in `registry`, by its URI, or copy it into `$defs`",
+                pointer,
+            ) from None
+
+    def recursive(self, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
+        """The schema that `$recursiveRef: "#"` names (draft 2019-09)."""
+        schema, found = self.find("#", scope, pointer)
+        if isinstance(schema, dict) and schema.get("$recursiveAnchor") is True:
+            for uri in scope.path:
+                outer, outer_scope = self.find(uri, scope, pointer)
+                if isinstance(outer, dict) and outer.get("$recursiveAnchor") is True:
+                    return outer, outer_scope
+        return schema, found
+
+    def _walk(self, uri: str, fragment: str, scope: Scope, reference: str, pointer: str) -> tuple[Schema, Scope]:
+        node: Any = self._registry[uri].contents
+        scope = self._entered(node, uri, scope)
+        for token in fragment.split("/")[1:]:
+            name = token.replace("~1", "/").replace("~0", "~")
+            if isinstance(node, dict) and name in node:
+                node = node[name]
+            elif isinstance(node, list) and name.isascii() and name.isdigit() and int(name) < len(node):
+                node = node[int(name)]
+            else:
+                raise _dead_end(reference, name, node, pointer)
+            scope = self.inside(node, scope)
+        return node, scope
+
+    def _anchor(self, uri: str, name: str, scope: Scope, *, is_dynamic: bool) -> tuple[Schema, Scope]:
+        anchor = self._registry.anchor(uri, name).value
+        if is_dynamic and isinstance(anchor, DynamicAnchor):
+            for outer in scope.path:
+                try:
+                    candidate = self._registry.anchor(outer, name).value
+                except (NoSuchAnchor, LookupError):
+                    continue
+                if isinstance(candidate, DynamicAnchor):
+                    anchor, uri = candidate, outer
+                    break
+        schema = anchor.resource.contents
+        dialect = dialect_of(self._registry[uri].contents, self.dialect, uri)
+        root = self._registry[uri].contents
+        return schema, self.inside(schema, scope.within(uri, dialect, id(root)))
+
+    def _entered(self, root: Any, uri: str, scope: Scope) -> Scope:
+        """The scope of a resource that was found under `uri`, which may be a name of its own or where it was put."""
+        dialect = dialect_of(root, self.dialect, uri)
+        own = root.get(dialect.identifier) if isinstance(root, dict) else None
+        named = urldefrag(urljoin(uri, own))[0] if isinstance(own, str) else uri
+        is_known = named in self._registry and self._registry[named].contents is root
+        return scope.within(named if is_known else uri, dialect, id(root))
+
+    def inside(self, schema: Any, scope: Scope) -> Scope:
+        """The scope of a schema, which may begin a resource of its own."""
+        if not isinstance(schema, dict) or id(schema) == scope.root:
+            return scope
+        identifier = schema.get(scope.dialect.identifier)
+        if not isinstance(identifier, str) or identifier.startswith("#"):
+            return scope
+        if scope.dialect.has_lonely_references and "$ref" in schema:
+            return scope
+        uri = urldefrag(urljoin(scope.uri, identifier))[0]
+        return scope.within(uri, dialect_of(schema, scope.dialect, uri), id(schema))
+
+
+def _specification(schema: Any, dialect: Dialect) -> Specification[Any]:
+    """How to read the identifiers of a given schema; one of an unknown draft may stay where nothing refers to it."""
+    try:
+        return dialect_of(schema, dialect, "").specification
+    except SchemaError:
+        return dialect.specification
+
+
+def _dead_end(reference: str, token: str, node: Any, pointer: str) -> SchemaError:
+    near = f" There are {', '.join(shorten(k) for k in list(node)[:8])}." if isinstance(node, dict) and node else ""
+    return SchemaError(
+        f"reference {shorten(reference)} leads nowhere: {shorten(token)} is not there.{near} Correct it", pointer
+    )
