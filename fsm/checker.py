@@ -15,6 +15,8 @@ from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded
 from fsm.node import EMPTY, EPSILON, Check, Kind, Node
 
+_CLOSING = frozenset(b',:]}"')
+"""Bytes with which a part of a JSON value may end; then checks are asked whether the part is wrong already."""
 _STRUCTURE = frozenset({Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT, Kind.RULE, Kind.CHECK})
 
 
@@ -118,6 +120,8 @@ class Checker:
                 )
             if not stacks:
                 break
+        if not _CLOSING.isdisjoint(data):
+            stacks = tuple(stack for stack in stacks if not self._is_hopeless(stack, text, failures))
         return Reading(text, stacks, failures[-1] if failures and not stacks else None)
 
     def end(self, reading: Reading) -> Failure | None | bool:
@@ -201,6 +205,18 @@ class Checker:
                 else:
                     todo.append(stack.below)
 
+    def _is_hopeless(self, stack: _Stack | None, text: bytes, failures: list[Failure]) -> bool:
+        """True when a check that is still open can tell that it will fail."""
+        while stack is not None:
+            mark = stack.top
+            if isinstance(mark, _Mark):
+                fault = mark.check.fault(text[mark.start :])
+                if fault is not None:
+                    failures.append(Failure(mark.start + fault, len(text), mark.check))
+                    return True
+            stack = stack.below
+        return False
+
     def _may_begin(self, stack: _Stack | None, byte: int) -> bool:
         """False when what comes next cannot begin with a byte, so that no check needs to be asked."""
         while stack is not None and isinstance(stack.top, _Mark):
@@ -241,7 +257,8 @@ def has_checks(node: Node) -> bool:
 def _passes(mark: _Mark, text: bytes, failures: list[Failure]) -> bool:
     if mark.check.holds(text[mark.start :]):
         return True
-    failures.append(Failure(mark.start, len(text), mark.check))
+    fault = mark.check.fault(text[mark.start :]) or 0
+    failures.append(Failure(mark.start + fault, len(text), mark.check))
     return False
 
 

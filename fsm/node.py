@@ -508,7 +508,10 @@ class Check(Protocol):
     """What a CHECK node asks of a whole text; hashable, equal where it asks the same."""
 
     def holds(self, data: bytes) -> bool:
-        """True when the text passes."""
+        """True when the whole text passes."""
+
+    def fault(self, data: bytes) -> int | None:
+        """Where in the beginning of a text something begins that no continuation mends; None: nothing is known to be wrong."""
 
 
 def checked(body: Node, check: Check) -> Node:

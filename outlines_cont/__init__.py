@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from outlines_cont.engine.branch import Branch, TokenSet
     from outlines_cont.errors import (
         BatchMismatch,
+        CheckFailed,
         ContextLengthError,
         DeadEnd,
         EmptyPrompt,
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BatchMismatch",
     "Branch",
+    "CheckFailed",
     "ContextLengthError",
     "DeadEnd",
     "EmptyPrompt",

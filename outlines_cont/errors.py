@@ -74,6 +74,10 @@ class UnsupportedModel(OutlinesContError, ValueError):
     """A model cannot be run exactly by this version, for example because its state is recurrent."""
 
 
+class CheckFailed(OutlinesContError, ValueError):
+    """A value failed a check that the automaton cannot hold, and the retries are spent or nothing else can be written."""
+
+
 class InvalidLogits(OutlinesContError, ArithmeticError):
     """A model returned logits that are no distribution: NaN, plus infinity, or minus infinity for every token."""
 

@@ -15,13 +15,15 @@ from typing import Any
 from pydantic import TypeAdapter
 
 import fsm as fsm_package
-from fsm import Expression, TokenNotAllowed
+from fsm import Expression
 from fsm.expression import lift
+from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, OptionError, located
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies import Constraint, FreeText, StopAt
+from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
+from outlines_cont.policies.checked import MAX_RETRIES
 from outlines_cont.prompt import Prompt
 from outlines_cont.random_stream import Rng
 from outlines_cont.run import Run
@@ -44,7 +46,7 @@ class Generator:
 
     model: LanguageModel
     sampler: Sampler | BeamSearch
-    constraint: Constraint | None
+    constraint: Constraint | CheckedConstraint | None
     parse: Callable[[str], Any] = field(repr=False)
     source: str
 
@@ -122,13 +124,7 @@ class Generator:
             return True
         if row.finish_reason != "stop" or row.piece is None:
             return False
-        state = self.constraint.token_fsm.initial_state
-        try:
-            for token_id in row.token_ids[row.piece.start :]:
-                state = self.constraint.token_fsm.next_state(state, token_id)
-        except TokenNotAllowed:
-            return False  # the piece of another generator
-        return self.constraint.token_fsm.is_accepting(state)
+        return self.constraint.accepts(row.token_ids[row.piece.start :])  # it may be the piece of another generator
 
     def _run(self, prompt: Any, max_tokens: int | None, stop_at: str | Sequence[str] | None, rng: Rng) -> Run:
         # Nobody sees log-probabilities here, so those of forced tokens at the very end need no forward.
@@ -215,15 +211,20 @@ def json(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    max_retries: int = MAX_RETRIES,
     **options: Any,
 ) -> Generator:
     """Write JSON that validates against `schema`.
+
+    What the automaton cannot hold (`fsm.json_schema(...).report` says which keywords) is checked when a value closes. Where it fails,
+    the row goes back into the value and writes it otherwise; `state.retries` counts how often.
 
     Args:
         model: the model that writes.
         schema: a JSON schema as a dict or as JSON text, a pydantic model, or another type that pydantic knows.
         sampler: how tokens are drawn; greedy by default.
         force: append text without a choice in one chunk instead of sampling it.
+        max_retries: how often a row may go back; then it fails with `CheckFailed`.
         **options: given to `fsm.json_schema`, such as `whitespace`.
 
     The value is what the type makes of it: an object of a pydantic model, for a schema what `json.loads` returns.
@@ -235,7 +236,7 @@ def json(
     expression = fsm_package.json_schema(schema, **options)
     is_schema = isinstance(schema, dict | str | bool)
     parse: Callable[[str], Any] = json_module.loads if is_schema else TypeAdapter[Any](schema).validate_json
-    return _constrained(model, expression, sampler, force, parse, _source("json", [schema, options]))
+    return _constrained(model, expression, sampler, force, parse, _source("json", [schema, options]), max_retries)
 
 
 def format(
@@ -262,8 +263,11 @@ def fsm(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    max_retries: int = MAX_RETRIES,
 ) -> Generator:
     """Write a text of an expression of the package `fsm`; a `str` stands for exactly itself. The value is the text.
+
+    Checks of the expression are kept as `json` keeps them, with as many `max_retries`.
 
     Raises:
         OptionError: `expression` is none.
@@ -274,7 +278,7 @@ def fsm(
             f"expected an expression, such as `fsm.regex(...)`, or a text, got {type(expression).__name__}",
             "expression",
         )
-    return _constrained(model, lift(expression), sampler, force, str, _source("fsm", expression))
+    return _constrained(model, lift(expression), sampler, force, str, _source("fsm", expression), max_retries)
 
 
 def _check(model: object, sampler: object) -> None:
@@ -300,14 +304,23 @@ def _constrained(
     force: bool,
     parse: Callable[[str], Any],
     source: str,
+    max_retries: int = MAX_RETRIES,
 ) -> Generator:
     _check(model, sampler)
+    if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < 0:
+        raise OptionError(
+            f"expected a number of times that a piece may go back, 0 or more, got {max_retries!r}. Leave it out for {MAX_RETRIES}.",
+            "max_retries",
+        )
     if not model.eos_token_ids:
         raise MissingEOS(
             "expected a model with an end-of-sequence token, by which it says that a constrained text is complete; "
             "got one that names none. Set `eos_token_id` in the generation config or the tokenizer before wrapping it."
         )
-    return Generator(model, sampler or greedy(), Constraint.of_model(model, expression, force=force), parse, source)
+    constraint: Constraint | CheckedConstraint = Constraint.of_model(model, expression, force=force)
+    if expression.has_checks:
+        constraint = CheckedConstraint(constraint, expression, TokenSet.of(model.eos_token_ids), max_retries)
+    return Generator(model, sampler or greedy(), constraint, parse, source)
 
 
 def _source(kind: str, value: Any) -> str:

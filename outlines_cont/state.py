@@ -103,6 +103,11 @@ class SequenceState:
         return torch.tensor(self._grid(lambda row: row.cached), dtype=torch.int64)
 
     @property
+    def retries(self) -> torch.Tensor:
+        """(B, S) int64: how often the last piece of each row went back because a value failed a check."""
+        return torch.tensor(self._grid(lambda row: row.piece.retries if row.piece else 0), dtype=torch.int64)
+
+    @property
     def finished(self) -> torch.Tensor:
         """(B, S) bool: the last piece came to its end; False where it was cut or failed."""
         return torch.tensor(self._grid(lambda row: row.finish_reason in ("stop", "constraint")), dtype=torch.bool)

@@ -53,7 +53,7 @@ class _RowRecord(_Record):
     drawn: int = Field(ge=0)
     path: str = Field(pattern="^[0-9a-f]{1,32}$")
     seed: int = Field(ge=0, lt=2**64)
-    piece: tuple[int, list[int], str] | None
+    piece: tuple[int, list[int], str, int] | None
     finish_reason: Literal["", "stop", "constraint", "length", "error"]
     value: Any
     error: str | None
@@ -131,7 +131,7 @@ class _Shelf:
             drawn=row.stream.drawn,
             path=f"{row.stream.path:x}",
             seed=row.stream.seed,
-            piece=(row.piece.start, list(row.piece.owed), row.piece.source) if row.piece is not None else None,
+            piece=(row.piece.start, list(row.piece.owed), row.piece.source, row.piece.retries) if row.piece is not None else None,
             finish_reason=row.finish_reason,  # type: ignore[arg-type]
             value=_plain(row.value),
             error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",
@@ -228,7 +228,7 @@ class _Reader:
             ends=row.ends,
             kv=self._kv(row),
             logits=self._logits(row.logits),
-            piece=Piece(row.piece[0], tuple(row.piece[1]), row.piece[2]) if row.piece is not None else None,
+            piece=Piece(row.piece[0], tuple(row.piece[1]), *row.piece[2:]) if row.piece is not None else None,
             finish_reason=row.finish_reason,
             value=row.value,
             error=None if row.error is None else SavedError(row.error),

@@ -22,11 +22,13 @@ class Piece:
         start: index of its first token.
         owed: forced tokens that a limit cut off; they come first when the piece is resumed.
         source: what the piece was to be, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
+        retries: how often it went back because a value failed a check.
     """
 
     start: int
     owed: tuple[int, ...] = ()
     source: str = ""
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,6 +11,7 @@ from itertools import product
 
 from fsm import node as nodes
 from fsm.node import EMPTY, Node
+from fsm.schema.check import DistinctItems
 from fsm.schema.context import Context
 from fsm.schema.keyword import Made
 from fsm.schema.place import Conjunction, Place, Steps, values_of
@@ -44,9 +45,16 @@ def array_node(places: Conjunction, context: Context) -> Steps:
     hi = min((int(value) for _, value in values_of(places, "maxItems")), default=None)
     if hi is not None and lo > hi:
         return EMPTY
+    node = yield from _array(places, lo, hi, context)
     for place, value in values_of(places, "uniqueItems"):
         if value and (hi is None or hi > 1):
-            context.leave_out(place, "uniqueItems", "an automaton cannot remember items")
+            context.note_check(place, "uniqueItems", "an automaton cannot remember items")
+            return nodes.checked(node, DistinctItems(place.at("uniqueItems")))
+    return node
+
+
+def _array(places: Conjunction, lo: int, hi: int | None, context: Context) -> Steps:
+    """The arrays, whether items repeat or not."""
     counts = [count for count in _counts(places) if count.lo or count.hi is not None]
     length = max((len(value) for _, value in values_of(places, "prefixItems")), default=0)
     length = max((length, *(count.start for count in counts)))

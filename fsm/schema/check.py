@@ -7,6 +7,7 @@ automaton is, and never fetches anything.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,34 +23,84 @@ if TYPE_CHECKING:
     from fsm.schema.document import Document
 
 
-class _Repeated(Exception):
-    """A key that an object has twice."""
+_PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+')
+"""What JSON text is made of; an unfinished string is left out, an unfinished number is found as it is."""
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _Repeated
-    return found
+def _scan(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (depth, position, part) for the parts of the beginning of a JSON text; the depth is that inside of brackets."""
+    depth = 0
+    for found in _PARTS.finditer(data):
+        part = found.group()
+        if part in (b"}", b"]"):
+            depth -= 1
+        yield depth, found.start(), part
+        if part in (b"{", b"["):
+            depth += 1
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctKeys:
-    """No object has a key twice, however it is spelled."""
+    """The object itself has no key twice, however it is spelled; the objects inside are asked for themselves."""
 
     def holds(self, data: bytes) -> bool:
         """True when the JSON text `data` repeats no key."""
-        try:
-            json.loads(data, object_pairs_hook=_distinct)
-        except _Repeated:
-            return False
-        return True
+        return self.fault(data) is None
+
+    def fault(self, data: bytes) -> int | None:
+        """Where the first key begins that was there before. Cost: some 50 us per kB."""
+        keys, before = set[str](), (0, b"")
+        for depth, position, part in _scan(data):
+            if depth == 1 and part == b":":
+                key = json.loads(before[1])
+                if key in keys:
+                    return before[0]
+                keys.add(key)
+            before = position, part
+        return None
 
     def __str__(self) -> str:
         return "no key comes twice in an object"
 
 
 DISTINCT_KEYS = DistinctKeys()
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctItems:
+    """No two items of the array are equal, as JSON compares values: 1 and 1.0 are equal, 1 and true are not."""
+
+    pointer: str
+
+    def holds(self, data: bytes) -> bool:
+        """True when the JSON text `data` repeats no item."""
+        return self.fault(data) is None
+
+    def fault(self, data: bytes) -> int | None:
+        """Where the first item begins that was there before. Cost: some 50 us per kB, and one parse of each item."""
+        seen, start = set[Any](), 1
+        for depth, position, part in _scan(data):
+            if (depth == 1 and part == b",") or (depth == 0 and part == b"]"):
+                text = data[start:position]
+                item = _comparable(json.loads(text)) if text.strip() else None
+                if item is not None and item in seen:
+                    return start + len(text) - len(text.lstrip())
+                seen.add(item)
+                start = position + 1
+        return None
+
+    def __str__(self) -> str:
+        return f"no two items are equal (`uniqueItems` at '#{self.pointer}')"
+
+
+def _comparable(value: Any) -> tuple[str, Any]:
+    """What is equal for JSON values that are equal."""
+    if isinstance(value, dict):
+        return "object", frozenset((key, _comparable(item)) for key, item in value.items())
+    if isinstance(value, list):
+        return "array", tuple(map(_comparable, value))
+    kind = "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+    return kind, value
 
 
 def is_checkable(places: Conjunction) -> bool:
@@ -72,7 +123,11 @@ class SchemaCheck:
 
     def holds(self, data: bytes) -> bool:
         """True when the value that `data` spells in JSON is valid."""
-        return self._validator.is_valid(json.loads(data))
+        return bool(self._validator.is_valid(json.loads(data)))
+
+    def fault(self, data: bytes) -> int | None:
+        """Nothing: the validator looks at whole values."""
+        return None
 
     @cached_property
     def _validator(self) -> Any:

@@ -51,6 +51,14 @@ class Context:
         Raises:
             SchemaError: everything must be exact.
         """
+        self.left_out.append(self.note_check(place, keyword, reason))
+
+    def note_check(self, place: Place, keyword: str, reason: str = "") -> str:
+        """Note that `keyword` of `place` is checked, and return the pointer to it.
+
+        Raises:
+            SchemaError: everything must be exact.
+        """
         keyword = keyword.removeprefix("\0")
         pointer = place.at(keyword)
         if self.is_strict:
@@ -59,8 +67,8 @@ class Context:
                 "Leave `strict` out to have it checked, or change the schema",
                 pointer,
             )
-        self.left_out.append(pointer)
         self.checked.add(pointer)
+        return pointer
 
     def leave_all_out(self, missing: Iterable[tuple[Place, str]], reason: str = "") -> None:
         """Note several; see `leave_out`."""

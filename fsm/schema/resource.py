@@ -29,7 +29,7 @@ class Scope:
 
     Attributes:
         uri: the base of its references.
-        path: the URIs of the resources that led there, outermost first, each once.
+        path: the URIs of the resources that led there, outermost first, as far as they have dynamic anchors of their own.
         dialect: the draft in which it is written.
         root: which object the resource is, so that its own relative URI is applied once.
     """
@@ -38,10 +38,6 @@ class Scope:
     path: tuple[str, ...]
     dialect: Dialect
     root: int = field(default=0, compare=False)
-
-    def within(self, uri: str, dialect: Dialect, root: int = 0) -> Scope:
-        """The scope after a step into the resource `uri`."""
-        return Scope(uri, tuple(dict.fromkeys((*self.path, uri))), dialect, root)
 
 
 class Resources:
@@ -62,10 +58,32 @@ class Resources:
                 raise SchemaError(f"expected a schema under {name!r} in `registry`, received {shorten(schema)}")
             found.append((urldefrag(name)[0], Resource(schema, _specification(schema, dialect))))
         self._registry: Registry[Any] = REGISTRY.with_resources(found).crawl()
+        self._names: dict[str, frozenset[str]] = {}
 
     def scope(self) -> Scope:
         """The root's scope."""
-        return Scope(self.uri, (self.uri,), self.dialect)
+        return self._into(Scope(self.uri, (), self.dialect), self.uri, self.dialect, 0)
+
+    def _into(self, scope: Scope, uri: str, dialect: Dialect, root: int) -> Scope:
+        """The scope after a step into the resource `uri`; one whose dynamic anchors are all hidden by outer ones leaves no trace."""
+        known = frozenset[str]().union(*map(self._dynamic_names, scope.path))
+        path = (*scope.path, uri) if self._dynamic_names(uri) - known else scope.path
+        return Scope(uri, path, dialect, root)
+
+    def _dynamic_names(self, uri: str) -> frozenset[str]:
+        """The dynamic anchors of a resource; the empty name stands for `$recursiveAnchor`."""
+        found = self._names.get(uri)
+        if found is None:
+            resource = self._registry.get(uri)
+            names, stack = set[str](), [] if resource is None else [resource]
+            while stack:
+                part = stack.pop()
+                names |= {anchor.name for anchor in part.anchors() if isinstance(anchor, DynamicAnchor)}
+                stack += [below for below in part.subresources() if below.id() is None]
+            contents = None if resource is None else resource.contents
+            names |= {""} if isinstance(contents, dict) and contents.get("$recursiveAnchor") is True else set()
+            found = self._names[uri] = frozenset(names)
+        return found
 
     def find(self, reference: str, scope: Scope, pointer: str, *, is_dynamic: bool = False) -> tuple[Schema, Scope]:
         """The schema that a reference names, and its scope.
@@ -92,9 +110,8 @@ class Resources:
         schema, found = self.find("#", scope, pointer)
         if isinstance(schema, dict) and schema.get("$recursiveAnchor") is True:
             for uri in scope.path:
-                outer, outer_scope = self.find(uri, scope, pointer)
-                if isinstance(outer, dict) and outer.get("$recursiveAnchor") is True:
-                    return outer, outer_scope
+                if "" in self._dynamic_names(uri):
+                    return self.find(uri, scope, pointer)
         return schema, found
 
     def _walk(self, uri: str, fragment: str, scope: Scope, reference: str, pointer: str) -> tuple[Schema, Scope]:
@@ -125,7 +142,7 @@ class Resources:
         schema = anchor.resource.contents
         dialect = dialect_of(self._registry[uri].contents, self.dialect, uri)
         root = self._registry[uri].contents
-        return schema, self.inside(schema, scope.within(uri, dialect, id(root)))
+        return schema, self.inside(schema, self._into(scope, uri, dialect, id(root)))
 
     def _entered(self, root: Any, uri: str, scope: Scope) -> Scope:
         """The scope of a resource that was found under `uri`, which may be a name of its own or where it was put."""
@@ -133,7 +150,7 @@ class Resources:
         own = root.get(dialect.identifier) if isinstance(root, dict) else None
         named = urldefrag(urljoin(uri, own))[0] if isinstance(own, str) else uri
         is_known = named in self._registry and self._registry[named].contents is root
-        return scope.within(named if is_known else uri, dialect, id(root))
+        return self._into(scope, named if is_known else uri, dialect, id(root))
 
     def inside(self, schema: Any, scope: Scope) -> Scope:
         """The scope of a schema, which may begin a resource of its own."""
@@ -145,7 +162,7 @@ class Resources:
         if scope.dialect.has_lonely_references and "$ref" in schema:
             return scope
         uri = urldefrag(urljoin(scope.uri, identifier))[0]
-        return scope.within(uri, dialect_of(schema, scope.dialect, uri), id(schema))
+        return self._into(scope, uri, dialect_of(schema, scope.dialect, uri), id(schema))
 
 
 def _specification(schema: Any, dialect: Dialect) -> Specification[Any]:

@@ -61,6 +61,10 @@ class Policy(ABC, Generic[S]):
         """
         return after
 
+    def retries(self, state: S) -> int:
+        """Return how often a piece has gone back because a value failed a check."""
+        return 0
+
     def held_bytes(self, state: S) -> int:
         """Return how many bytes at the end of the piece may yet be taken back; a stream does not show them."""
         return 0

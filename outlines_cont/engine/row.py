@@ -86,6 +86,7 @@ class Row:
         piece = source.piece if resume and source.piece is not None else Piece(len(self.token_ids))
         self.piece_start = piece.start
         self._source = source_text or piece.source
+        self._retries = piece.retries
         self.want = Want.WAIT
         self.mask = TokenSet.all
         self.finish_reason = ""
@@ -203,7 +204,7 @@ class Row:
             # A copy, so that the logits of the other rows of the step are let go.
             logits=self.logits.clone() if ended_fed and self.logits is not None else None,
             stream=self.stream.close(),
-            piece=Piece(self.piece_start, tuple(self._owed), self._source),
+            piece=Piece(self.piece_start, tuple(self._owed), self._source, self.retries),
             finish_reason=self.finish_reason,
             value=None,
             error=self.error,
@@ -220,6 +221,11 @@ class Row:
     def piece_ids(self) -> list[int]:
         """The ids of the piece so far."""
         return self.token_ids[self.piece_start :]
+
+    @property
+    def retries(self) -> int:
+        """How often the piece has gone back because a value failed a check."""
+        return self._retries + sum(track.policy.retries(track.states[-1]) for track in self._tracks)
 
     @property
     def held_bytes(self) -> int:

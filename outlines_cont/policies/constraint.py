@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 import fsm
-from fsm import Expression, Vocabulary
+from fsm import Expression, TokenNotAllowed, Vocabulary
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.interfaces import LanguageModel, TokenFSM, Tokenizer
@@ -70,6 +70,16 @@ class Constraint(Policy[int]):
         """Return the initial state of the FSM: the language begins where the piece begins."""
         return self.token_fsm.initial_state
 
+    def accepts(self, token_ids: Sequence[int]) -> bool:
+        """Return whether a whole text is of the language."""
+        state = self.token_fsm.initial_state
+        try:
+            for token_id in token_ids:
+                state = self.token_fsm.next_state(state, token_id)
+        except TokenNotAllowed:
+            return False
+        return self.token_fsm.is_accepting(state)
+
     def advance(self, state: int, token_id: int) -> int:
         """Return the next state of the FSM."""
         return self.token_fsm.next_state(state, token_id)
@@ -104,6 +114,10 @@ class Constraint(Policy[int]):
             left -= int(self._lengths[token_id])
             state = self.token_fsm.next_state(state, token_id)
         return kept
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return what a token adds to the text."""
+        return self._tokenizer.token_bytes[token_id] or b""
 
     def _allowed(self, state: int) -> TokenSet:
         return TokenSet.of_bitmask(self.token_fsm.bitmask(state))
