@@ -124,7 +124,7 @@ class Checker:
             stacks = tuple(stack for stack in stacks if not self._is_hopeless(stack, text, failures))
         return Reading(text, stacks, failures[-1] if failures and not stacks else None)
 
-    def end(self, reading: Reading) -> Failure | None | bool:
+    def end(self, reading: Reading) -> Failure | bool | None:
         """True when the text may end here; else the value that failed a check at the end, or False."""
         failures = list[Failure]()
         for stack in reading.stacks:

@@ -52,7 +52,19 @@ class MemberTable:
         close: what ends the object.
     """
 
-    __slots__ = ("_hash", "_required", "_slots", "close", "comma", "duties", "entries", "hi", "is_ordered", "lo", "parts")
+    __slots__ = (
+        "_hash",
+        "_required",
+        "_slots",
+        "close",
+        "comma",
+        "duties",
+        "entries",
+        "hi",
+        "is_ordered",
+        "lo",
+        "parts",
+    )
 
     def __init__(
         self,

@@ -317,9 +317,10 @@ def _constrained(
             "expected a model with an end-of-sequence token, by which it says that a constrained text is complete; "
             "got one that names none. Set `eos_token_id` in the generation config or the tokenizer before wrapping it."
         )
-    constraint: Constraint | CheckedConstraint = Constraint.of_model(model, expression, force=force)
+    plain = Constraint.of_model(model, expression, force=force)
+    constraint: Constraint | CheckedConstraint = plain
     if expression.has_checks:
-        constraint = CheckedConstraint(constraint, expression, TokenSet.of(model.eos_token_ids), max_retries)
+        constraint = CheckedConstraint(plain, expression, TokenSet.of(model.eos_token_ids), max_retries)
     return Generator(model, sampler or greedy(), constraint, parse, source)
 
 

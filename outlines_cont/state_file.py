@@ -131,7 +131,9 @@ class _Shelf:
             drawn=row.stream.drawn,
             path=f"{row.stream.path:x}",
             seed=row.stream.seed,
-            piece=(row.piece.start, list(row.piece.owed), row.piece.source, row.piece.retries) if row.piece is not None else None,
+            piece=(row.piece.start, list(row.piece.owed), row.piece.source, row.piece.retries)
+            if row.piece is not None
+            else None,
             finish_reason=row.finish_reason,  # type: ignore[arg-type]
             value=_plain(row.value),
             error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",

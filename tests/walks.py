@@ -12,6 +12,11 @@ from fsm.node import EMPTY, Kind, Node
 _SEARCHED = (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE)
 
 
+def _parts(node: Node) -> tuple[Node, ...]:
+    """What the shortest text of a term is made of."""
+    return (node.args[0].expand(node.args[1]),) if node.kind is Kind.MEMBERS else nodes.children(node)
+
+
 class Lengths:
     """The length of the shortest text of a term, by a fixed point over its parts (rules make circles)."""
 
@@ -24,7 +29,7 @@ class Lengths:
             found = {node}
             for one in order:
                 if one not in self._known and one.kind not in _SEARCHED:
-                    new = [child for child in nodes.children(one) if child not in found]
+                    new = [child for child in _parts(one) if child not in found]
                     found.update(new)
                     order.extend(new)
             value = {one: self._known.get(one, math.inf) for one in order}
@@ -57,6 +62,8 @@ class Lengths:
             return value[args[0]] + value[args[1]]
         if kind is Kind.ALTERNATION:
             return min(value[child] for child in args)
+        if kind in (Kind.MEMBERS, Kind.CHECK, Kind.RULE):
+            return value[_parts(node)[0]]
         if kind is Kind.REPEAT:
             return value[args[0]] * args[1] if args[1] else 0
         if kind is Kind.RULE:

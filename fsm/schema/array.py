@@ -98,7 +98,7 @@ def _can_count(counts: list[_Count], length: int, lo: int, hi: int | None) -> bo
     size = max(length, lo) + 1 if hi is None else hi + 1
     for count in counts:
         size *= count.most + 2
-    return size * 2 ** len(counts) <= _MAX_COUNTED
+    return bool(size << len(counts) <= _MAX_COUNTED)
 
 
 def _item_places(places: Conjunction, position: int, context: Context) -> Conjunction:

@@ -267,9 +267,7 @@ class _Compiler:
 
     def _strings(self, places: Conjunction) -> Node:
         left_out: list[tuple[Place, str]] = []
-        node = string_node(
-            places, asserts_format=self._context.asserts_format, limits=self._limits, left_out=left_out
-        )
+        node = string_node(places, asserts_format=self._context.asserts_format, limits=self._limits, left_out=left_out)
         self._context.leave_all_out(left_out, "the pattern is not regular")
         return node
 

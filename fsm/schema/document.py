@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from fsm.errors import SchemaError
 from fsm.limits import Limits
-from fsm.schema.dialect import LATEST, Dialect, dialect_of, in_latest_words
+from fsm.schema.dialect import LATEST, dialect_of, in_latest_words
 from fsm.schema.disjoint import are_disjoint, types_at
 from fsm.schema.enumeration import pointer_to, schema_of, values_at
 from fsm.schema.keyword import (
@@ -206,9 +206,7 @@ class Document:
             self._limit_alternatives(len(combined), (place,))
         return own, always, combined
 
-    def _always(
-        self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]
-    ) -> Conjunction:
+    def _always(self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]) -> Conjunction:
         """The places that hold beside this one: by references, `allOf` and `not`."""
         found: list[Place] = []
         for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
@@ -223,9 +221,7 @@ class Document:
                 found.append(place.beside(place.get("not"), "not", negated=True))
         return tuple(found)
 
-    def _choices(
-        self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]
-    ) -> list[Choice]:
+    def _choices(self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]) -> list[Choice]:
         """The cases that `anyOf`, `oneOf`, `if` and the dependencies of a place make."""
         choices: list[Choice] = []
         if place.has("anyOf"):
@@ -293,9 +289,7 @@ class Document:
             fails.append(place.beside(place.get("else"), "else"))
         return [[tuple(holds), tuple(fails)]] if is_watched or len(holds) + len(fails) > 2 else []
 
-    def _failures(
-        self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]
-    ) -> Choice:
+    def _failures(self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]) -> Choice:
         """The ways to fail a place."""
         assert isinstance(place.schema, dict)
         found: Choice = []
@@ -334,7 +328,12 @@ class Document:
             if isinstance(value, dict | list):
                 at = pointer_to(place, value)
                 schemas.append((schema_of(value, at), at))
-        cases = tuple(replace(place, schema=schema, pointer=at) for schema, at in schemas)
+        (rest, at), *listed = schemas
+        # What is listed evaluates nothing, though the schema that stands for it names properties and items.
+        cases = (
+            replace(place, schema=rest, origin=place.schema),
+            *(replace(place, schema=schema, pointer=at, via=None) for schema, at in listed),
+        )
         for case in cases:  # they say what the report says of `enum` and `const` already
             parts = (*(case.get("properties") or {}).values(), *(case.get("prefixItems") or ()))
             for part in (case.schema, *parts):

@@ -84,9 +84,7 @@ def names(places: Conjunction, types: frozenset[str]) -> list[tuple[bool | None,
     """Which of null, true and false are of these types and are not excluded, each with its text."""
     excluded = [other for _, values in values_of(places, Made.NOT_IN) for other in values]
     return [
-        (value, text)
-        for value, name, text in _NAMES
-        if name in types and not any(value is other for other in excluded)
+        (value, text) for value, name, text in _NAMES if name in types and not any(value is other for other in excluded)
     ]
 
 

@@ -69,7 +69,7 @@ class Made(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Asks an object for some member: its key satisfies the pattern or the schema of keys, or is none of the known; its value the schema."""
+    """Asks an object for some member with this value, whose key satisfies the pattern and the schema of keys, and is none of the known."""
 
     schema: Schema = True
     pattern: str | None = None

@@ -275,9 +275,7 @@ def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node,
     """Additional members and the closing brace: as the first in the object, and after others."""
     if not others:
         return _CLOSE, _CLOSE
-    return syntax.members(
-        nodes.alternation(nodes.sequence((kind.keys, syntax.colon, value)) for kind, value in others)
-    )
+    return syntax.members(nodes.alternation(nodes.sequence((kind.keys, syntax.colon, value)) for kind, value in others))
 
 
 def _members(members: list[tuple[str, Node, bool]], first: Node, later: Node, syntax: Syntax) -> Node:

@@ -24,6 +24,7 @@ class Place:
         negated: whether the value must not satisfy the schema.
         via: the place that applies this one to the same value (by `$ref`, `allOf`, `not`, ...), if any.
         depth: the number of such steps.
+        origin: the schema of which this one is what is left without its listed values; None: it is itself.
         is_watched: whether an `unevaluated...` keyword of a place before this one asks what this one evaluates.
     """
 
@@ -33,6 +34,7 @@ class Place:
     negated: bool = False
     via: Place | None = None
     depth: int = 0
+    origin: Schema | None = None
     is_watched: bool = False
 
     @property
@@ -66,7 +68,7 @@ class Place:
         """A place for the same value."""
         pointer = self.pointer + "".join(f"/{escape(str(t))}" for t in tokens)
         is_watched = self.is_watched or self.has(_WATCHERS[0]) or self.has(_WATCHERS[1])
-        return Place(schema, pointer, self.scope, negated, self, self.depth + 1, is_watched)
+        return Place(schema, pointer, self.scope, negated, self, self.depth + 1, None, is_watched)
 
     def elsewhere(self, schema: Schema, pointer: str, scope: Scope | None) -> Place:
         """A place for the same value that a reference leads to, negated as this one is."""
@@ -83,9 +85,10 @@ class Place:
 
     def counts_for(self, watcher: Place) -> bool:
         """True when what this place evaluates counts for the `unevaluated...` keyword of `watcher`."""
+        wanted = watcher.schema if watcher.origin is None else watcher.origin
         place: Place | None = self
         while place is not None and not place.negated:
-            if place.schema is watcher.schema:
+            if (place.schema if place.origin is None else place.origin) is wanted:
                 return True
             place = place.via
         return False

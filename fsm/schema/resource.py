@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from jsonschema_specifications import REGISTRY
-from referencing import Registry, Resource, Specification
+from referencing import Registry, Specification
 from referencing.exceptions import NoSuchAnchor, Unresolvable
 from referencing.jsonschema import DynamicAnchor
 
@@ -52,12 +52,13 @@ class Resources:
         uri = urldefrag(identifier)[0] if isinstance(identifier, str) else ""
         self.uri = uri or ROOT_URI
         self.root, self.dialect = root, dialect
-        found: list[tuple[str, Resource[Any]]] = [(self.uri, Resource(root, dialect.specification))]
+        found = [(self.uri, dialect.specification.create_resource(root))]
         for name, schema in given.items():
             if not isinstance(schema, dict | bool):
                 raise SchemaError(f"expected a schema under {name!r} in `registry`, received {shorten(schema)}")
-            found.append((urldefrag(name)[0], Resource(schema, _specification(schema, dialect))))
-        self._registry: Registry[Any] = REGISTRY.with_resources(found).crawl()
+            found.append((urldefrag(name)[0], _specification(schema, dialect).create_resource(schema)))
+        known: Registry[Any] = REGISTRY
+        self._registry = known.with_resources(found).crawl()
         self._names: dict[str, frozenset[str]] = {}
 
     def scope(self) -> Scope:

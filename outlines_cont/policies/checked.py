@@ -189,6 +189,10 @@ class _Excluded:
         """Never."""
         return False
 
+    def fault(self, data: bytes) -> int | None:
+        """At once."""
+        return 0
+
     def __str__(self) -> str:
         return "every way to go on has led to a value that failed"
 
