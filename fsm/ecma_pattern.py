@@ -2,8 +2,9 @@ r"""Regular expressions as JSON Schema's `pattern` means them: ECMA-262 with the
 
 Beside the letter of the `u` flag, what has one meaning without it is read, too: a backslash before any sign that is not
 a letter or digit, a lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`).
-Not supported, refused by name: back-references, lookahead, lookbehind, `\b`, `\B`, inline flags, and properties other
-than general categories (`\p{Script=...}`), for which Python holds no data.
+Lookarounds and `\b`, `\B` are read where `postfix.py` can tell what they mean.
+Not supported, refused by name: back-references, lookarounds inside repetitions, inline flags, and properties other than general
+categories (`\p{Script=...}`), for which Python holds no data.
 Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2.
 """
 
@@ -25,9 +26,11 @@ from fsm.postfix import (
     Choose,
     Instruction,
     Join,
+    Look,
     Loop,
     NotSupported,
     Text,
+    boundary,
     compile_postfix,
     search,
 )
@@ -47,7 +50,12 @@ _PROPERTY = re.compile(r"\{([^{}]*)\}")
 _GROUP = re.compile(r"\((?:\?(?::|<([^>=!][^>]*)>))?")
 _COUNTS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
-_LOOKAROUNDS = {"(?=": "a lookahead", "(?!": "a lookahead", "(?<=": "a lookbehind", "(?<!": "a lookbehind"}
+_LOOKAROUNDS = {
+    "(?=": Look(),
+    "(?!": Look(is_negative=True),
+    "(?<=": Look(is_behind=True),
+    "(?<!": Look(is_behind=True, is_negative=True),
+}
 
 
 def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
@@ -96,6 +104,7 @@ class _Group:
     start: int
     alternatives: int = 0
     items: int = 0
+    look: Look | None = None
 
 
 class _Reader:
@@ -146,6 +155,11 @@ class _Reader:
 
     def _open_group(self) -> None:
         start = self.position
+        for sign, look in _LOOKAROUNDS.items():
+            if self.pattern.startswith(sign, start):
+                self.groups.append(_Group(start, look=look))
+                self.position += len(sign)
+                return
         opening = _GROUP.match(self.pattern, start)
         if self.pattern.startswith("(?", start) and (opening is None or opening.end() == start + 1):
             self._refuse_group(start)
@@ -161,12 +175,6 @@ class _Reader:
         self.position = opening.end()
 
     def _refuse_group(self, start: int) -> None:
-        for opening, construct in _LOOKAROUNDS.items():
-            if self.pattern.startswith(opening, start):
-                raise NotSupported(
-                    f"{construct} ({opening!r})",
-                    "Split the pattern: `allOf` of several patterns, `not` around one, or `minLength` and `maxLength`.",
-                )
         if self.pattern.startswith("(?P", start):
             raise _Malformed("group syntax of Python", start, "In ECMA-262 a named group is '(?<name>...)'.")
         if re.compile(r"\(\?[a-zA-Z-]").match(self.pattern, start):
@@ -184,6 +192,8 @@ class _Reader:
         yield Join(group.items)
         if group.alternatives:
             yield Choose(group.alternatives + 1)
+        if group.look is not None:
+            yield group.look
 
     def _read_quantifier(self) -> Iterator[Instruction]:
         """Count the item that was just read, and repeat it if a quantifier follows."""
@@ -216,6 +226,9 @@ class _Reader:
             )
         if sign == "[":
             yield Character(self._read_class())
+        elif self.pattern.startswith((r"\b", r"\B"), start):
+            yield from boundary(ASCII_WORD, is_inside=self.pattern[start + 1] == "B")
+            self.position += 2
         elif sign == "\\":
             yield Character(self._read_escape())
         elif sign == ".":
@@ -294,11 +307,6 @@ class _Reader:
         raise self._bad_escape(start, sign)
 
     def _bad_escape(self, start: int, sign: str) -> Exception:
-        if sign in ("b", "B"):
-            return NotSupported(
-                rf"a word boundary ('\{sign}')",
-                r"Write the characters that may stand there, for example '(^|\W)word(\W|$)'.",
-            )
         if sign == "k" or (sign.isdigit() and sign.isascii()):
             return NotSupported(
                 rf"a back-reference ('\{sign}')", "Not a regular language: list the alternatives that you need."

@@ -4,9 +4,9 @@ The text is read by the parser of the standard library itself (`re._parser`), be
 escape, flag and quirk means what it means to `re` in the Python that runs. It has been in that place since Python 3.11.
 
 Supported: literals, escapes, classes, `.`, groups of all kinds, alternation, greedy and lazy repetition with any
-counts, the flags i s m a u x (global and scoped), and `^ $ \A \Z`.
-Not supported, refused by name: back-references, conditional groups, lookahead, lookbehind, `\b`, `\B`, atomic groups and
-possessive repetition; line anchors (MULTILINE) inside a repetition.
+counts, the flags i s m a u x (global and scoped), `^ $ \A \Z \b \B`, lookahead and lookbehind outside of repetitions.
+Not supported, refused by name: back-references, conditional groups, atomic groups and possessive repetition; line anchors
+(MULTILINE) and lookarounds inside a repetition; a lookbehind of several characters after a lookahead.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from fsm.postfix import (
     Choose,
     Instruction,
     Join,
+    Look,
     Loop,
     NotSupported,
     Text,
+    boundary,
     compile_postfix,
     full_match,
 )
@@ -46,6 +48,8 @@ _IGNORECASE, _MULTILINE, _DOTALL, _ASCII = int(re.IGNORECASE), int(re.MULTILINE)
 _TYPES = int(re.ASCII | re.LOCALE | re.UNICODE)
 _NESTING = re.compile(r"\\.|\[\^?\]?|[\]()]", re.DOTALL)
 _NEWLINE: Ranges = ((0x0A, 0x0A),)
+
+_HOLDS_IN_NOTHING = re.search(r"\B", "") is not None  # since Python 3.14
 
 _ADVICE = {
     "missing ), unterminated subpattern": r"Close the group with ')', or write '\(' for a parenthesis.",
@@ -206,6 +210,12 @@ def _expand(operator: Any, argument: Any, flags: int) -> list[_Task]:
         return [*((option, flags) for option in argument[1]), Choose(len(argument[1]))]
     if operator is _sre.AT and argument in _ANCHORS:
         return [_anchor(argument, flags)]
+    if operator in (_sre.ASSERT, _sre.ASSERT_NOT):
+        direction, body = argument
+        return [(body, flags), Look(is_behind=direction < 0, is_negative=operator is _sre.ASSERT_NOT)]
+    if operator is _sre.AT and argument in (_sre.AT_BOUNDARY, _sre.AT_NON_BOUNDARY):
+        is_inside = argument is _sre.AT_NON_BOUNDARY
+        return [*boundary(category("w", bool(flags & _ASCII)), is_inside=is_inside, holds_in_nothing=_HOLDS_IN_NOTHING)]
     raise NotSupported(*_refusal(operator, argument))
 
 
@@ -270,21 +280,9 @@ _SETS: dict[Any, Callable[[Any, int], Ranges]] = {
     _sre.FAILURE: lambda argument, flags: (),
 }
 
-_ALGEBRA = "Write the condition with the operators of expressions: `regex(a) & regex(b)`, `regex(a) & ~regex(b)`."
-
 
 def _refusal(operator: Any, argument: Any) -> tuple[str, str]:
     """Name a construct that is refused, and what to write instead."""
-    if operator in (_sre.ASSERT, _sre.ASSERT_NOT):
-        ahead = argument[0] > 0
-        return ("a lookahead" if ahead else "a lookbehind") + (
-            " ('(?=' or '(?!')" if ahead else " ('(?<=' or '(?<!')"
-        ), _ALGEBRA
-    if operator is _sre.AT:
-        return (
-            r"a word boundary ('\b' or '\B')",
-            r"Write the characters that may stand there, for example '\w+(?:\W+\w+)*'.",
-        )
     if operator is _sre.GROUPREF:
         return f"a back-reference (to group {argument})", "Not a regular language: list the alternatives that you need."
     if operator is _sre.GROUPREF_EXISTS:

@@ -5,8 +5,10 @@ Loop(0, None) Choose(2). Postfix needs a stack of ours and none of Python's, how
 
 Anchors are exact. A pattern compiles to a `Table`: its texts sorted by what they assert about the place before their
 first character and after their last one. Joining two parts keeps of the one what the assertions of the other allow.
-What this leaves out: line anchors inside a repetition, and an anchor inside a repetition of at
-least nine times.
+Lookarounds are conditions on the rest of the whole text, or on all of it that was read: the pattern is kept as alternatives of
+pieces until it is whole, and each condition is then an intersection (`(?=x)rest` is `rest & x.*`).
+What this leaves out: line anchors inside a repetition, an anchor inside a repetition of at least nine times, lookarounds inside a
+repetition, and a lookbehind of more than one character after a lookahead.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from fsm import node as nodes
-from fsm.characters import Ranges, Speller
+from fsm.characters import Ranges, Speller, invert
 from fsm.derivative import Derivatives
 from fsm.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 
@@ -48,6 +50,7 @@ Table = dict[tuple[Before, After], Node]
 FREE = (Before.ANY, After.ANY)
 _NOTHING: Table = {FREE: EPSILON}
 _NEWLINE = nodes.literal(b"\n")
+_NOT_EMPTY = nodes.complement(EPSILON)
 _ENDS_IN_NEWLINE = nodes.concat(nodes.repeat(nodes.byte_set(ALL_BYTES)), _NEWLINE)
 
 
@@ -95,7 +98,45 @@ class Loop:
     hi: int | None
 
 
-Instruction = Text | Character | Assert | Join | Choose | Loop
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Replace the last one by the condition that its texts come next (or stand just before), or that none of them does."""
+
+    is_behind: bool = False
+    is_negative: bool = False
+
+
+Instruction = Text | Character | Assert | Join | Choose | Loop | Look
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A lookaround.
+
+    Attributes:
+        node: what the rest of the text is, or all before; negation is in it already.
+        is_behind: whether it looks back.
+        is_local: whether it looks back at one character only.
+        is_negative: whether it holds where there is nothing to look at.
+    """
+
+    node: Node
+    is_behind: bool
+    is_local: bool = False
+    is_negative: bool = False
+
+
+Piece = dict[tuple["Before", "After"], Node] | Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A pattern with lookarounds: alternatives, each a sequence of tables and conditions."""
+
+    alternatives: tuple[tuple[Piece, ...], ...]
+
+
+MAX_LOOKED = 64  # alternatives of a pattern with lookarounds
 
 
 class NotSupported(Exception):
@@ -107,20 +148,21 @@ class NotSupported(Exception):
         self.advice = advice
 
 
-def compile_postfix(program: Iterable[Instruction], spell: Speller) -> Table:
-    """Run the instructions and return the table of the pattern.
+def compile_postfix(program: Iterable[Instruction], spell: Speller) -> Table | Looked:
+    """Run the instructions and return the table of the pattern, or its alternatives where it has lookarounds.
 
     Args:
         program: a well-formed pattern in postfix order.
         spell: how a character is written in bytes.
 
     Raises:
-        NotSupported: an anchor stands in a repetition where it is not handled.
+        NotSupported: an anchor or a lookaround stands where it is not handled.
 
     Cost: linear in the pattern; counts cost nothing.
     """
-    stack: list[Table] = []
+    stack: list[Table | Looked] = []
     anchored_loops = 0
+    any_text = nodes.repeat(spell(((0, 0x10FFFF),)))
     spelled: dict[str, Node] = {}
     for step in program:
         if isinstance(step, Text):
@@ -130,28 +172,164 @@ def compile_postfix(program: Iterable[Instruction], spell: Speller) -> Table:
         elif isinstance(step, Assert):
             stack.append({(step.before, step.after): EPSILON})
         elif isinstance(step, Loop):
-            body = stack.pop()
+            body = _plain_body(stack.pop(), step)
+            if isinstance(body, Looked):
+                stack.append(body)
+                continue
             anchored_loops += not body.keys() <= {FREE} and step.hi not in (0, 1)
             if anchored_loops > MAX_ANCHORED_LOOPS:
                 raise NotSupported(f"more than {MAX_ANCHORED_LOOPS} repetitions with an anchor inside", _TAKE_OUT)
             stack.append(_loop(body, step.lo, step.hi))
+        elif isinstance(step, Look):
+            stack.append(Looked(((_condition(stack.pop(), step, any_text, spell),),)))
         else:
             operands = stack[len(stack) - step.count :]
             del stack[len(stack) - step.count :]
-            stack.append(_join(operands) if isinstance(step, Join) else _choose(operands))
-    (table,) = stack
-    return table
+            stack.append(_combined(operands, step))
+    (found,) = stack
+    return found
 
 
-def full_match(table: Table) -> Node:
+def full_match(pattern: Table | Looked) -> Node:
     """The texts that a pattern matches from end to end."""
-    return nodes.alternation(table.values())
+    if isinstance(pattern, Looked):
+        return nodes.alternation(
+            full_match(_resolved(local)) for pieces in pattern.alternatives for local in _localised(pieces)
+        )
+    return nodes.alternation(pattern.values())
 
 
-def search(table: Table, spell: Speller) -> Node:
+def search(pattern: Table | Looked, spell: Speller) -> Node:
     """The texts in which a pattern is found somewhere."""
-    any_text = nodes.repeat(spell(((0, 0x10FFFF),)))
-    return full_match(_join([{FREE: any_text}, table, {FREE: any_text}]))
+    around: Table = {FREE: nodes.repeat(spell(((0, 0x10FFFF),)))}
+    if isinstance(pattern, Looked):
+        return full_match(Looked(tuple((around, *pieces, around) for pieces in pattern.alternatives)))
+    return full_match(_join([around, pattern, around]))
+
+
+def boundary(word: Ranges, *, is_inside: bool, holds_in_nothing: bool = True) -> Iterator[Instruction]:
+    r"""Push `\b`, or `\B` with `is_inside`: a word character on one side, or on both sides or none.
+
+    `holds_in_nothing` says whether `\B` holds in the empty text.
+    """
+    other = invert(word)
+    sides: list[tuple[Ranges, bool, Ranges, bool]] = [(word, False, word, True), (word, True, word, False)]
+    if is_inside:
+        sides = [(word, False, word, False), (word, True, word, True)]
+        if not holds_in_nothing:
+            sides[1:] = [(other, False, word, True), (word, True, other, False)]
+    for before, none_before, after, none_after in sides:
+        yield Character(before)
+        yield Look(is_behind=True, is_negative=none_before)
+        yield Character(after)
+        yield Look(is_negative=none_after)
+        yield Join(2)
+    yield Choose(len(sides))
+
+
+def _combined(operands: Sequence[Table | Looked], step: Join | Choose) -> Table | Looked:
+    tables = [operand for operand in operands if not isinstance(operand, Looked)]
+    if len(tables) == len(operands):
+        return _join(tables) if isinstance(step, Join) else _choose(tables)
+    options = [operand.alternatives if isinstance(operand, Looked) else ((operand,),) for operand in operands]
+    found: list[tuple[Piece, ...]] = [()]
+    if isinstance(step, Choose):
+        found = [pieces for option in options for pieces in option]
+    for option in options if isinstance(step, Join) else ():
+        found = [(*left, *right) for left in found for right in option]
+        if len(found) > MAX_LOOKED:
+            break
+    if len(found) > MAX_LOOKED:
+        raise NotSupported(f"lookarounds in more than {MAX_LOOKED} alternatives", "Take them out of the alternatives.")
+    return Looked(tuple(found))
+
+
+def _plain_body(body: Table | Looked, step: Loop) -> Table | Looked:
+    """The body of a loop, which must be free of lookarounds; with `?` they become an alternative."""
+    if isinstance(body, Looked):
+        if step.hi == 0:
+            return _NOTHING
+        if step.hi != 1:
+            raise NotSupported(
+                "a lookaround inside a repetition",
+                "Take it out of the repetition, or write the characters that may stand there.",
+            )
+        return Looked((*body.alternatives, ())) if step.lo == 0 else body
+    return body
+
+
+def _localised(pieces: tuple[Piece, ...]) -> Iterator[tuple[Piece, ...]]:
+    """Move each look back at one character into the piece before it, or past that where it is empty."""
+    waiting = [pieces]
+    while waiting:
+        pieces = waiting.pop()
+        found = next((n for n, p in enumerate(pieces) if isinstance(p, Condition) and p.is_local), None)
+        if found is None:
+            yield pieces
+            continue
+        condition, before, after = pieces[found], pieces[:found], pieces[found + 1 :]
+        assert isinstance(condition, Condition)
+        skipped: tuple[Piece, ...] = ()
+        for place in reversed(range(found)):
+            piece = before[place]
+            if isinstance(piece, Condition):
+                skipped = (piece, *skipped)
+                continue
+            full = {key: nodes.intersection((node, condition.node, _NOT_EMPTY)) for key, node in piece.items()}
+            waiting.append((*before[:place], {k: n for k, n in full.items() if n is not EMPTY}, *skipped, *after))
+            empty: Table = {key: EPSILON for key, node in piece.items() if node.nullable}
+            if not empty:
+                break
+            skipped = (empty, *skipped)
+        else:
+            if condition.is_negative:
+                waiting.append((*skipped, *after))
+
+
+def _condition(body: Table | Looked, step: Look, any_text: Node, spell: Speller) -> Condition:
+    """The texts that may come after (or before) a place where a lookaround holds."""
+    around: Table = {FREE: any_text}
+    alternatives = body.alternatives if isinstance(body, Looked) else ((body,),)
+    whole = []
+    for pieces in alternatives:
+        if any(isinstance(piece, Condition) and piece.is_behind != step.is_behind for piece in pieces):
+            raise NotSupported("a lookbehind inside a lookahead, or the other way round", "Write it outside.")
+        table = _resolved((around, *pieces) if step.is_behind else (*pieces, around))
+        for (before, after), node in table.items():
+            if (after is not After.ANY) if step.is_behind else (before is not Before.ANY):
+                raise NotSupported("an anchor at the inner end of a lookaround", "Take the anchor out.")
+            whole.append(node)
+    node = nodes.alternation(whole)
+    character = spell(((0, 0x10FFFF),))
+    is_local = step.is_behind and not isinstance(body, Looked) and all(_is_within(n, character) for n in body.values())
+    return Condition(nodes.complement(node) if step.is_negative else node, step.is_behind, is_local, step.is_negative)
+
+
+def _is_within(node: Node, other: Node) -> bool:
+    return not Derivatives().is_inhabited(nodes.intersection((node, nodes.complement(other))))
+
+
+def _resolved(pieces: Sequence[Piece]) -> Table:
+    """One table for pieces that begin and end where the whole text does; conditions are intersected."""
+    behind = max((n for n, piece in enumerate(pieces) if isinstance(piece, Condition) and piece.is_behind), default=-1)
+    ahead = [n for n, piece in enumerate(pieces) if isinstance(piece, Condition) and not piece.is_behind]
+    if ahead and min(ahead) < behind:
+        raise NotSupported("a lookbehind after a lookahead", "Write the conditions with `&` of two expressions.")
+    left, right = _NOTHING, _NOTHING
+    for piece in pieces[: behind + 1]:
+        left = _kept(left, piece.node, at_end=False) if isinstance(piece, Condition) else _join([left, piece])
+    for piece in reversed(pieces[behind + 1 :]):
+        right = _kept(right, piece.node, at_end=True) if isinstance(piece, Condition) else _join([piece, right])
+    return _join([left, right])
+
+
+def _kept(table: Table, condition: Node, *, at_end: bool) -> Table:
+    """The texts that satisfy a condition, which begin (or with `at_end` end) where the whole text does: what is asserted there holds."""
+    gathered: dict[tuple[Before, After], list[Node]] = {}
+    for (before, after), node in table.items():
+        key = (before, After.ANY) if at_end else (Before.ANY, after)
+        gathered.setdefault(key, []).append(nodes.intersection((node, condition)))
+    return {key: nodes.alternation(options) for key, options in gathered.items()}
 
 
 def _spell_text(text: str, spell: Speller, spelled: dict[str, Node]) -> Node:

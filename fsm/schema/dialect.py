@@ -113,6 +113,5 @@ def _part_dependencies(schema: dict[str, Any]) -> None:
 def _part_bounds(schema: dict[str, Any]) -> None:
     """Draft 4 says `exclusiveMinimum: true` beside `minimum`."""
     for exclusive, inclusive in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if isinstance(schema.get(exclusive), bool):
-            if schema.pop(exclusive) and inclusive in schema:
-                schema[exclusive] = schema.pop(inclusive)
+        if isinstance(schema.get(exclusive), bool) and schema.pop(exclusive) and inclusive in schema:
+            schema[exclusive] = schema.pop(inclusive)

@@ -328,10 +328,10 @@ class Document:
             if isinstance(value, dict | list):
                 at = pointer_to(place, value)
                 schemas.append((schema_of(value, at), at))
-        (rest, at), *listed = schemas
+        (others, at), *listed = schemas
         # What is listed evaluates nothing, though the schema that stands for it names properties and items.
         cases = (
-            replace(place, schema=rest, origin=place.schema),
+            replace(place, schema=others, origin=place.schema),
             *(replace(place, schema=schema, pointer=at, via=None) for schema, at in listed),
         )
         for case in cases:  # they say what the report says of `enum` and `const` already

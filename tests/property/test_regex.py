@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
+from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -53,6 +56,38 @@ def test_ecma_search_finds_what_search_finds(sample: Sample, data: st.DataObject
         found = bool(expected.search(text))
         assert found == plain.accepts(text.encode()), text
         assert found == spelled.accepts(json_text(text)), text
+
+
+LOOKS = [r"(?={})", r"(?!{})", r"(?<={})", r"(?<!{})"]
+ATOMS = ["a", "b", "[ab]", ".", "a*", "(?:ab|b)?", "[^a]", r"\w*", " ", "$", "^"]
+INNER = ["a", "b", "[ab]", "ab", r"\w", "$", ".b"]
+
+
+@st.composite
+def looking_patterns(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
+    """Atoms in a row, among them lookarounds and word boundaries, in up to two alternatives."""
+    looks = st.builds(str.format, st.sampled_from(LOOKS), st.sampled_from(INNER))
+    piece = st.sampled_from(ATOMS) | looks | st.sampled_from([r"\b", r"\B"])
+    rows = draw(st.lists(st.lists(piece, max_size=5).map("".join), min_size=1, max_size=2))
+    return "|".join(rows) if draw(st.booleans()) else f"(?:{'|'.join(rows)})?{draw(piece)}"
+
+
+@given(looking_patterns())
+@example(r"\B")
+@example(r"\ba\b.*\B")
+@settings(max_examples=150, deadline=None)
+def test_lookarounds_mean_what_they_mean_to_re(pattern: str) -> None:
+    try:
+        expected = re.compile(pattern)
+    except re.error:
+        return
+    try:
+        automaton = Automaton(regex(pattern).node)
+    except UnsupportedRegex:
+        return
+    for length in range(4):
+        for text in map("".join, product("ab \n", repeat=length)):
+            assert bool(expected.fullmatch(text)) == automaton.accepts(text.encode()), text
 
 
 def members(ranges: Ranges) -> set[str]:

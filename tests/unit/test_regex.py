@@ -52,12 +52,8 @@ def test_a_syntax_error_says_where_and_what_to_do(pattern: str, position: int | 
         (r"(a)\1", "back-reference", "list the alternatives"),
         (r"(?P<n>a)(?P=n)", "back-reference", "list the alternatives"),
         (r"(a)?(?(1)b|c)", "conditional group", "alternatives"),
-        (r"(?=a)b", "lookahead", "regex(a) & regex(b)"),
-        (r"(?!a)b", "lookahead", "& ~regex(b)"),
-        (r"(?<=a)b", "lookbehind", "regex(a) & regex(b)"),
-        (r"(?<!a)b", "lookbehind", "regex(a) & regex(b)"),
-        (r"\bword", "word boundary", r"\w+(?:\W+\w+)*"),
-        (r"\Bword", "word boundary", r"\w+(?:\W+\w+)*"),
+        (r"(?:(?!b)a)*", "lookaround inside a repetition", "Take it out of the repetition"),
+        (r"(?=a).*(?<=bc)", "lookbehind after a lookahead", "`&` of two expressions"),
         (r"(?>a+)b", "atomic group", "(?:...)"),
         (r"a++b", "possessive", "Leave out the last '+'"),
         (r"(?m)(?:^a$\n)*", "line anchor", "Write the newline itself"),
@@ -295,11 +291,7 @@ def test_ecma_search_reads_the_dialect_of_json_schema(pattern: str, found: list[
         (r"\p{Script=Greek}", "not supported.*general category"),
         (r"(a)\1", "back-reference.*not supported"),
         (r"(?<n>a)\k<n>", "back-reference.*not supported"),
-        (r"\bfoo", "word boundary.*not supported"),
-        ("(?=a)", "lookahead.*allOf"),
-        ("(?!a)", "lookahead.*not"),
-        ("(?<=a)", "lookbehind"),
-        ("(?<!a)", "lookbehind"),
+        ("(?:(?=a).)+", "lookaround inside a repetition.*not supported"),
         ("(?i)a", r"inline flag.*\[aA\]"),
         ("(?P<n>a)", "syntax of Python"),
         (r"\Aa\Z", "not part of ECMA-262"),
@@ -321,6 +313,6 @@ def test_ecma_search_is_not_deep() -> None:
 
 
 def test_the_errors_are_those_of_fsm() -> None:
-    for pattern in ("(", r"\b", "(" * 300):
+    for pattern in ("(", r"(a)\1", "(" * 300):
         with pytest.raises(FSMError):
             regex(pattern)
