@@ -87,12 +87,11 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
         raise ExpressionError(f"expected a regular expression as text, received {_describe(pattern)}")
     parsed = _parse(pattern, re.ASCII if ascii else re.NOFLAG)
     try:
-        table = compile_postfix(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
+        return Expression(full_match(compile_postfix(_postfix(parsed, int(parsed.state.flags)), characters.utf8)))
     except NotSupported as refusal:
         raise UnsupportedRegex(
             f"{refusal.construct} is not supported, in {_shorten(pattern)!r}. {refusal.advice}", pattern
         ) from None
-    return Expression(full_match(table))
 
 
 def _describe(value: object) -> str:
