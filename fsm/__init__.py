@@ -5,6 +5,7 @@ from fsm.errors import (
     EmptyLanguage,
     ExpressionError,
     FSMError,
+    GrammarError,
     RegexSyntaxError,
     SchemaError,
     TokenNotAllowed,
@@ -14,6 +15,7 @@ from fsm.errors import (
     VocabularyGap,
 )
 from fsm.expression import Expression, ReportLine
+from fsm.grammar import grammar
 from fsm.limits import Limits
 from fsm.option import choice
 from fsm.pattern import regex
@@ -28,6 +30,7 @@ __all__ = [
     "Expression",
     "ExpressionError",
     "FSMError",
+    "GrammarError",
     "Limits",
     "RegexSyntaxError",
     "ReportLine",
@@ -40,6 +43,7 @@ __all__ = [
     "VocabularyError",
     "VocabularyGap",
     "choice",
+    "grammar",
     "json_schema",
     "regex",
 ]

@@ -19,6 +19,7 @@ Arcs = tuple[Arc, ...]
 
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE})
 _DIGITS = 0x3FF << 48
+_MAX_EXITS = 500  # states of a head that are looked at for one where it may end
 
 
 _shared: dict[Node, Arcs] = {}
@@ -178,6 +179,8 @@ class Derivatives:
             return arcs[args[0].expand(args[1])]
         if kind is Kind.CHECK:
             return arcs[args[0]]
+        if kind is Kind.MUNCH:
+            return self._munch(*args)
         return ()
 
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
@@ -211,12 +214,46 @@ class Derivatives:
         while changed:
             changed = False
             for node in reversed(inner):
-                if not value[node] and _holds(node, value, alphabet):
+                if not value[node] and self._holds(node, value, alphabet):
                     value[node] = changed = True
         if len(self._inhabited) > self.max_memo:
             self._inhabited.clear()
         for node, answer in value.items():
             self._inhabited[node, alphabet] = answer
+
+    def _munch(self, head: Node, tail: Node, stop: int) -> Arcs:
+        """Go on with the head where that is possible, else with the tail."""
+        live = [arc for arc in self._arcs[head] if self.is_inhabited(arc[1])]
+        out = [(mask, nodes.munch(target, tail, stop)) for mask, target in live]
+        if head.nullable:
+            taken = stop
+            for mask, _ in out:
+                taken |= mask
+            out += [(mask & ~taken, target) for mask, target in self._arcs[tail] if mask & ~taken]
+        return _merge(out)
+
+    def _holds(self, node: Node, value: dict[Node, bool], alphabet: int) -> bool:
+        if node.kind is Kind.MUNCH:
+            head, tail, stop = node.args
+            return (
+                value[head] and value[tail] and (tail.nullable or self._may_leave(head, self.first_bytes(tail) & ~stop))
+            )
+        return _holds(node, value, alphabet)
+
+    def _may_leave(self, head: Node, allowed: int) -> bool:
+        """True when some text of `head` can be followed by one of the bytes without being able to go on with it."""
+        found = [head]
+        for node in found:
+            arcs = [arc for arc in self.arcs(node) if self.is_inhabited(arc[1])]
+            taken = 0
+            for mask, _ in arcs:
+                taken |= mask
+            if node.nullable and allowed & ~taken:
+                return True
+            found += [target for _, target in arcs if target not in found]
+            if len(found) > _MAX_EXITS:
+                return True
+        return False
 
     def _leaf(self, node: Node, alphabet: int) -> bool:
         known = self._inhabited.get((node, alphabet))
@@ -294,6 +331,8 @@ def _needed(node: Node) -> tuple[Node, ...]:
         return node.args[:1]
     if node.kind is Kind.MEMBERS:
         return (node.args[0].expand(node.args[1]),)
+    if node.kind is Kind.MUNCH:
+        return node.args[:2] if node.args[0].nullable else node.args[:1]
     return () if node.kind is Kind.FIELDS else nodes.children(node)
 
 

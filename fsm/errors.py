@@ -39,6 +39,10 @@ class SchemaError(FSMError, ValueError):
         self.pointer = pointer
 
 
+class GrammarError(FSMError, ValueError):
+    """A grammar is malformed, or uses something that is not supported; the message says where."""
+
+
 class NotRegular(SchemaError):
     """A keyword of a schema asks for what no automaton here can tell; where it can be checked instead, nobody sees this."""
 

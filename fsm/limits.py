@@ -13,6 +13,8 @@ class Limits:
 
     Attributes:
         max_schema_characters: length of a schema that is given as text.
+        max_grammar_characters: length of a grammar.
+        max_left_recursion: rules that refer to one another before they read anything.
         max_depth: how deeply values may be nested before a reference must come back to a place that was met already.
         max_subschemas: different places (and combinations of places) of a schema that are compiled.
         max_alternatives: ways in which the `anyOf` and `enum` keywords that hold for one value can be combined.
@@ -27,6 +29,8 @@ class Limits:
     """
 
     max_schema_characters: int = 10_000_000
+    max_grammar_characters: int = 100_000
+    max_left_recursion: int = 64
     max_depth: int = 100
     max_subschemas: int = 100_000
     max_alternatives: int = 10_000

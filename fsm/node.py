@@ -37,6 +37,7 @@ class Kind(IntEnum):
     DIVISIBLE = 11  # (divisor, remainder, most): up to `most` digits that, written after `remainder`, divide evenly
     FIELDS = 12  # (FieldList, start, lo, hi, depth): optional fields in order; see `fields.py`
     MEMBERS = 13  # (MemberTable, state): members of an object in any order; see `members.py`
+    MUNCH = 15  # (head, tail, stop): the head as long as it can be, then the tail, which does not begin with a byte of `stop`
     CHECK = 14  # (body, Check): the body; a text of it that fails the check is no text of the language; see `check.py`
 
 
@@ -117,7 +118,7 @@ _lock = threading.RLock()  # a node may die, and so call `_forget`, while its ow
 _work = threading.local()
 _serial = iter(range(1 << 62))
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
-_NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.EMPTY})
+_NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.EMPTY})
 
 
 def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[Node, ...] = ()) -> Node:
@@ -214,6 +215,10 @@ def concat(head: Node, tail: Node) -> Node:
         return head
     if head.kind is Kind.CONCAT:
         return sequence((*_chain(head), tail))
+    if head.kind is Kind.MUNCH:
+        return _munch_on(head, tail)
+    if head.kind is Kind.ALTERNATION and any(member.kind is Kind.MUNCH for member in head.args):
+        return alternation(concat(member, tail) for member in head.args)
     if head.kind is Kind.LITERAL:
         joined = _join_literals(head, tail)
         if joined is not None:
@@ -223,6 +228,36 @@ def concat(head: Node, tail: Node) -> Node:
         if first.kind is Kind.REPEAT and first.args[0] is head.args[0]:
             return concat(_add_counts(head, first), rest)
     return _intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
+
+
+def munch(head: Node, tail: Node, stop: int = 0) -> Node:
+    """`head` as long as it can be, then `tail`: the head is left only where the next byte could not go on with it.
+
+    So two names in a row need something between them, as they do for a lexer. A byte that could begin to go on with the head is
+    enough to stay in it, even if the rest does not follow.
+
+    Args:
+        head: what is read first.
+        tail: what comes after it.
+        stop: a 256-bit mask of bytes that may not come next either.
+    """
+    if head is EMPTY or tail is EMPTY:
+        return EMPTY
+    if head is EPSILON and not stop:
+        return tail
+    return _intern(Kind.MUNCH, (head, tail, stop), head.nullable and tail.nullable, (head, tail))
+
+
+def _munch_on(node: Node, tail: Node) -> Node:
+    """`tail` after a MUNCH node: it belongs inside, since it decides where the head ends."""
+    heads = []
+    while node.kind is Kind.MUNCH:
+        heads.append((node.args[0], node.args[2]))
+        node = node.args[1]
+    out = concat(node, tail)
+    for head, stop in reversed(heads):
+        out = munch(head, out, stop)
+    return out
 
 
 def _add_counts(left: Node, right: Node) -> Node:
@@ -324,10 +359,19 @@ def _by_serial(node: Node) -> int:
 
 def _take_out_heads(members: Iterable[Node]) -> Generator[list[Node], Node | None, list[Node]]:
     tails: dict[Node, list[Node]] = {}
+    munched: dict[tuple[Node, int], list[Node]] = {}
     for member in members:
+        if member.kind is Kind.MUNCH:
+            head, tail, stop = member.args
+            munched.setdefault((head, stop), []).append(tail)
+            continue
         head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
         tails.setdefault(head, []).append(tail)
     out: list[Node] = []
+    for (head, stop), rest in munched.items():
+        united = rest[0] if len(rest) == 1 else (yield rest)
+        assert united is not None
+        out.append(munch(head, united, stop))
     loops: dict[tuple[Node, Node], list[tuple[int, int | None]]] = {}
     for head, rest in tails.items():
         tail = rest[0] if len(rest) == 1 else (yield rest)
@@ -526,6 +570,8 @@ def children(node: Node) -> tuple[Node, ...]:
         return node.args
     if kind is Kind.REPEAT or kind is Kind.CHECK:
         return node.args[:1]
+    if kind is Kind.MUNCH:
+        return node.args[:2]
     if kind is Kind.RULE:
         return (rule_body(node),)
     if kind is Kind.MEMBERS:

@@ -257,6 +257,24 @@ def format(
     return _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type))
 
 
+def cfg(
+    model: LanguageModel,
+    grammar: str,
+    *,
+    start: str = "start",
+    sampler: Sampler | BeamSearch | None = None,
+    force: bool = True,
+) -> Generator:
+    """Write a text that a grammar in the language of Lark describes. The value is the text.
+
+    Raises:
+        fsm.GrammarError: the grammar is malformed, or uses something that is not supported; see `fsm.grammar`.
+        fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
+    """
+    expression = fsm_package.grammar(grammar, start)
+    return _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start]))
+
+
 def fsm(
     model: LanguageModel,
     expression: Expression | str,

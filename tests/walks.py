@@ -62,6 +62,8 @@ class Lengths:
             return value[args[0]] + value[args[1]]
         if kind is Kind.ALTERNATION:
             return min(value[child] for child in args)
+        if kind is Kind.MUNCH:
+            return value[args[0]] + value[args[1]] + 1  # so that leaving is shorter than staying
         if kind in (Kind.MEMBERS, Kind.CHECK, Kind.RULE):
             return value[_parts(node)[0]]
         if kind is Kind.REPEAT:
@@ -110,7 +112,10 @@ def random_text(node: Node, random: Random, steps: int) -> bytes:
         by_target: dict[int, list[int]] = {}
         for byte, target in moves.items():
             by_target.setdefault(target, []).append(byte)
-        shortest = min(by_target, key=lambda t: lengths.of(automaton.nodes[t])) if len(text) >= steps else None
+        # Where a head is to be as long as it can be, what looks shortest may go on for ever; then a random move helps.
+        is_stuck = len(text) > 2 * steps + 60 and random.random() < 0.4
+        to_end = len(text) >= steps and not is_stuck
+        shortest = min(by_target, key=lambda t: lengths.of(automaton.nodes[t])) if to_end else None
         target = shortest or random.choice(sorted(by_target))
         text.append(random.choice(by_target[target]))
         state = target

@@ -1,0 +1,138 @@
+"""Grammars: what they accept, what is refused, and what must not hang."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+from lark import Lark
+from lark.exceptions import LarkError
+
+from fsm import BudgetExceeded, EmptyLanguage, GrammarError, Limits, grammar
+from outlines_cont import generate, models, samplers
+from tests import grammars
+from tests.fakes import FakeTokenizer, random_network
+from tests.walks import random_text
+
+ALL = {name: text for name, text in vars(grammars).items() if name.isupper() and name != "INDENTED"}
+
+
+def parses(parser: Lark, text: str) -> bool:
+    try:
+        parser.parse(text)
+    except LarkError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_random_texts_parse(name: str) -> None:
+    expression, parser = grammar(ALL[name]), Lark(ALL[name])
+    for seed in range(8):
+        text = random_text(expression.node, Random(seed), 3 * seed).decode("utf-8")
+        assert parses(parser, text), text
+        assert expression.accepts(text)
+
+
+ACCEPTED: dict[str, list[str]] = {
+    "ARITHMETIC": ["1+2*3", "( 1+ 2)*x - 4", "--1", "a_1/(b-c)*2.5"],
+    "JSON": ['{"a": [1, -2.5e3, "x\\"y"], "b": null}', "[]", " [ true ] ", '"\\\\"', "{}"],
+    "SQL": ["SELECT * FROM t", "SELECT a, b FROM t WHERE a = 1 AND (b >= 'x' OR c<d) LIMIT 5"],
+    "CHESS": ["1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 4. O-O 1-0", "1. d4 d5 2. c4 dxc4", "12. fxe8=Q+ Kxe8"],
+    "CSV": ['a,b\n"x, y",""\n', "", "1,,2"],
+    "TEMPLATES": ["1, 22,3", "ab CD;", "a b c ;"],
+}
+REJECTED: dict[str, list[str]] = {
+    "ARITHMETIC": ["", "1 2", "x y", "x+", "(1", "3x"],
+    "JSON": ["", '{"a" 1}', '"a"b"', '{"a":1', '"\\"', "[1,]"],
+    "SQL": ["SELECT a FROM t WHERE", "SELECT FROM t"],
+    "CHESS": ["1. e9", "1.e4", "e4", "1. e4e5"],
+    "CSV": ['"a', 'a"b'],
+    "TEMPLATES": ["1,", "a;", "a b c d;"],
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_texts_that_lark_parses_are_accepted_and_others_are_not(name: str) -> None:
+    expression, parser = grammar(ALL[name]), Lark(ALL[name])
+    for text in ACCEPTED[name]:
+        assert parses(parser, text)
+        assert expression.accepts(text), text
+    for text in REJECTED[name]:
+        assert not parses(parser, text), text
+        assert not expression.accepts(text), text
+
+
+@pytest.mark.parametrize(
+    ("name", "letters"), [("NULLABLE", "xq!"), ("UNITS", "xyz"), ("AMBIGUOUS", "a"), ("HIDDEN", "xyz")]
+)
+def test_small_languages_are_exact(name: str, letters: str) -> None:
+    expression, parser = grammar(ALL[name]), Lark(ALL[name])
+    for length in range(6):
+        for text in map("".join, product(letters, repeat=length)):
+            assert expression.accepts(text) == parses(parser, text), text
+
+
+def test_a_name_is_no_keyword_and_a_keyword_no_beginning_of_a_name() -> None:
+    expression = grammar('start: "if" NAME | NAME "=" NAME\nNAME: /[a-z]+/\n%ignore " "')
+    assert expression.accepts("if x")
+    assert expression.accepts("iff = x")
+    assert not expression.accepts("ifx")
+    assert not expression.accepts("if = x")
+    assert not grammar(grammars.SQL).accepts(
+        "SELECTa FROM t"
+    )  # Lark's dynamic lexer would read it, its other lexers would not
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (grammars.INDENTED, "declared and has no pattern"),
+        ("start: x", "cannot be read"),
+        ("start: (", "cannot be read"),
+        ("%import .secrets.KEY\nstart: KEY", "no file is ever read"),
+        ("%import ..lib.x\nstart: x", "no file is ever read"),
+        ("%import mine.x\nstart: x", "no file is ever read"),
+        ("start: /(a)\\1/", "back-reference"),
+        ("start: A\nA: /a*/", "zero-width"),
+        ('other: "a"', "start"),
+        (5, "as text"),
+        ("start: " + "(" * 5000 + '"a"' + ")" * 5000, "grammar"),
+    ],
+)
+def test_what_is_refused(text: Any, message: str) -> None:
+    with pytest.raises(GrammarError, match=message):
+        grammar(text)
+
+
+def test_a_grammar_without_an_end_has_no_texts() -> None:
+    for text in ('start: "a" start', "start: start", 'start: a\na: "(" a ")"'):
+        with pytest.raises(EmptyLanguage, match="never comes to an end"):
+            grammar(text)
+
+
+def test_limits() -> None:
+    with pytest.raises(BudgetExceeded, match="max_grammar_characters"):
+        grammar('start: "a"', limits=Limits(max_grammar_characters=5))
+    with pytest.raises(BudgetExceeded, match="max_left_recursion"):
+        grammar(grammars.UNITS, limits=Limits(max_left_recursion=1))
+
+
+def test_deep_nesting_needs_no_recursion() -> None:
+    expression = grammar(grammars.ARITHMETIC)
+    assert expression.accepts("(" * 3000 + "1" + ")" * 3000)
+    assert not expression.accepts("(" * 3000 + "1" + ")" * 2999)
+    assert grammar(grammars.AMBIGUOUS).accepts("a" * 500)
+
+
+def test_a_model_writes_what_a_grammar_describes() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    generator = generate.cfg(
+        model, 'start: "[" [ITEM ("," ITEM)~0..2] "]"\nITEM: /[ab]/', sampler=samplers.multinomial(8)
+    )
+    texts = generator("the name", rng=3)
+    parser = Lark('start: "[" [ITEM ("," ITEM)~0..2] "]"\nITEM: /[ab]/')
+    assert len(texts) == 8
+    assert all(parses(parser, text) for text in texts)
