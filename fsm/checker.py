@@ -105,6 +105,8 @@ class Checker:
         Raises:
             BudgetExceeded: there are more than `max_readings` ways to read the text.
         """
+        if not reading.is_alive:
+            return Reading(reading.data + data, (), reading.failure)
         text, stacks, failures = reading.data, reading.stacks, list[Failure]()
         for byte in data:
             before, text = text, text + bytes((byte,))

@@ -10,6 +10,7 @@ import builtins
 import json as json_module
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from types import FunctionType
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -17,6 +18,7 @@ from pydantic import TypeAdapter
 import fsm as fsm_package
 from fsm import Expression
 from fsm.expression import lift
+from fsm.schema import arguments_of
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, OptionError, located
@@ -221,22 +223,31 @@ def json(
 
     Args:
         model: the model that writes.
-        schema: a JSON schema as a dict or as JSON text, a pydantic model, or another type that pydantic knows.
+        schema: a JSON schema as a dict or as JSON text, a pydantic model, another type that pydantic knows, or a function.
         sampler: how tokens are drawn; greedy by default.
         force: append text without a choice in one chunk instead of sampling it.
         max_retries: how often a row may go back; then it fails with `CheckFailed`.
         **options: given to `fsm.json_schema`, such as `whitespace`.
 
-    The value is what the type makes of it: an object of a pydantic model, for a schema what `json.loads` returns.
+    The value is what the type makes of it: an object of a pydantic model, for a schema what `json.loads` returns, for a function
+    a dict of its arguments.
 
     Raises:
         fsm.SchemaError: the schema is malformed, or uses a keyword that would not be enforced.
         fsm.EmptyLanguage: nothing satisfies the schema.
     """
     expression = fsm_package.json_schema(schema, **options)
-    is_schema = isinstance(schema, dict | str | bool)
-    parse: Callable[[str], Any] = json_module.loads if is_schema else TypeAdapter[Any](schema).validate_json
+    parse = _parser_of(schema)
     return _constrained(model, expression, sampler, force, parse, _source("json", [schema, options]), max_retries)
+
+
+def _parser_of(schema: Any) -> Callable[[str], Any]:
+    if isinstance(schema, dict | str | bool):
+        return json_module.loads
+    if not isinstance(schema, FunctionType):
+        return TypeAdapter[Any](schema).validate_json
+    arguments = arguments_of(schema)
+    return lambda text: dict(iter(arguments.model_validate_json(text)))
 
 
 def format(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -101,6 +101,34 @@ def _comparable(value: Any) -> tuple[str, Any]:
         return "array", tuple(map(_comparable, value))
     kind = "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
     return kind, value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypeCheck:
+    """Python code of a type (a validator function, a `__post_init__`) accepts the value.
+
+    Attributes:
+        name: what it is, for people.
+        validate: takes JSON text; raises `ValueError` where the value is not accepted.
+    """
+
+    name: str
+    validate: Callable[[bytes], Any]
+
+    def holds(self, data: bytes) -> bool:
+        """True when the code accepts the value."""
+        try:
+            self.validate(data)
+        except ValueError:
+            return False
+        return True
+
+    def fault(self, data: bytes) -> int | None:
+        """Nothing: the code looks at whole values."""
+        return None
+
+    def __str__(self) -> str:
+        return f"{self.name} accepts the value"
 
 
 def is_checkable(places: Conjunction) -> bool:

@@ -20,7 +20,7 @@ from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError
 from fsm.expression import Expression, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
-from fsm.node import EMPTY, Node, Rule
+from fsm.node import EMPTY, Check, Node, Rule
 from fsm.schema.array import array_node
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
@@ -71,7 +71,8 @@ def json_schema(
     _check_options(whitespace, strict, key_order, formats)
     is_type = not isinstance(schema, str | dict | bool)
     asserts_format = is_type or formats == "assert"
-    document = Document(_read(schema, limits), limits, registry, asserts_format=asserts_format)
+    root, validators = _read(schema, limits)
+    document = Document(root, limits, registry, asserts_format=asserts_format, validators=validators)
     context = Context(document, syntax_of(whitespace), limits, key_order, strict)
     node = _Compiler(context).compile()
     if node is EMPTY or not Derivatives().is_inhabited(node):
@@ -102,12 +103,12 @@ def _check_options(whitespace: object, strict: object, key_order: object, format
             )
 
 
-def _read(schema: object, limits: Limits) -> Schema:
-    """A schema from its text, from a type, or as it is."""
+def _read(schema: object, limits: Limits) -> tuple[Schema, dict[str, Check]]:
+    """A schema from its text, from a type, or as it is; and the validators that a type has."""
     if isinstance(schema, str):
-        return _parse(schema, limits)
+        return _parse(schema, limits), {}
     if isinstance(schema, dict | bool):
-        return schema
+        return schema, {}
     if schema is None or isinstance(schema, list | tuple | int | float | bytes):
         raise SchemaError(
             f"expected a schema (a dict, JSON text, a bool or a type), received {shorten(schema)}. "
@@ -232,6 +233,14 @@ class _Compiler:
         return nodes.alternation(members)
 
     def _typed(self, places: Conjunction) -> Steps:
+        """The values that satisfy places without cases, and pass their validators."""
+        node = yield from self._of_types(places)
+        for place, name in values_of(places, Made.VALIDATOR):
+            self._context.note_check(place, Made.VALIDATOR, "it is Python code")
+            node = nodes.checked(node, self._document.validators[name])
+        return node
+
+    def _of_types(self, places: Conjunction) -> Steps:
         """The values that satisfy places without cases: a term for each JSON type that is left."""
         context = self._context
         if not places:

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from fsm.errors import SchemaError
 from fsm.limits import Limits
+from fsm.node import Check
 from fsm.schema.dialect import LATEST, dialect_of, in_latest_words
 from fsm.schema.disjoint import are_disjoint, types_at
 from fsm.schema.enumeration import pointer_to, schema_of, values_at
@@ -75,10 +76,17 @@ class Document:
         limits: bounds of compiling.
         registry: schemas by URI.
         asserts_format: whether `format` can reject a value.
+        validators: checks by the names that `Made.VALIDATOR` gives them.
     """
 
     def __init__(
-        self, root: Schema, limits: Limits, registry: Mapping[str, Any] | None = None, *, asserts_format: bool = True
+        self,
+        root: Schema,
+        limits: Limits,
+        registry: Mapping[str, Any] | None = None,
+        *,
+        asserts_format: bool = True,
+        validators: Mapping[str, Check] | None = None,
     ) -> None:
         self.root = Place(root, "")
         self.limits, self.asserts_format = limits, asserts_format
@@ -86,6 +94,7 @@ class Document:
         self.keywords: dict[str, str] = {}
         self.is_dynamic = False
         self.registry = dict(registry or {})
+        self.validators = dict(validators or {})
         self._resources: Resources | None = None
         self._visited: set[int] = set()
         self._settled: dict[int, Schema] = {}
@@ -418,6 +427,8 @@ class Document:
             if known is not None:
                 known.check(value, f"{place.pointer}/{escape(keyword)}")
                 self.keywords[f"{place.pointer}/{escape(keyword)}"] = keyword
+            elif keyword == Made.VALIDATOR:
+                self.keywords[place.at("validator")] = "validator"
             elif keyword not in ANNOTATIONS and keyword != Made.RECURSIVE:
                 check_known(keyword, place.pointer)
         self.limits.check("max_enum_values", len(schema.get("enum") or ()), "values of an enum", place.at("enum"))

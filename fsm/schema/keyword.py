@@ -65,6 +65,7 @@ class Made(StrEnum):
     NOT_MULTIPLE = "\0notMultipleOf"
     SOME_ITEM = "\0someItem"  # (start, schema): an item from `start` on satisfies the schema
     SOME_MEMBER = "\0someMember"  # a `Member`
+    VALIDATOR = "\0validator"  # the name of a check that the document knows: Python code that looks at the value
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,15 @@ satisfies the schema passes `TypeAdapter(type).validate_json` (for a model: `Mod
 - a `pattern` is narrowed so that it is right for the regex engine of pydantic, whose `\\d`, `\\w`, `\\s` know all of Unicode;
 - the tag of a tagged union is required, as pydantic requires it.
 
-Refused, because the JSON schema would promise too much: validator functions of one's own, `__post_init__`, sets, durations,
-`Json`, `PastDate` and bounds of dates, keys of a dict that are no plain strings, stripping or changing the case of a string that has
-bounds or a pattern, and every other type that is not named here. Not seen: `model_post_init`, what a type says about itself in
-`__get_pydantic_json_schema__`, and `json_schema_extra`; they are taken at their word.
+- what only Python code can tell is *checked*: validator functions, `__post_init__`, `model_post_init`, bounds of dates, stripping or
+  changing the case of strings that have bounds. The automaton allows what the type says without it, and the code is asked when the value
+  is complete. What it changes is not seen in the text;
+- a `timedelta` is an ISO 8601 duration of days and times; a set is a list without equal items; the keys of a dict may be texts, whole
+  numbers, and what JSON writes as a string;
+- a function stands for its arguments, as an object.
+
+Refused, because no useful language is known for them: `Json`, complex numbers, classes as values and every other type that is not named
+here. Not seen: what a type says about itself in `__get_pydantic_json_schema__`, and `json_schema_extra`; they are taken at their word.
 """
 
 from __future__ import annotations
@@ -22,14 +27,20 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from inspect import Parameter, signature
+from types import FunctionType
+from typing import Any, ClassVar, get_type_hints
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import SchemaError as CoreSchemaError
+from pydantic_core import SchemaValidator
 
 from fsm.errors import SchemaError
-from fsm.schema.keyword import shorten
+from fsm.node import Check
+from fsm.schema.check import TypeCheck
+from fsm.schema.keyword import Made, shorten
 
 _ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and validate the result yourself"
 _SCALARS = (str, int, float, bool, type(None))
@@ -46,20 +57,47 @@ _WIDER = {
 }
 
 
-def schema_of_type(annotation: Any) -> dict[str, Any]:
-    """Return a schema whose values pydantic accepts as `annotation`.
+def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
+    """Return a schema whose values pydantic accepts as `annotation`, and the checks that it names.
 
     Raises:
-        SchemaError: pydantic does not know the type, or something in it cannot be promised by a schema.
+        SchemaError: pydantic does not know the type, or something in it cannot be promised.
     """
+    if isinstance(annotation, FunctionType):
+        annotation = arguments_of(annotation)
+    reader: type[_Reader] = type("_Reader", (_Reader,), {"checks": {}, "unsure": []})
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-        schema = adapter.json_schema(schema_generator=_Reader, mode="validation")
+        schema = adapter.json_schema(schema_generator=reader, mode="validation")
     except (PydanticUserError, PydanticInvalidForJsonSchema) as error:
         raise SchemaError(
             f"pydantic makes no JSON schema of {shorten(annotation)}: {str(error).splitlines()[0]} {_ESCAPE}"
         ) from error
-    return _with_our_formats(schema)
+    checks: dict[str, Check] = reader.checks
+    if reader.unsure:
+        definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
+        schema = definitions | {"allOf": [schema], Made.VALIDATOR: "whole"}
+        checks["whole"] = TypeCheck(", ".join(dict.fromkeys(reader.unsure)), adapter.validate_json)
+    return _with_our_formats(schema), checks
+
+
+def arguments_of(function: FunctionType) -> type[BaseModel]:
+    """A model whose fields are the arguments of a function, with their annotations and defaults.
+
+    Raises:
+        SchemaError: the function takes any number of arguments, or an argument has no annotation.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    fields: dict[str, Any] = {}
+    for name, parameter in signature(function).parameters.items():
+        if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) or name not in hints:
+            raise SchemaError(
+                f"expected an argument with a name and an annotation, received {str(parameter)!r} of {function.__name__}. "
+                "Annotate each argument, and write no `*args` or `**kwargs`"
+            )
+        fields[name] = (hints[name], ... if parameter.default is Parameter.empty else parameter.default)
+    model: type[BaseModel] = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+    return model
 
 
 def _with_our_formats(schema: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +168,20 @@ def for_both_engines(pattern: str) -> str:
 class _Reader(GenerateJsonSchema):
     """pydantic's own generator, stricter; what it does not name is refused."""
 
+    checks: ClassVar[dict[str, Check]]
+    unsure: ClassVar[list[str]]
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012, as in the base class
+
+    def _asked(self, schema: Any, name: str, found: dict[str, Any]) -> dict[str, Any]:
+        """A schema whose values the code of a type is asked about, too."""
+        try:
+            validator = SchemaValidator(schema)
+        except CoreSchemaError:  # it refers to definitions elsewhere: the whole type is asked instead
+            self.unsure.append(name)
+            return found
+        key = f"{len(self.checks)}"
+        self.checks[key] = TypeCheck(name, validator.validate_json)
+        return {"allOf": [found], Made.VALIDATOR: key}
 
     def _closed(self, schema: dict[str, Any]) -> dict[str, Any]:
         return {"additionalProperties": False} | schema if schema.get("type") == "object" else schema
@@ -141,19 +192,18 @@ class _Reader(GenerateJsonSchema):
             raise _refuse(f"`__init__` of {schema['cls'].__name__}")
         if schema["cls"].model_config.get("validate_by_alias") is False:
             raise _refuse("validate_by_alias=False")
-        self._check_strings(schema["cls"].model_config)
-        return self._closed(super().model_schema(schema))
-
-    def _check_strings(self, config: Any) -> None:
-        if any(config.get(key) for key in ("str_strip_whitespace", "str_to_lower", "str_to_upper")):
-            raise _refuse("a configuration that changes strings")
+        found = self._closed(super().model_schema(schema))
+        if schema.get("post_init") or _changes_strings(schema["cls"].model_config):
+            return self._asked(schema, schema["cls"].__name__, found)
+        return found
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         """A dataclass: closed."""
-        if schema.get("post_init"):
-            raise _refuse(f"`__post_init__` of {schema['cls'].__name__}")
-        self._check_strings(getattr(schema["cls"], "__pydantic_config__", None) or {})
-        return self._closed(super().dataclass_schema(schema))
+        found = self._closed(super().dataclass_schema(schema))
+        config = getattr(schema["cls"], "__pydantic_config__", None) or {}
+        if schema.get("post_init") or _changes_strings(config):
+            return self._asked(schema, schema["cls"].__name__, found)
+        return found
 
     def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
         """A TypedDict: closed."""
@@ -184,15 +234,14 @@ class _Reader(GenerateJsonSchema):
     def str_schema(self, schema: Any) -> dict[str, Any]:
         """A string whose bounds hold for the text itself."""
         bounded = any(schema.get(key) for key in ("min_length", "max_length", "pattern"))
-        if bounded and any(schema.get(key) for key in ("strip_whitespace", "to_lower", "to_upper")):
-            raise _refuse("a string that is changed before its length or pattern is checked")
+        is_changed = bounded and any(schema.get(key) for key in ("strip_whitespace", "to_lower", "to_upper"))
         pattern = schema.get("pattern")
         if isinstance(pattern, re.Pattern) and pattern.flags != re.UNICODE:
             raise _refuse("a pattern with flags", "Write it without flags")
         found = super().str_schema(schema)
         if "pattern" in found:
             found["pattern"] = for_both_engines(found["pattern"])
-        return found
+        return self._asked(schema, "a string that is changed first", found) if is_changed else found
 
     def enum_schema(self, schema: Any) -> dict[str, Any]:
         """An Enum of scalars."""
@@ -208,29 +257,54 @@ class _Reader(GenerateJsonSchema):
         return super().literal_schema(schema)
 
     def dict_schema(self, schema: Any) -> dict[str, Any]:
-        """A dict with any strings as keys."""
+        """A dict; its keys are texts, whole numbers, or what JSON writes as a string."""
         keys = schema.get("keys_schema", {"type": "any"})
-        if keys["type"] not in ("str", "any"):
-            raise _refuse(f"a dict with keys of type `{keys['type']}`", "Use `dict[str, ...]`")
-        return super().dict_schema(schema)
+        found = super().dict_schema(schema)
+        if keys["type"] == "int":
+            found["propertyNames"] = {"pattern": r"^(?:0|-?[1-9][0-9]{0,17})$"}
+        elif keys["type"] not in ("str", "any"):
+            inner = self.generate_inner(keys)
+            if inner.get("type") != "string" and inner.keys().isdisjoint(("enum", "const", "$ref")):
+                raise _refuse(f"a dict with keys of type `{keys['type']}`", "Use `dict[str, ...]`")
+            found["propertyNames"] = inner
+        bounded = keys["type"] == "int" and any(key in keys for key in ("ge", "gt", "le", "lt", "multiple_of"))
+        return self._asked(schema, "the keys of a dict", found) if bounded else found
+
+    def timedelta_schema(self, schema: Any) -> dict[str, Any]:
+        """A duration of days and times, as ISO 8601 writes it."""
+        some = (
+            r"T(?:[0-9]{1,2}H(?:[0-9]{1,2}M)?(?:[0-9]{1,2}S)?|[0-9]{1,2}M(?:[0-9]{1,2}S)?|[0-9]{1,2}(?:\.[0-9]{1,6})?S)"
+        )
+        found = {"type": "string", "pattern": f"^-?P(?:[0-9]{{1,5}}D(?:{some})?|{some})$"}
+        return self._bounded(schema, found)
+
+    def set_schema(self, schema: Any) -> dict[str, Any]:
+        """A list without equal items."""
+        return super().set_schema(schema)
+
+    def frozenset_schema(self, schema: Any) -> dict[str, Any]:
+        """A list without equal items."""
+        return super().frozenset_schema(schema)
+
+    def _bounded(self, schema: Any, found: dict[str, Any]) -> dict[str, Any]:
+        known = {"type", "ref", "metadata", "serialization", "strict", "microseconds_precision", "tz_constraint"}
+        return found if known.issuperset(schema) else self._asked(schema, f"a {schema['type']} with bounds", found)
 
     def date_schema(self, schema: Any) -> dict[str, Any]:
-        """A date without bounds."""
-        _check_keys(schema)
-        return super().date_schema(schema)
+        """A date."""
+        return self._bounded(schema, super().date_schema(schema))
 
     def time_schema(self, schema: Any) -> dict[str, Any]:
-        """A time without bounds."""
-        _check_keys(schema, "microseconds_precision")
-        return super().time_schema(schema)
+        """A time."""
+        return self._bounded(schema, super().time_schema(schema))
 
     def datetime_schema(self, schema: Any) -> dict[str, Any]:
-        """A datetime without bounds; naive ones have no offset."""
-        _check_keys(schema, "microseconds_precision", "tz_constraint")
+        """A datetime; naive ones have no offset."""
         constraint = schema.get("tz_constraint", "aware")
         if constraint not in ("aware", "naive"):
             raise _refuse("a datetime of one fixed offset")
-        return {"type": "string", "format": "x-local-date-time" if constraint == "naive" else "date-time"}
+        found = {"type": "string", "format": "x-local-date-time" if constraint == "naive" else "date-time"}
+        return self._bounded(schema, found)
 
     def uuid_schema(self, schema: Any) -> dict[str, Any]:
         """A UUID, of one version where that is asked for."""
@@ -285,26 +359,34 @@ class _Reader(GenerateJsonSchema):
         return {"anyOf": [self.generate_inner(schema["schema"]), {"type": "null"}]}
 
 
+def _changes_strings(config: Any) -> bool:
+    return any(config.get(key) for key in ("str_strip_whitespace", "str_to_lower", "str_to_upper"))
+
+
+def _asking(kind: str) -> Any:
+    def ask(self: _Reader, schema: Any) -> dict[str, Any]:
+        function = schema.get("function", {}).get("function") if isinstance(schema.get("function"), dict) else None
+        name = getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
+        if name in _KNOWN_VALIDATORS and getattr(function, "__module__", "").startswith("pydantic."):
+            return {"type": "string"}
+        inner = self.generate_inner(schema["schema"]) if "schema" in schema else {}
+        return self._asked(schema, f"{kind}{f' {name!r}' if name else ''}", inner)
+
+    return ask
+
+
+for _name in ("function_after", "function_before", "function_plain", "function_wrap"):
+    setattr(_Reader, f"{_name}_schema", _asking("the validator"))
+
+
 def _refusing(kind: str) -> Any:
     def refuse(self: _Reader, schema: Any) -> dict[str, Any]:
-        function = schema.get("function", {}).get("function") if isinstance(schema.get("function"), dict) else None
-        name = getattr(function, "__name__", "")
-        known = getattr(function, "__qualname__", "").rpartition("<locals>.")[2] in _KNOWN_VALIDATORS
-        if known and function.__module__.startswith("pydantic."):
-            return {"type": "string"}
-        raise _refuse(f"{kind}{f' {name!r}' if name else ''}")
+        raise _refuse(kind)
 
     return refuse
 
 
 for _name, _kind in {
-    "function_after": "a validator",
-    "function_before": "a validator",
-    "function_plain": "a validator",
-    "function_wrap": "a validator",
-    "set": "a set",
-    "frozenset": "a frozenset",
-    "timedelta": "a timedelta",
     "complex": "a complex number",
     "json": "`Json`",
     "multi_host_url": "a URL with several hosts",

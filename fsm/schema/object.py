@@ -3,11 +3,13 @@
 Keys fall into kinds: each declared one, and the languages into which `patternProperties`, `propertyNames` and the like divide all
 others. Each kind has the values that all keywords together allow. In the order of the schema declared properties come as the
 schemas name them (a name that is only in `required` comes after those), then the others; see `fsm/fields.py` for that, and
-`fsm/members.py` for any order and for counts. A key comes at most once: a declared one by the automaton, another one by a check.
+`fsm/members.py` for any order and for counts. A key comes at most once: a declared one, or one of a few that a pattern allows, by the automaton, another one by a
+check.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
@@ -18,6 +20,7 @@ from fsm.errors import BudgetExceeded, NotRegular
 from fsm.fields import FieldList, fields
 from fsm.members import Entry, MemberTable
 from fsm.node import EMPTY, Node
+from fsm.rows import bytes_of
 from fsm.schema.check import DISTINCT_KEYS
 from fsm.schema.context import Context
 from fsm.schema.keyword import Made, Member, escape
@@ -27,6 +30,8 @@ from fsm.schema.syntax import Syntax
 
 _OPEN = nodes.literal(b"{")
 _CLOSE = nodes.literal(b"}")
+_MAX_FEW = 32  # keys of a language that are taken as if they were declared
+_MAX_LENGTH = 200
 _MAX_DUTIES = 3  # "some member ..." in one object
 _SPECIAL = frozenset({"patternProperties", "propertyNames", "minProperties", "maxProperties", Made.SOME_MEMBER})
 _NAMES_ONLY = {"type": "string"}
@@ -71,7 +76,10 @@ def object_node(places: Conjunction, context: Context) -> Steps:
     others: list[tuple[_Kind, Node]] = []
     for kind in keys.kinds(names):
         value = yield keys.places_of(kind)
-        if value is not EMPTY:
+        words = _few_texts(kind.keys) if is_special and value is not EMPTY else None
+        if words is not None:
+            members += [(json.loads(word), value, False) for word in words]
+        elif value is not EMPTY:
             others.append((kind, value))
     lo = max((int(value) for _, value in values_of(places, "minProperties")), default=0)
     hi = min((int(value) for _, value in values_of(places, "maxProperties")), default=None)
@@ -262,6 +270,22 @@ class _Keys:
         found = [part for part in (inside, outside) if _is_inhabited(part.keys)]
         self._context.limits.check("max_key_kinds", len(found), "kinds of keys", self._places[0].pointer)
         return found
+
+
+def _few_texts(keys: Node) -> list[bytes] | None:
+    """The texts of a language, ascending, if they are few: then no key of it needs a check to come only once."""
+    derivatives, found, stack = Derivatives(), list[bytes](), [(keys, b"")]
+    while stack:
+        node, text = stack.pop()
+        if node.nullable:
+            found.append(text)
+        arcs = derivatives.live_arcs(node)
+        if len(found) > _MAX_FEW or len(text) > _MAX_LENGTH or sum(mask.bit_count() for mask, _ in arcs) > _MAX_FEW:
+            return None
+        stack += [(target, text + bytes((byte,))) for mask, target in arcs for byte in bytes_of(mask).tolist()]
+        if len(stack) > _MAX_FEW * _MAX_FEW:
+            return None
+    return sorted(found)
 
 
 def _is_inhabited(keys: Node) -> bool:

@@ -639,12 +639,68 @@ class Stripped(pydantic.BaseModel):
     a: Annotated[str, pydantic.Field(min_length=1)]
 
 
+class Chain(pydantic.BaseModel):
+    """Refers to itself, so that its validator is asked about whole texts."""
+
+    parts: list[Checked]
+    next: Chain | None = None
+
+    @pydantic.model_validator(mode="after")
+    def is_short(self) -> Chain:
+        if len(self.parts) > 1:
+            raise ValueError("long")
+        return self
+
+
+@dataclasses.dataclass
+class Positive:
+    x: int
+
+    def __post_init__(self) -> None:
+        if self.x < 0:
+            raise ValueError("negative")
+
+
+def call(a: int, b: list[str] = [], *, c: Literal["x", "y"]) -> None:  # noqa: B006
+    """Stands for its arguments."""
+
+
+@pytest.mark.parametrize(
+    ("annotation", "has_checks"),
+    [
+        (Checked, True), (Chain, True), (Positive, True), (Stripped, True), (pydantic.PastDate, True), (set[int], True),
+        (pydantic.constr(strip_whitespace=True, min_length=1), True), (frozenset[Literal[1, 2, 3]], True),
+        (Annotated[datetime.date, pydantic.Field(gt=datetime.date(2020, 1, 1))], True), (dict[int, bool], True),
+        (dict[Annotated[int, pydantic.Field(ge=0)], int], True), (dict[Colour, int], False), (dict[uuid.UUID, int], True),
+        (datetime.timedelta, False),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_whatever_passes_its_checks_passes_pydantic(annotation: Any, has_checks: bool) -> None:
+    expression, adapter, passed = json_schema(annotation), pydantic.TypeAdapter(annotation), 0
+    assert expression.has_checks == has_checks
+    for steps in range(40):
+        text = random_text(expression.node, Random(steps), steps)
+        if expression.accepts(text):
+            adapter.validate_json(text)
+            passed += 1
+    assert passed > 4
+
+
+def test_a_function_stands_for_its_arguments() -> None:
+    assert accepts(call, '{"a":1,"c":"x"}', '{"a":1,"b":["s"],"c":"y"}', '{"a":1}', '{"a":1,"c":"z"}') == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [
-        (Checked, "'is_even'"), (Pathed, "alias"), (Stripped, "changes strings"), (set[int], "set"), (dict[int, str], "keys"),
-        (datetime.timedelta, "timedelta"), (pydantic.PastDate, "now_op"), (pydantic.Json[int], "Json"), (complex, "complex"),
-        (pydantic.constr(strip_whitespace=True, min_length=1), "changed"), (object(), "pydantic"), (pydantic.FileUrl, "URL"),
+        (Pathed, "alias"), (pydantic.Json[int], "Json"), (complex, "complex"), (object(), "pydantic"), (pydantic.FileUrl, "URL"),
+        (lambda x: x, "annotation"), (dict[float, int], "keys of type `float`"),
         (pydantic.constr(pattern=r"[a\S]"), "inside a set"), (type("Plain", (), {}), "pydantic"),
     ],
     ids=str,
