@@ -17,7 +17,7 @@ Arc = tuple[int, Node]
 """A 256-bit mask of bytes and the term that is left after any of them."""
 Arcs = tuple[Arc, ...]
 
-_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE})
+_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE})
 _DIGITS = 0x3FF << 48
 
 
@@ -174,6 +174,8 @@ class Derivatives:
             )
         if kind is Kind.FIELDS:
             return tuple((1 << byte, target) for byte, target in args[0].split(*args[1:]))
+        if kind is Kind.MACHINE:
+            return _merge(args[0].arcs(args[1], arcs))
         return ()
 
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
