@@ -1,5 +1,6 @@
 """fsm: languages over bytes as values, compiled lazily to token automata. Never imports torch."""
 
+from fsm import types
 from fsm.errors import (
     BudgetExceeded,
     EmptyLanguage,
@@ -46,4 +47,5 @@ __all__ = [
     "grammar",
     "json_schema",
     "regex",
+    "types",
 ]

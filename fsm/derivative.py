@@ -17,7 +17,7 @@ Arc = tuple[int, Node]
 """A 256-bit mask of bytes and the term that is left after any of them."""
 Arcs = tuple[Arc, ...]
 
-_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE})
+_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE})
 _DIGITS = 0x3FF << 48
 _MAX_EXITS = 500  # states of a head that are looked at for one where it may end
 
@@ -181,6 +181,8 @@ class Derivatives:
             return arcs[args[0]]
         if kind is Kind.MUNCH:
             return self._munch(*args)
+        if kind is Kind.MACHINE:
+            return _merge(args[0].arcs(args[1], arcs))
         return ()
 
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:

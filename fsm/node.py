@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Protocol
 from weakref import ref
@@ -37,8 +37,9 @@ class Kind(IntEnum):
     DIVISIBLE = 11  # (divisor, remainder, most): up to `most` digits that, written after `remainder`, divide evenly
     FIELDS = 12  # (FieldList, start, lo, hi, depth): optional fields in order; see `fields.py`
     MEMBERS = 13  # (MemberTable, state): members of an object in any order; see `members.py`
-    MUNCH = 15  # (head, tail, stop): the head as long as it can be, then the tail, which does not begin with a byte of `stop`
-    CHECK = 14  # (body, Check): the body; a text of it that fails the check is no text of the language; see `check.py`
+    MUNCH = 14  # (head, tail, stop): the head as long as it can be, then the tail, which does not begin with a byte of `stop`
+    CHECK = 15  # (body, Check): the body; a text of it that fails the check is no text of the language; see `check.py`
+    MACHINE = 16  # (Machine, state): what a machine of its own kind reads from that state on; see `luhn.py`
 
 
 class Node:
@@ -213,6 +214,8 @@ def concat(head: Node, tail: Node) -> Node:
         return tail
     if tail is EPSILON:
         return head
+    if tail is ANYTHING and head.nullable and head.kind is not Kind.MUNCH:
+        return ANYTHING
     if head.kind is Kind.CONCAT:
         return sequence((*_chain(head), tail))
     if head.kind is Kind.MUNCH:
@@ -563,6 +566,24 @@ def checked(body: Node, check: Check) -> Node:
     return EMPTY if body is EMPTY else _intern(Kind.CHECK, (body, check), body.nullable, (body,))
 
 
+class Machine(Protocol):
+    """What a MACHINE node needs: a language given by states and steps, where no term of ours is small."""
+
+    def is_accepting(self, state: Any) -> bool:
+        """True when the text may end in `state`."""
+
+    def parts(self, state: Any) -> tuple[Node, ...]:
+        """The terms whose arcs `arcs` asks for."""
+
+    def arcs(self, state: Any, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Iterable[tuple[int, Node]]:
+        """Disjoint masks of bytes, each with the term that is left; `known` has the arcs of all `parts`."""
+
+
+def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:
+    """What `reader` accepts from `state` on; `is_plain` promises that this is never empty, nor anything that it leads to."""
+    return _intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (ANYTHING,))
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """The terms that a node is built from, the body of a rule included."""
     kind = node.kind
@@ -577,7 +598,7 @@ def children(node: Node) -> tuple[Node, ...]:
     if kind is Kind.MEMBERS:
         terms: tuple[Node, ...] = node.args[0].parts
         return terms
-    if kind is Kind.FIELDS:
+    if kind in (Kind.FIELDS, Kind.MACHINE):
         parts: tuple[Node, ...] = node.args[0].parts(node.args[1])
         return parts
     return ()

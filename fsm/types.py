@@ -1,0 +1,231 @@
+r"""Languages that are wanted often, ready for use: `fsm.types.date`, `fsm.types.email + "\n"`.
+
+Each name is an `Expression` that is built when it is first asked for. A value has one spelling wherever a standard
+leaves a choice that nobody needs (`integer` never writes `-0` or `007`), and letters and digits are those of ASCII. All
+can be combined as every expression can; `json_value` is recursive, so that `&` and `~` refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fsm import node as nodes
+from fsm.expression import Expression
+from fsm.iban import iban as iban_node
+from fsm.luhn import luhn
+from fsm.option import choice
+from fsm.pattern import regex
+
+MAX_CARD_DIGITS = 19
+MAX_LIST_ITEMS = 99
+MAX_INDENT = 40
+
+integer: Expression
+"""A whole number: `0`, or an optional `-` and digits that do not begin with 0."""
+number: Expression
+"""A number as JSON has it: an integer part, an optional fraction, an optional exponent (RFC 8259, section 6)."""
+boolean: Expression
+"""`true` or `false`."""
+date: Expression
+"""A day that exists, from 0001-01-01 to 9999-12-31, as `YYYY-MM-DD` (RFC 3339 full-date)."""
+time: Expression
+"""`HH:MM:SS`, an optional fraction of 1 to 6 digits, an optional offset (`Z` or `+HH:MM`); no leap second."""
+datetime: Expression
+"""A `date`, a `T` and a `time`."""
+email: Expression
+"""An address as people have them: a dot-atom of at most 64 characters, `@`, a host name of two labels or more, at most 253.
+
+RFC 5321 Mailbox without quoted local parts, address literals and single labels; the last label is not a number.
+"""
+uri: Expression
+"""A URI with a scheme (RFC 3986, `URI`)."""
+uuid: Expression
+"""8-4-4-4-12 hexadecimal digits (RFC 9562), in either case, of any version."""
+ipv4: Expression
+"""Four decimal octets without leading zeros."""
+ipv6: Expression
+"""An address in the text form of RFC 4291, section 2.2, `::` and an embedded IPv4 address included; without a zone."""
+semver: Expression
+"""A version as Semantic Versioning 2.0.0 has it, without a leading `v`."""
+iban: Expression
+"""A bank account number with the length of its country and valid check digits, without spaces; see `iban.py`."""
+credit_card: Expression
+"""A card number of 12 to 19 digits with a valid check digit, without spaces; see `luhn.py`."""
+hex_color: Expression
+"""`#` and 3, 4, 6 or 8 hexadecimal digits (CSS Color 4, section 5.2)."""
+json_string: Expression
+"""A JSON string, quotes included, with every escape that RFC 8259 allows."""
+json_value: Expression
+"""Any JSON value. Between tokens stands nothing, one space, or a line end and at most 40 spaces: `json.dumps` with any usual indent."""
+markdown_list: Expression
+"""One or more lines of text with one kind of bullet (`-`, `*` or `+`), or numbered `1.`, `2.` and so on to 99 at most.
+
+Flat; the text of an item neither begins nor ends with a space. No line end after the last item.
+"""
+
+_DIGITS_60 = "[0-5][0-9]"
+_HOURS = "(?:[01][0-9]|2[0-3])"
+_LEAP_PAIR = "(?:0[48]|[2468][048]|[13579][26])"
+_HEX = "[0-9A-Fa-f]"
+_OCTET = "(?:[0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])"
+_IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
+
+
+def _integer() -> Expression:
+    return regex("0|-?[1-9][0-9]*")
+
+
+def _number() -> Expression:
+    return regex(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+
+def _boolean() -> Expression:
+    return choice(["true", "false"])
+
+
+def _date() -> Expression:
+    year = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+    leap_year = f"(?:[0-9]{{2}}{_LEAP_PAIR}|{_LEAP_PAIR}00)"
+    first_days = "(?:0[1-9]|1[0-9]|2[0-8])"
+    days = f"(?:(?:0[1-9]|1[0-2])-{first_days}|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+    return regex(f"{year}-{days}|{leap_year}-02-29")
+
+
+def _time() -> Expression:
+    offset = f"(?:Z|[+-]{_HOURS}:{_DIGITS_60})"
+    return regex(rf"{_HOURS}:{_DIGITS_60}:{_DIGITS_60}(?:\.[0-9]{{1,6}})?{offset}?")
+
+
+def _datetime() -> Expression:
+    return _date() + "T" + _time()
+
+
+def _email() -> Expression:
+    atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+    label = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+    local = regex(rf"{atom}(?:\.{atom})*") & regex(".{1,64}")
+    last = regex(label) & ~regex("[0-9]+")
+    domain = (regex(rf"(?:{label}\.)+") + last) & regex(".{3,253}")
+    return local + "@" + domain
+
+
+def _uri() -> Expression:
+    unreserved, sub_delims, encoded = r"A-Za-z0-9\-._~", "!$&'()*+,;=", f"%{_HEX}{{2}}"
+    pchar = f"(?:[{unreserved}{sub_delims}:@]|{encoded})"
+    user = f"(?:(?:[{unreserved}{sub_delims}:]|{encoded})*@)?"
+    future = rf"[vV]{_HEX}+\.[{unreserved}{sub_delims}:]+"
+    host = rf"(?:\[(?:{_ipv6_pattern()}|{future})\]|(?:[{unreserved}{sub_delims}]|{encoded})*)"
+    rootless = f"{pchar}+(?:/{pchar}*)*"
+    path = f"(?://{user}{host}(?::[0-9]*)?(?:/{pchar}*)*|/(?:{rootless})?|{rootless})?"
+    rest = f"(?:{pchar}|[/?])*"
+    return regex(rf"[A-Za-z][A-Za-z0-9+.\-]*:{path}(?:\?{rest})?(?:#{rest})?")
+
+
+def _uuid() -> Expression:
+    return regex(f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}")
+
+
+def _ipv4() -> Expression:
+    return regex(_IPV4)
+
+
+def _ipv6_pattern() -> str:
+    """The nine forms of RFC 3986, section 3.2.2: all eight groups, or `::` after at most `before` of them."""
+    group, last = f"{_HEX}{{1,4}}", f"(?:{_HEX}{{1,4}}:{_HEX}{{1,4}}|{_IPV4})"
+    forms = [f"(?:{group}:){{6}}{last}"]
+    for before in range(8):
+        head = f"(?:(?:{group}:){{0,{before - 1}}}{group})?" if before else ""
+        after = 5 - before
+        tail = f"(?:{group}:){{{after}}}{last}" if after >= 0 else group if after == -1 else ""
+        forms.append(f"{head}::{tail}")
+    return f"(?:{'|'.join(forms)})"
+
+
+def _ipv6() -> Expression:
+    return regex(_ipv6_pattern())
+
+
+def _semver() -> Expression:
+    count = "(?:0|[1-9][0-9]*)"
+    word = "[0-9A-Za-z-]+"
+    mixed = "[0-9]*[A-Za-z-][0-9A-Za-z-]*"
+    before = rf"(?:{count}|{mixed})(?:\.(?:{count}|{mixed}))*"
+    return regex(rf"{count}\.{count}\.{count}(?:-{before})?(?:\+{word}(?:\.{word})*)?")
+
+
+def _iban() -> Expression:
+    return Expression(iban_node())
+
+
+def _credit_card() -> Expression:
+    return Expression(luhn(12, MAX_CARD_DIGITS))
+
+
+def _hex_color() -> Expression:
+    return regex(f"#(?:{_HEX}{{3,4}}|{_HEX}{{6}}|{_HEX}{{8}})")
+
+
+def _json_string() -> Expression:
+    return regex(rf'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u{_HEX}{{4}}))*"')
+
+
+def _json_value() -> Expression:
+    value = nodes.Rule("json_value")
+    inner = Expression(nodes.reference(value))
+    space = regex(rf" ?|\n {{0,{MAX_INDENT}}}")
+    comma, string = space + "," + space, _json_string()
+    member = string + space + ":" + space + inner
+    items, members = inner + (comma + inner).repeat(), member + (comma + member).repeat()
+    array = "[" + space + (items + space).repeat(0, 1) + "]"
+    members = "{" + space + (members + space).repeat(0, 1) + "}"
+    value.define((array | members | string | _number() | choice(["true", "false", "null"])).node)
+    return inner
+
+
+def _markdown_list() -> Expression:
+    edge = r"[^\s\x00-\x1f\x7f-\x9f]"
+    item = regex(rf" {edge}(?:[^\x00-\x1f\x7f-\x9f\u2028\u2029]*{edge})?")
+    bullets = (marker + item + ("\n" + marker + item).repeat() for marker in "-*+")
+    numbered = nodes.EPSILON
+    for count in range(MAX_LIST_ITEMS, 0, -1):
+        start = nodes.literal(b"%s%d." % (b"\n" if count > 1 else b"", count))
+        numbered = nodes.sequence(
+            (start, item.node, nodes.optional(numbered) if numbered is not nodes.EPSILON else numbered)
+        )
+    return Expression(nodes.alternation((*(bullet.node for bullet in bullets), numbered)))
+
+
+_BUILDERS: dict[str, Callable[[], Expression]] = {
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "date": _date,
+    "time": _time,
+    "datetime": _datetime,
+    "email": _email,
+    "uri": _uri,
+    "uuid": _uuid,
+    "ipv4": _ipv4,
+    "ipv6": _ipv6,
+    "semver": _semver,
+    "iban": _iban,
+    "credit_card": _credit_card,
+    "hex_color": _hex_color,
+    "json_string": _json_string,
+    "json_value": _json_value,
+    "markdown_list": _markdown_list,
+}
+
+__all__ = sorted(_BUILDERS)
+
+
+def __getattr__(name: str) -> Expression:
+    build = _BUILDERS.get(name)
+    if build is None:
+        raise AttributeError(f"module 'fsm.types' has no language {name!r}; it has {', '.join(_BUILDERS)}.")
+    expression = globals()[name] = build().named(name)
+    return expression
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
