@@ -46,4 +46,4 @@ def add_ids(words: NDArray[np.uint32], token_ids: NDArray[np.int32]) -> None:
 
 def to_ids(words: NDArray[np.uint32]) -> NDArray[np.int32]:
     """The ids whose bits are set, ascending, int32."""
-    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).astype(np.int32)
+    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_)).astype(np.int32)

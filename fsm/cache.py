@@ -42,6 +42,11 @@ class ByteCache(Generic[K, V]):
         entry.is_used = True
         return entry.value
 
+    def items(self) -> list[tuple[K, V]]:
+        """What is kept now; nothing counts as used."""
+        with self._lock:
+            return [(key, entry.value) for key, entry in self._entries.items()]
+
     def put(self, key: K, value: V, nbytes: int) -> V:
         """Keep `value`; others go when the sum passes `max_bytes`. Returns `value`."""
         with self._lock:
