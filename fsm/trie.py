@@ -210,6 +210,16 @@ class Trie:
         )
         return sum(a.nbytes for a in arrays)
 
+    @property
+    def branch_nbytes(self) -> int:
+        """About how many bytes the branches take that were made so far; at `max_branch_bytes` they are forgotten."""
+        return 200 * self._num_branches
+
+    def forget_branches(self) -> None:
+        """Drop the dicts that `branches` made."""
+        self._branches = {}
+        self._num_branches = 0
+
     def branches(self, node: int) -> Branches:
         """The children of one node as a dict. Cost: 5 us the first time."""
         known = self._branches.get(node)
@@ -217,9 +227,8 @@ class Trie:
             first, last = self._starts[node], self._starts[node + 1]
             known = {self._bytes[child]: self._step(child) for child in range(first, last)}
             self._num_branches += 1 + len(known)
-            if self._num_branches * 200 > self.max_branch_bytes:
-                self._branches = {}
-                self._num_branches = 0
+            if self.branch_nbytes > self.max_branch_bytes:
+                self.forget_branches()
             self._branches[node] = known
         return known
 
