@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,6 @@ def add_ids(words: NDArray[np.uint32], token_ids: NDArray[np.int32]) -> None:
         words |= pack(flags)
 
 
-def to_ids(words: NDArray[np.uint32]) -> NDArray[np.int32]:
+def to_ids(words: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.int32]:
     """The ids whose bits are set, ascending, int32."""
-    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).astype(np.int32)
+    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_)).astype(np.int32)

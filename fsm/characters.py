@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import lru_cache
 
 from fsm import node as nodes
 from fsm.node import Node
@@ -60,7 +60,7 @@ def intersect(left: Ranges, right: Ranges) -> Ranges:
     return normalize((max(a, c), min(b, d)) for a, b in left for c, d in right if a <= d and c <= b)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def utf8(ranges: Ranges) -> Node:
     """One character of the set, in UTF-8. Cost: about one step per range, once per set."""
     by_tail: dict[Node, int] = {}
@@ -119,7 +119,7 @@ def _cut(first: int, last: int) -> int | None:
     return None
 
 
-@cache
+@lru_cache(maxsize=1024)
 def json_spelling(ranges: Ranges) -> Node:
     """One character of the set as `json.dumps(..., ensure_ascii=False)` writes it inside a string."""
     plain = intersect(ranges, invert(tuple((c, c) for c in _ESCAPED)))

@@ -7,15 +7,17 @@ the exit, so that a state's own work is a narrow walk over the few texts that `r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsm import node as nodes
 from fsm.automaton import Automaton
-from fsm.bitmask import add_ids, pack
+from fsm.bitmask import add_ids, pack, to_ids
+from fsm.cache import ByteCache
 from fsm.node import EPSILON, Kind, Node
 from fsm.trie import Trie
 from fsm.walk import sweep, walk_narrow
@@ -60,6 +62,22 @@ class Exits:
     token_ids: NDArray[np.int32]
     rounds: NDArray[np.int16]
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What `from_arrays` takes."""
+        return {"start": self.start, "token_ids": self.token_ids, "rounds": self.rounds, **self.trie.arrays()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, the branches of the trie included, all of which may be made one day."""
+        return self.start.nbytes + self.token_ids.nbytes + self.rounds.nbytes + self.trie.nbytes + 250 * len(self.trie)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Exits:
+        """The exits that `arrays` was read from."""
+        start = arrays["start"].astype(np.int64)
+        token_ids, rounds = arrays["token_ids"].astype(np.int32), arrays["rounds"].astype(np.int16)
+        return cls(Trie.from_arrays(arrays, len(start) - 1), start, token_ids, rounds)
+
 
 class CharacterLoop:
     """How the tokens below one node of the vocabulary's trie run through `body*` from there on.
@@ -70,6 +88,8 @@ class CharacterLoop:
         trie: the trie of the tokens that have bytes, labelled with token ids.
         num_words: the length of a packed mask.
         node: the trie node where the loop is entered; the root when a token begins inside the loop.
+        arrays: what `arrays` of such a loop gave, in place of the walk.
+        exits: where exits are remembered, for loops of one vocabulary together.
 
     Cost: 1 to 4 ms and 1 MB for 131,072 tokens, and as much for the first exit.
     """
@@ -78,18 +98,60 @@ class CharacterLoop:
     max_overlap = 4
 
     def __init__(
-        self, body: Node, tokens: Sequence[bytes | None], trie: Trie, num_words: int, *, node: int = Trie.root
+        self,
+        body: Node,
+        tokens: Sequence[bytes | None],
+        trie: Trie,
+        num_words: int,
+        *,
+        node: int = Trie.root,
+        arrays: Mapping[str, NDArray[Any]] | None = None,
+        exits: ByteCache[Hashable, Exits] | None = None,
     ) -> None:
+        self._exits: ByteCache[Hashable, Exits] = ByteCache(16 << 20) if exits is None else exits
+        self._key = body, node
         self._tokens, self._trie, self._num_words = tokens, trie, num_words
         automaton = Automaton(nodes.repeat(body))
         self._first = frozenset(automaton.moves(automaton.initial_state))
-        self._rounds = self._run(automaton, node)
+        self._refused = set[tuple[int, bool]]()
+        if arrays is None:
+            self._rounds = self._run(automaton, node)
+        else:
+            self._read(arrays)
+        is_inside = self._rounds < NEVER
         # Of the tokens that leave, too: one may run through more rounds before its exit than any that stays.
-        staying = int(self._rounds.max(initial=0, where=self._rounds < NEVER))
+        staying = int(self._rounds.max(initial=0, where=is_inside))
         self.most_rounds = max(staying, int(self._inner_rounds.max(initial=0)))
-        self._inside = pack(self._rounds < NEVER)
-        self._staying = np.flatnonzero(self._rounds < NEVER).astype(np.int32)
-        self._exits: dict[tuple[int, bool], Exits | None] = {}
+        self._inside = pack(is_inside)
+        self._staying = np.flatnonzero(is_inside).astype(np.int32)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What a loop can be made from again: all that its walk found, and the exits that were grouped."""
+        is_inner = np.zeros(len(self._trie), bool)
+        is_inner[self._inner] = True
+        out: dict[str, NDArray[Any]] = {
+            "inside": self._inside.view(np.uint8),
+            "rounds": self._rounds[self._staying],
+            "inner": pack(is_inner).view(np.uint8),
+            "inner_rounds": self._inner_rounds,
+        }
+        for byte, of_all in ((byte, of_all) for byte in range(256) for of_all in (False, True)):
+            exits = self._exits.get((*self._key, byte, of_all))
+            for name, array in ({} if exits is None else exits.arrays()).items():
+                out[f"{byte} {int(of_all)} {name}"] = array
+        return out
+
+    def _read(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        staying = to_ids(arrays["inside"])
+        self._rounds = np.full(len(self._tokens), NEVER, np.int16)
+        self._rounds[staying] = arrays["rounds"]
+        self._inner = to_ids(arrays["inner"])
+        self._inner_rounds = arrays["inner_rounds"].astype(np.int16)
+        for byte, of_all in {tuple(map(int, name.split()[:2])) for name in arrays if " " in name}:
+            prefix = f"{byte} {of_all} "
+            found = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            exits = Exits.from_arrays(found)
+            self._exits.put((*self._key, byte, bool(of_all)), exits, exits.nbytes)
 
     def _run(self, automaton: Automaton, node: int) -> NDArray[np.int16]:
         """Walk the trie beside `body*`; the rounds of every token, NEVER for those that do not stay inside.
@@ -119,7 +181,7 @@ class CharacterLoop:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the arrays, without the exits (a few hundred kB)."""
+        """Bytes held by the arrays, without the exits."""
         return sum(a.nbytes for a in (self._rounds, self._staying, self._inner, self._inner_rounds, self._inside))
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
@@ -129,10 +191,15 @@ class CharacterLoop:
             byte: the first one after the last round.
             of_all: whether tokens count that could as well stay inside to their end.
         """
-        key = byte, of_all
-        if key not in self._exits:
-            self._exits[key] = self._group(byte, of_all)
-        return self._exits[key]
+        key = *self._key, byte, of_all
+        exits = self._exits.get(key)
+        if exits is None and (byte, of_all) not in self._refused:
+            exits = self._group(byte, of_all)
+            if exits is None:
+                self._refused.add((byte, of_all))
+            else:
+                self._exits.put(key, exits, exits.nbytes)
+        return exits
 
     def _group(self, byte: int, of_all: bool) -> Exits | None:
         trie = self._trie

@@ -604,6 +604,24 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
+def memory(root: Node) -> int:
+    """About how many bytes `root` and all that it is built from take. Cost: 0.5 us per term."""
+    seen: set[object] = {root}
+    queue, total = [root], 0
+    for node in queue:
+        total += 500
+        if node.kind is Kind.WORDS:
+            word_list: WordList = node.args[0]
+            if word_list not in seen:
+                seen.add(word_list)
+                total += sum(map(len, word_list.words)) + 50 * len(word_list.words)
+        for child in children(node):
+            if child not in seen:
+                seen.add(child)
+                queue.append(child)
+    return total
+
+
 def rule_body(node: Node) -> Node:
     """The body of the rule that a RULE node names.
 

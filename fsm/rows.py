@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fsm.bitmask import to_ids
 
 Codes = NDArray[np.int32]
 """States as places in a table: 256 times the number of their row; 0 for the dead state."""
@@ -15,10 +17,10 @@ Codes = NDArray[np.int32]
 _LATER = 1 << 30
 
 
-@cache
-def bytes_of(mask: int) -> NDArray[np.intp]:
+@lru_cache(maxsize=4096)
+def bytes_of(mask: int) -> NDArray[np.int32]:
     """The bytes in a 256-bit mask, ascending."""
-    return np.flatnonzero(np.unpackbits(np.frombuffer(mask.to_bytes(32, "little"), np.uint8), bitorder="little"))
+    return to_ids(np.frombuffer(mask.to_bytes(32, "little"), np.uint8))
 
 
 class Rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from fsm.node import Kind, Node
 from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
 from fsm.walk import Jump, walk_narrow, walk_wide
+
+MASK_OVERHEAD = 1_000
+"""Bytes that a mask takes beside its words: the terms that are its key alone, the array object, the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class TokenFSM:
             )
         if not vocabulary.spells_everything:
             self._check_spelling()
+        finalize(self, vocabulary.adopt, expression.node).atexit = False
 
     def __repr__(self) -> str:
         return f"TokenFSM({self.expression!r}, {self.vocabulary!r})"
@@ -196,7 +201,8 @@ class TokenFSM:
         if key.nullable:
             words |= self.vocabulary.eos_mask
         words.flags.writeable = False
-        return self.vocabulary.masks.put(key, words.view(np.int32), words.nbytes + 400)
+        masks, root = self.vocabulary.masks, self.expression.node
+        return masks.put(key, words.view(np.int32), words.nbytes + MASK_OVERHEAD, owner=root)
 
     def _words(self, node: Node) -> NDArray[np.uint32]:
         """The tokens that `node` allows, without EOS: the tokens of an alternation are those of its members together."""

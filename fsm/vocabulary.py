@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm import bitmask
+from fsm import bitmask, vocabulary_file
 from fsm.cache import ByteCache
 from fsm.characters import JSON_CHARACTER
 from fsm.derivative import share
 from fsm.errors import VocabularyError
-from fsm.loop import CharacterLoop, is_character_class
-from fsm.node import ALL_BYTES, Node
+from fsm.loop import CharacterLoop, Exits, is_character_class
+from fsm.node import ALL_BYTES, Node, memory
 from fsm.trie import Trie
 
 
@@ -25,14 +27,18 @@ class Vocabulary:
     Args:
         tokens: the bytes of each token id; None or empty for a special token, which is never allowed.
         eos_token_ids: ids that end a text; their bytes, if they have any, do not count.
-        max_mask_bytes: most memory for finished masks, shared by every constraint over this vocabulary.
-        max_loop_bytes: most memory for what is remembered of loops over characters, likewise.
+        max_cache_bytes: most memory for what all constraints over this vocabulary share: half of it for finished masks and
+            the terms that nobody else keeps, three eighths for loops over characters, one eighth for the trie as dicts.
+        cache_dir: a folder where the prepared vocabulary is kept, so that the next program reads it; None: nowhere. A file
+            in it that is damaged or of another version is made anew, with a warning.
+        max_disk_bytes: most bytes of such files in the folder; those unused for longest go. One takes 2.5 MB for
+            131,072 tokens.
 
     Raises:
         VocabularyError: no token has bytes, a token is not bytes, or an EOS id is out of range.
 
-    Cost: 0.2 s and about 40 MB for 131,072 tokens, the loop over JSON strings included. Immutable but for its caches,
-    which are safe to share between threads.
+    Cost: 0.2 s and about 40 MB for 131,072 tokens, the loops over JSON strings included; 0.05 s from a file. Immutable but
+    for its caches, which are safe to share between threads.
     """
 
     walks_before_a_loop = 2
@@ -42,39 +48,78 @@ class Vocabulary:
         tokens: Sequence[bytes | None],
         eos_token_ids: Sequence[int],
         *,
-        max_mask_bytes: int = 64 << 20,
-        max_loop_bytes: int = 64 << 20,
+        max_cache_bytes: int = 128 << 20,
+        cache_dir: str | os.PathLike[str] | None = None,
+        max_disk_bytes: int = 256 << 20,
     ) -> None:
         _check(tokens, eos_token_ids)
-        special = frozenset(eos_token_ids)
-        spelled = [token or None for token in tokens]
+        special = frozenset(map(int, eos_token_ids))
+        spelled = [token or b"" for token in tokens]
         for eos in special:
-            spelled[eos] = None
-        self.tokens: tuple[bytes | None, ...] = tuple(spelled)
+            spelled[eos] = b""
+        lengths = np.fromiter(map(len, spelled), np.int32, len(spelled))
+        known: list[bytes | None] = [*spelled]
+        for token_id in np.flatnonzero(lengths == 0).tolist():
+            known[token_id] = None
+        self.tokens = tuple(known)
         self.eos_token_ids = tuple(sorted(special))
         self.num_words = bitmask.num_words(len(self.tokens))
-        texts = [token for token in spelled if token]
-        if not texts:
+        self.max_token_bytes = int(lengths.max(initial=0))
+        if not self.max_token_bytes:
             raise VocabularyError(
                 "expected at least one token with bytes, received none. Check how the tokens were read."
             )
-        self.trie = Trie(texts, [i for i, token in enumerate(spelled) if token], len(spelled))
-        self.max_token_bytes = max(map(len, texts))
         self.eos_mask = bitmask.from_ids(self.eos_token_ids, self.num_words)
-        self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_mask_bytes)
-        self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_loop_bytes)
+        self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_cache_bytes // 2)
+        self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
+        self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
+        self._max_branch_bytes = max_cache_bytes // 8
         self._is_class: dict[Node, bool] = {}
         self._uses: Counter[tuple[Node, int]] = Counter()
-        self._prepare_strings()
-
-    def _prepare_strings(self) -> None:
-        """Make the loops of JSON strings now: every extraction meets them, and a first mask should not wait for them."""
         share(JSON_CHARACTER)
+        if cache_dir is None:
+            self._build(spelled, lengths)
+        else:
+            self._read_or_build(spelled, lengths, Path(cache_dir), max_disk_bytes)
+
+    def _build(self, spelled: list[bytes], lengths: NDArray[np.int32]) -> None:
+        """Make the trie, and the loops of JSON strings: every extraction meets them, and a first mask should not wait."""
+        self.trie = Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled))
+        self.trie.max_branch_bytes = self._max_branch_bytes
+        self._loops.clear()  # a file may have broken off in the middle
+        self._exits.clear()
         entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
         for node in (Trie.root, *entries.tolist()):
-            loop = CharacterLoop(JSON_CHARACTER, self.tokens, self.trie, self.num_words, node=node)
-            loop.exits(ord('"'))
-            self._loops.put((JSON_CHARACTER, node), loop, loop.nbytes)
+            self._make_loop(JSON_CHARACTER, node).exits(ord('"'))
+
+    def _read_or_build(
+        self, spelled: list[bytes], lengths: NDArray[np.int32], folder: Path, max_disk_bytes: int
+    ) -> None:
+        name = vocabulary_file.fingerprint(spelled, lengths, self.eos_token_ids)
+        if not vocabulary_file.read(folder, name, self._restore):
+            self._build(spelled, lengths)
+            vocabulary_file.write(folder, name, self._arrays(), max_disk_bytes)
+
+    def _arrays(self) -> vocabulary_file.Arrays:
+        """What the trie and the loops of JSON strings can be made from again; names before a slash say of which."""
+        found = {f"trie/{name}": array for name, array in self.trie.arrays().items()}
+        for (_, node), loop in self._loops.items():
+            found |= {f"{node}/{name}": array for name, array in loop.arrays().items()}
+        return found
+
+    def _restore(self, arrays: vocabulary_file.Arrays) -> None:
+        parts: dict[str, vocabulary_file.Arrays] = {}
+        for label, array in arrays.items():
+            part, _, name = label.partition("/")
+            parts.setdefault(part, {})[name] = array
+        self.trie = Trie.from_arrays(parts.pop("trie"), len(self.tokens))
+        self.trie.max_branch_bytes = self._max_branch_bytes
+        for node, found in parts.items():
+            self._make_loop(JSON_CHARACTER, int(node), found)
+
+    def _make_loop(self, body: Node, node: int, arrays: vocabulary_file.Arrays | None = None) -> CharacterLoop:
+        loop = CharacterLoop(body, self.tokens, self.trie, self.num_words, node=node, arrays=arrays, exits=self._exits)
+        return self._loops.put((body, node), loop, loop.nbytes)
 
     def __len__(self) -> int:
         """The number of token ids, special ones included."""
@@ -99,7 +144,24 @@ class Vocabulary:
     @property
     def nbytes(self) -> int:
         """Bytes held by the trie, the loops and the masks (not by the token texts themselves)."""
-        return self.trie.nbytes + self.masks.nbytes + self._loops.nbytes
+        return self.trie.nbytes + self.cache_nbytes
+
+    @property
+    def cache_nbytes(self) -> int:
+        """Bytes held by what constraints share and what may be forgotten; see `max_cache_bytes`."""
+        return self.masks.nbytes + self._loops.nbytes + self._exits.nbytes + self.trie.branch_nbytes
+
+    def clear_cache(self) -> None:
+        """Forget masks and loops; they are made again when needed."""
+        self.masks.clear()
+        self._loops.clear()
+        self._exits.clear()
+        self.trie.forget_branches()
+
+    def adopt(self, root: Node) -> None:
+        """Count the terms of a constraint that is gone: from now on only its masks keep them in memory."""
+        if self.masks.has_uncharged(root):
+            self.masks.charge(root, memory(root))
 
     def loop(self, body: Node, node: int = Trie.root, *, at_once: bool = True) -> CharacterLoop | None:
         """How the tokens below a trie node run through `body*`; None where `body` is no wide class of characters.
@@ -118,12 +180,11 @@ class Vocabulary:
         loop = self._loops.get(key)
         if loop is not None or not self._is_worth_a_loop(key, at_once):
             return loop
-        loop = CharacterLoop(body, self.tokens, self.trie, self.num_words, node=node)
-        return self._loops.put(key, loop, loop.nbytes)
+        return self._make_loop(body, node)
 
     def _is_worth_a_loop(self, key: tuple[Node, int], at_once: bool) -> bool:
         body, _ = key
-        if len(self._is_class) > 10_000 or len(self._uses) > 10_000:
+        if len(self._is_class) > 1_000 or len(self._uses) > 10_000:
             self._is_class.clear()
             self._uses.clear()
         if body not in self._is_class:

@@ -1,0 +1,236 @@
+"""The disk cache of vocabularies: what is read equals what is built, and what is damaged is built anew."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsm import TokenFSM, Vocabulary, json_schema, trie
+from fsm.trie import Trie
+from fsm.vocabulary_file import FORMAT, SUFFIX, fingerprint, write
+
+WORDS = [b'"' + bytes((97 + i % 26, 97 + i // 26)) for i in range(40)] + [
+    b'", "',
+    b'a", "b',
+    b"\xc3\xa9t",
+    b"\0",
+    b"\0\0",
+]
+TOKENS = [None, *(bytes((b,)) for b in range(256)), *WORDS, b"", b"a", None, b"</s>"]
+EOS = [0, len(TOKENS) - 1]
+ARRAYS = ["order", "ends", "byte", "parent", "first_child", "num_children", "first_text", "num_texts", "num_ends"]
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def make(folder: Path, tokens: list[bytes | None] = TOKENS, max_disk_bytes: int = 1 << 20) -> Vocabulary:
+    return Vocabulary(tokens, EOS, cache_dir=folder, max_disk_bytes=max_disk_bytes)
+
+
+def only_file(folder: Path) -> Path:
+    (path,) = folder.iterdir()
+    return path
+
+
+def masks(vocabulary: Vocabulary) -> list[list[int]]:
+    """The masks along a text, with strings that are entered and left in the middle of tokens."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string", "maxLength": 3}}}
+    fsm, found = TokenFSM(json_schema(schema), vocabulary), []
+    state = fsm.initial_state
+    for byte in b'{"a": "x\\n", "b": "zz"}':
+        found.append(fsm.allowed_token_ids(state).tolist())
+        state = fsm.next_state(state, byte + 1)
+    return [*found, fsm.allowed_token_ids(state).tolist()]
+
+
+def assert_same(left: Vocabulary, right: Vocabulary) -> None:
+    assert left.tokens == right.tokens
+    assert left.max_token_bytes == right.max_token_bytes
+    assert_same_trie(left.trie, right.trie)
+    assert len(left._loops) == len(right._loops)
+    assert left._loops.nbytes == right._loops.nbytes
+    assert masks(left) == masks(right)
+
+
+def assert_same_trie(left: Trie, right: Trie) -> None:
+    for name in ARRAYS:
+        one, other = getattr(left, name), getattr(right, name)
+        assert one.dtype == other.dtype
+        assert one.tolist() == other.tolist()
+
+
+def test_a_vocabulary_that_is_read_equals_one_that_is_built(tmp_path: Path) -> None:
+    written = make(tmp_path / "new" / "folder")
+    read = make(tmp_path / "new" / "folder")
+    assert_same(Vocabulary(TOKENS, EOS), written)
+    assert_same(written, read)
+
+
+def test_the_second_time_nothing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path)
+    monkeypatch.setattr(Vocabulary, "_build", lambda *_: pytest.fail("it was built again"))
+    make(tmp_path)
+
+
+def test_other_tokens_and_other_ends_are_other_files(tmp_path: Path) -> None:
+    make(tmp_path)
+    make(tmp_path, [*TOKENS[:-2], b"x", b"</s>"])
+    Vocabulary(TOKENS, [0], cache_dir=tmp_path)
+    Vocabulary([*TOKENS[:3], b"".join(t or b"" for t in TOKENS[3:5]), b"", *TOKENS[5:]], EOS, cache_dir=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_what_was_read_before_the_damage_is_forgotten(tmp_path: Path) -> None:
+    wrong = {**make(tmp_path)._arrays(), "not a node/inside": np.zeros(3, np.uint8)}
+    write(tmp_path, name_of_tokens(), wrong, 1 << 20)
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        made = make(tmp_path)
+    assert_same(Vocabulary(TOKENS, EOS), made)
+
+
+class Trap:
+    """Something that, unpickled, leaves a trace."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch executed",)
+
+
+def with_checksum(body: bytes) -> bytes:
+    return FORMAT + sha256(body).digest() + body
+
+
+def damages(data: bytes, other: bytes) -> dict[str, bytes]:
+    flipped = bytearray(data)
+    flipped[-1] ^= 1
+    return {
+        "empty": b"",
+        "truncated": data[:-100],
+        "only a head": data[:20],
+        "longer": data + b"\0",
+        "a flipped bit": bytes(flipped),
+        "another version": b"fsm vocabulary 0\n" + data[len(FORMAT) :],
+        "a pickle": pickle.dumps(Trap()),
+        "other tokens under this name": other,
+        "no header": with_checksum(b"\xff" * 100),
+        "a header that is no object": with_checksum((2).to_bytes(8, "little") + b"[]"),
+        "a deep header": with_checksum((100_000).to_bytes(8, "little") + b"[" * 100_000),
+        "an unknown type": with_checksum(header('[["trie/order", "|O", 1]]')),
+        "a length beyond the end": with_checksum(header('[["trie/order", "<i4", 9]]')),
+        "no arrays": with_checksum(header("[]")),
+    }
+
+
+def header(arrays: str) -> bytes:
+    text = f'{{"fingerprint": "{name_of_tokens()}", "arrays": {arrays}}}'.encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def name_of_tokens() -> str:
+    spelled = [token or b"" for token in TOKENS[:-1]] + [b""]
+    return fingerprint(spelled, np.array(list(map(len, spelled)), np.int32), EOS)
+
+
+@pytest.mark.parametrize("damage", list(damages(b"x", b"")))
+def test_a_damaged_file_is_made_anew_with_one_warning(tmp_path: Path, damage: str) -> None:
+    make(tmp_path, [*TOKENS[:-1], b"</t>", b"</s>"])
+    other = only_file(tmp_path)
+    foreign = other.read_bytes()
+    other.unlink()
+    expected = make(tmp_path)
+    path = only_file(tmp_path)
+    assert path.name == name_of_tokens() + SUFFIX
+    good = path.read_bytes()
+    path.write_bytes(damages(good, foreign)[damage])
+    with pytest.warns(RuntimeWarning, match="made anew") as caught:
+        mended = make(tmp_path)
+    assert len(caught) == 1
+    assert_same(expected, mended)
+    assert good == path.read_bytes()
+    assert not Path("executed").exists()
+    make(tmp_path)
+
+
+@given(st.randoms(use_true_random=False))
+def test_any_change_of_a_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, source: random.Random) -> None:
+    folder = tmp_path_factory.mktemp("cache")
+    make(folder)
+    path = only_file(folder)
+    data = bytearray(path.read_bytes())
+    data[source.randrange(len(data))] ^= 1 << source.randrange(8)
+    path.write_bytes(data)
+    with pytest.warns(RuntimeWarning, match="made anew"):
+        make(folder)
+
+
+def test_the_folder_stays_below_its_size_and_what_was_unused_for_longest_goes(tmp_path: Path) -> None:
+    variants = [[*TOKENS[:-1], bytes((65 + i,)) * 3, None, b"</s>"][-len(TOKENS) :] for i in range(4)]
+    size = 0
+    for i, tokens in enumerate(variants[:3]):
+        make(tmp_path, tokens)
+        size = max(path.stat().st_size for path in tmp_path.iterdir())
+        newest = max(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        os.utime(newest, (i, i))
+    make(tmp_path, variants[0])  # used just now
+    make(tmp_path, variants[3], max_disk_bytes=2 * size + 100)
+    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Vocabulary, "_build", lambda *_: pytest.fail("it was removed"))
+        make(tmp_path, variants[0])
+        make(tmp_path, variants[3])
+
+
+def test_what_is_larger_than_the_folder_may_be_is_not_written(tmp_path: Path) -> None:
+    with pytest.warns(RuntimeWarning, match="max_disk_bytes"):
+        made = make(tmp_path, max_disk_bytes=1000)
+    assert masks(Vocabulary(TOKENS, EOS)) == masks(made)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file, not a folder", encoding="utf-8")
+    with pytest.warns(RuntimeWarning, match="could not"):
+        made = make(tmp_path / "file")
+    assert masks(Vocabulary(TOKENS, EOS)) == masks(made)
+
+
+def test_a_write_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_off(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path, "name", {"a": np.arange(3)}, 1000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_files_of_the_folder_stay(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_bytes(b"x" * 5000)
+    make(tmp_path, max_disk_bytes=20_000)
+    assert (tmp_path / "notes.txt").exists()
+
+
+def test_the_bytes_of_a_file_change_only_with_the_format(tmp_path: Path) -> None:
+    make(tmp_path)
+    found = FORMAT, sha256(only_file(tmp_path).read_bytes()).hexdigest()[:16]
+    assert found == (b"fsm vocabulary 1\n", "7fa888f1d8f183aa"), "count the version in FORMAT up"
+
+
+PIECES = st.lists(st.sampled_from([b"\0", b"\0\0\0", b"a", b"b", b"abcdefg", b"\xff"]), max_size=5).map(b"".join)
+
+
+@given(st.lists(PIECES, max_size=30))
+def test_sorting_by_numpy_is_sorting(texts: list[bytes]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trie, "MIN_SORTED_BY_NUMPY", 0)
+        built = Trie(texts)
+    assert sorted(range(len(texts)), key=texts.__getitem__) == built.order.tolist()
+    assert_same_trie(built, Trie(texts))
+    assert_same_trie(built, Trie.from_arrays(built.arrays(), len(texts)))
