@@ -1,6 +1,7 @@
 """fsm: languages over bytes as values, compiled lazily to token automata. Never imports torch."""
 
 from fsm import types
+from fsm.draw import draw
 from fsm.errors import (
     BudgetExceeded,
     EmptyLanguage,
@@ -44,6 +45,7 @@ __all__ = [
     "VocabularyError",
     "VocabularyGap",
     "choice",
+    "draw",
     "grammar",
     "json_schema",
     "regex",

@@ -1,4 +1,4 @@
-"""The command line: `outlines-cont demo` and `outlines-cont extract`. It parses and prints; `commands` does the work.
+"""The command line: `outlines-cont demo`, `extract` and `schema`. It parses and prints; `commands` does the work.
 
 Heavy imports happen inside the commands, so that `--help` and wrong options answer at once.
 """
@@ -195,6 +195,56 @@ def extract(
     )
     with _one_line_errors(lambda: _extract_interrupted(output)):
         _extract(options, progress)
+
+
+@app.command(epilog="Example: outlines-cont schema order.json --draw order.svg")
+def schema(
+    source: Annotated[
+        str, typer.Argument(metavar="FILE.json|module:Class", help="What a record is, as for `extract`.")
+    ],
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse what is not exact.")] = False,
+    any_order: Annotated[
+        bool, typer.Option("--any-order", help="Allow the members of an object in any order.")
+    ] = False,
+    draw: Annotated[
+        Path | None, typer.Option("--draw", metavar="FILE.svg", help="Write a picture of the automaton.")
+    ] = None,
+) -> None:
+    """Say how each keyword of a schema is enforced, and show an example.
+
+    `exact`: the automaton holds it. `checked`: the automaton allows more, the value is checked when it is complete and written
+    otherwise where it fails. Anything else is refused with the place and what to do.
+
+    Exit status: 0, or 2 for a schema that is refused.
+    """
+    with _one_line_errors(lambda: "Interrupted."):
+        _schema(source, strict, any_order, draw)
+
+
+def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from outlines_cont.commands.describe import describe, write_picture
+    from outlines_cont.commands.schema import load_schema
+
+    options = {"strict": strict, "key_order": "any" if any_order else "schema"}
+    expression, found = describe(load_schema(source).schema, **options)
+    table = Table("keyword", "where", "enforced", box=None)
+    for line in found.report:
+        table.add_row(line.keyword, f"#{line.pointer}", line.level)
+    console = Console()
+    console.print(table)
+    for check in found.checks:
+        console.print(f"checked: {check}", markup=False, highlight=False)
+    console.print(f"{found.states} states within an example, with {found.ways} ways to go on in bytes", highlight=False)
+    if found.example is None:
+        console.print("no short example was found", highlight=False)
+    else:
+        note = "" if found.example_passes else "  (fails a check)"
+        console.print(f"example: {found.example}{note}", markup=False, highlight=False)
+    if picture is not None:
+        write_picture(expression, picture)
 
 
 def _demo(output: Path) -> None:
