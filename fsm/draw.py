@@ -88,7 +88,7 @@ def _shown(byte: int) -> str:
 def _picture(order: list[int], edges: Edges, accepting: set[int]) -> str:
     places = _places(order, edges)
     width = (max(x for x, _ in places.values()) + 1) * _WIDTH + 40
-    height = (max(y for _, y in places.values()) + 1) * _HEIGHT + 60
+    height = (max(y for _, y in places.values()) + 1) * _HEIGHT + 80
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
         f"<style>{_STYLE}</style>",
@@ -118,7 +118,7 @@ def _places(order: list[int], edges: Edges) -> dict[int, tuple[int, int]]:
 
 
 def _point(place: tuple[int, int]) -> tuple[int, int]:
-    return place[0] * _WIDTH + 50, place[1] * _HEIGHT + 60
+    return place[0] * _WIDTH + 50, place[1] * _HEIGHT + 80
 
 
 def _circle(place: tuple[int, int], name: str, is_accepting: bool) -> str:
@@ -136,15 +136,17 @@ def _arrow(places: dict[int, tuple[int, int]], start: int, target: int, label: s
         path = f"M{x - 8},{y - _RADIUS + 2} C{x - 26},{y - 52} {x + 26},{y - 52} {x + 8},{y - _RADIUS + 2}"
         return f'<path class="a" d="{path}"/><text class="l" x="{x}" y="{y - 42}" text-anchor="middle">{text}</text>'
     to_x, to_y = _point(places[target])
-    is_forward = to_x > x
-    side = _RADIUS + 1 if is_forward else -_RADIUS - 1
-    bend = (to_x - x) / 2 if is_forward else 60
-    if to_x == x:
-        side, bend = _RADIUS + 1, 46
-        path = f"M{x + side},{y} C{x + bend},{y} {x + bend},{to_y} {to_x + side},{to_y}"
-    else:
-        path = f"M{x + side},{y} C{x + bend},{y} {to_x - bend},{to_y} {to_x - side},{to_y}"
-    middle_x, middle_y = (x + to_x) / 2 + (30 if to_x == x else 0), (y + to_y) / 2 - 6
+    middle_x, middle_y = (x + to_x) / 2, (y + to_y) / 2 - 6
+    if to_x > x:
+        bend = (to_x - x) / 2
+        path = f"M{x + _RADIUS + 1},{y} C{x + bend},{y} {to_x - bend},{to_y} {to_x - _RADIUS - 1},{to_y}"
+    elif to_x == x:
+        path = f"M{x + _RADIUS + 1},{y} C{x + 46},{y} {x + 46},{to_y} {to_x + _RADIUS + 1},{to_y}"
+        middle_x += 50
+    else:  # backwards, below the others
+        low = max(y, to_y) + 62
+        path = f"M{x},{y + _RADIUS + 1} C{x},{low} {to_x},{low} {to_x},{to_y + _RADIUS + 1}"
+        middle_y = low - 10
     return (
         f'<path class="a" d="{path}"/><text class="l" x="{middle_x}" y="{middle_y}" text-anchor="middle">{text}</text>'
     )

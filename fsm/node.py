@@ -214,19 +214,21 @@ def concat(head: Node, tail: Node) -> Node:
         return tail
     if tail is EPSILON:
         return head
-    if tail is ANYTHING and head.nullable and head.kind is not Kind.MUNCH:
-        return ANYTHING
-    if head.kind is Kind.CONCAT:
+    kind = head.kind
+    if kind is Kind.CONCAT:
         return sequence((*_chain(head), tail))
-    if head.kind is Kind.MUNCH:
+    if kind is Kind.MUNCH:
         return _munch_on(head, tail)
-    if head.kind is Kind.ALTERNATION and any(member.kind is Kind.MUNCH for member in head.args):
-        return alternation(concat(member, tail) for member in head.args)
-    if head.kind is Kind.LITERAL:
+    if head.nullable:
+        if tail is ANYTHING:
+            return ANYTHING
+        if kind is Kind.ALTERNATION and any(member.kind is Kind.MUNCH for member in head.args):
+            return alternation(concat(member, tail) for member in head.args)
+    if kind is Kind.LITERAL:
         joined = _join_literals(head, tail)
         if joined is not None:
             return joined
-    if head.kind is Kind.REPEAT:
+    if kind is Kind.REPEAT:
         first, rest = tail.args if tail.kind is Kind.CONCAT else (tail, EPSILON)
         if first.kind is Kind.REPEAT and first.args[0] is head.args[0]:
             return concat(_add_counts(head, first), rest)

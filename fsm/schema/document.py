@@ -23,7 +23,6 @@ from fsm.schema.keyword import (
     check_known,
     check_schema,
     check_text,
-    escape,
     shorten,
 )
 from fsm.schema.negation import NoNegation, ways_to_fail
@@ -50,6 +49,7 @@ _OWN = (frozenset(KEYWORDS) | frozenset(Made)) - _APPLICATORS
 _DEPENDENT = frozenset({"if", "dependentRequired", "dependentSchemas"})
 _SPLITTING = frozenset({"anyOf", "oneOf", "enum", "const"}) | _DEPENDENT
 _ALWAYS = frozenset({"$ref", "$dynamicRef", Made.RECURSIVE, "allOf", "not"})
+_APART = _APPLICATORS | {"enum", "const"}
 _MAX_SUBSETS = 6  # of the branches of an `anyOf` whose annotations count
 
 Choice = list[Conjunction]
@@ -123,6 +123,8 @@ class Document:
             SchemaError: a place is malformed, or a reference leads nowhere, or back to itself for the same value.
             BudgetExceeded: there are more than `max_alternatives`.
         """
+        if len(places) == 1 and (simple := self._single(places[0])) is not None:
+            return simple
         found: dict[tuple[object, ...], Conjunction] = {}
         missing: dict[tuple[int, str], tuple[Place, str]] = {}
         most = frozenset(JSON_TYPES)
@@ -157,6 +159,15 @@ class Document:
                 stack.extend((done, (*chosen, *always), seen, types) for chosen in reversed(choices))
         return Cases(list(found.values()), tuple(missing.values()))
 
+    def _single(self, place: Place) -> Cases | None:
+        """The one case of a place that applies no other schema to its value; the most common of all."""
+        place = self.settle(place)
+        schema = place.schema
+        if place.negated or not isinstance(schema, dict) or not _APART.isdisjoint(schema):
+            return None
+        self._visit(place)
+        return Cases([(place,) if place.says(_OWN) else ()])
+
     def _limit_alternatives(self, count: int, places: Conjunction) -> None:
         pointer = places[0].pointer if places else ""
         self.limits.check("max_alternatives", count, "alternatives for one value", pointer)
@@ -180,7 +191,7 @@ class Document:
             known = schema if dialect is LATEST else in_latest_words(schema, dialect)
             self._settled[id(schema)] = self._settled[id(known)] = known
             self._kept += (schema, known)
-        return replace(place, schema=known, scope=scope)
+        return place if known is schema and scope is place.scope else replace(place, schema=known, scope=scope)
 
     def make(self, schema: Schema, *key: object) -> Schema:
         """A schema of our own that stays the same object each time it is asked for."""
@@ -422,11 +433,13 @@ class Document:
         if id(schema) in self._visited or not isinstance(schema, dict):
             return
         self._visited.add(id(schema))
+        start = place.pointer + "/"
         for keyword, value in schema.items():
             known = KEYWORDS.get(keyword)
             if known is not None:
-                known.check(value, f"{place.pointer}/{escape(keyword)}")
-                self.keywords[f"{place.pointer}/{escape(keyword)}"] = keyword
+                pointer = start + keyword  # none of them needs an escape
+                known.check(value, pointer)
+                self.keywords[pointer] = keyword
             elif keyword == Made.VALIDATOR:
                 self.keywords[place.at("validator")] = "validator"
             elif keyword not in ANNOTATIONS and keyword != Made.RECURSIVE:

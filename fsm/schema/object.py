@@ -34,6 +34,7 @@ _MAX_FEW = 32  # keys of a language that are taken as if they were declared
 _MAX_LENGTH = 200
 _MAX_DUTIES = 3  # "some member ..." in one object
 _SPECIAL = frozenset({"patternProperties", "propertyNames", "minProperties", "maxProperties", Made.SOME_MEMBER})
+_NONE: frozenset[str] = frozenset()
 _NAMES_ONLY = {"type": "string"}
 
 
@@ -203,7 +204,7 @@ class _Keys:
 
     def value_places(self, name: str) -> Conjunction:
         """The schemas that hold for the property `name`."""
-        matched = frozenset(p for p, node in self._patterns.items() if self.is_in(name, node))
+        matched = frozenset(p for p, node in self._patterns.items() if self.is_in(name, node)) if self._patterns else _NONE
         found: list[Place] = []
         for place in self._places:
             found += self._at(place, name, matched)
