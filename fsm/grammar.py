@@ -8,7 +8,8 @@ each terminal is read as a lexer reads it:
   with a lazy repetition (`.*?`) takes as little as it can;
 - a name is no keyword: where the text of a string terminal (`"if"`) is also a text of a regular expression, the latter does not produce
   it, and after such a keyword comes nothing that would make a longer name of it;
-- what `%ignore` names may stand before, between and after terminals, any number of times.
+- what `%ignore` names may stand after a terminal: one text of at most 32 bytes, since models that may write blanks for ever do; with
+  `ignored="any"` any number of them, also before the first terminal.
 
 What finishes parses with `lark.Lark(text).parse`; a few texts that Lark would parse are left out by these rules. Priorities decide only
 which tree a text has, so they say nothing here.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from lark import Lark
 from lark.exceptions import LarkError
@@ -38,15 +39,20 @@ from fsm.pattern import regex
 
 _LIBRARIES = ("common", "lark", "python", "unicode")
 _IMPORT = re.compile(r"^\s*%import\s+(\.*\w*)", re.MULTILINE)
+Ignored = Literal["one", "any"]
+MAX_IGNORED = 32  # bytes of what is ignored in one place
 _SOME_TEXT = nodes.repeat(nodes.byte_set(ALL_BYTES), 1)
 
 
-def grammar(text: str, start: str = "start", *, limits: Limits = DEFAULT_LIMITS) -> Expression:
+def grammar(
+    text: str, start: str = "start", *, ignored: Ignored = "one", limits: Limits = DEFAULT_LIMITS
+) -> Expression:
     """Return the texts that a grammar describes.
 
     Args:
         text: a grammar in the language of Lark.
         start: the rule that a whole text is.
+        ignored: how much of what `%ignore` names may stand in one place; see the top of this module.
         limits: bounds of compiling.
 
     Raises:
@@ -61,7 +67,9 @@ def grammar(text: str, start: str = "start", *, limits: Limits = DEFAULT_LIMITS)
             f"expected a grammar as text and the name of a rule, received {type(text).__name__} and {type(start).__name__}"
         )
     limits.check("max_grammar_characters", len(text), "characters of the grammar", "")
-    node = _Productions(_read(text, start), limits).whole(start)
+    if ignored not in ("one", "any"):
+        raise GrammarError(f"`ignored` is 'one' or 'any', received {ignored!r}")
+    node = _Productions(_read(text, start), limits, ignored).whole(start)
     if node is EMPTY or not Derivatives().is_inhabited(node):
         raise EmptyLanguage(
             f"no text satisfies the grammar: the rule {start!r} never comes to an end. Give it an alternative without itself."
@@ -88,11 +96,14 @@ def _read(text: str, start: str) -> Lark:
 class _Terminals:
     """The terms of terminals, each with what it does not stop before."""
 
-    def __init__(self, terminals: Iterable[TerminalDef], ignored: Iterable[str]) -> None:
+    def __init__(self, terminals: Iterable[TerminalDef], names: Iterable[str], ignored: Ignored) -> None:
         self._by_name = {terminal.name: terminal for terminal in terminals}
         self._languages: dict[str, Node] = {}
         self._symbols: dict[str, Node] = {}
-        self.gap = nodes.repeat(nodes.alternation(self._alone(name) for name in ignored))
+        if ignored == "any":
+            self.gap = self.margin = nodes.repeat(nodes.alternation(self._alone(name) for name in names))
+        else:
+            self.gap, self.margin = nodes.optional(nodes.alternation(self._short(name) for name in names)), EPSILON
 
     def symbol(self, name: str) -> Node:
         """A terminal, and what is ignored after it.
@@ -116,6 +127,10 @@ class _Terminals:
         if _is_lazy(terminal):
             language = nodes.intersection((language, nodes.complement(nodes.concat(language, _SOME_TEXT))))
         return nodes.munch(language, EPSILON)
+
+    def _short(self, name: str) -> Node:
+        some = nodes.repeat(nodes.byte_set(ALL_BYTES), 1, MAX_IGNORED)
+        return nodes.munch(nodes.intersection((self._language(name), some)), EPSILON)
 
     def _terminal(self, name: str) -> TerminalDef:
         if name not in self._by_name:
@@ -167,9 +182,9 @@ def _is_lazy(terminal: TerminalDef) -> bool:
 class _Productions:
     """The rules of a grammar as terms."""
 
-    def __init__(self, parser: Lark, limits: Limits) -> None:
+    def __init__(self, parser: Lark, limits: Limits, ignored: Ignored) -> None:
         self._limits = limits
-        self._terminals = _Terminals(parser.terminals, parser.ignore_tokens)
+        self._terminals = _Terminals(parser.terminals, parser.ignore_tokens, ignored)
         self._rules: dict[str, list[tuple[Any, ...]]] = {}
         for rule in parser.rules:
             self._rules.setdefault(rule.origin.name, []).append(tuple(rule.expansion))
@@ -181,7 +196,7 @@ class _Productions:
     def whole(self, start: str) -> Node:
         """Whole texts: one rule, with what is ignored around it."""
         rule = self._reference(start)
-        return nodes.concat(self._terminals.gap, nodes.optional(rule) if start in self._nullable else rule)
+        return nodes.concat(self._terminals.margin, nodes.optional(rule) if start in self._nullable else rule)
 
     def _find_nullable(self) -> set[str]:
         found: set[str] = set()

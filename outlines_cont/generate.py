@@ -275,15 +275,18 @@ def cfg(
     start: str = "start",
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    **options: Any,
 ) -> Generator:
     """Write a text that a grammar in the language of Lark describes. The value is the text.
+
+    `options` are given to `fsm.grammar`, such as `ignored`.
 
     Raises:
         fsm.GrammarError: the grammar is malformed, or uses something that is not supported; see `fsm.grammar`.
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
     """
-    expression = fsm_package.grammar(grammar, start)
-    return _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start]))
+    expression = fsm_package.grammar(grammar, start, **options)
+    return _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options]))
 
 
 def fsm(

@@ -204,7 +204,9 @@ class _Keys:
 
     def value_places(self, name: str) -> Conjunction:
         """The schemas that hold for the property `name`."""
-        matched = frozenset(p for p, node in self._patterns.items() if self.is_in(name, node)) if self._patterns else _NONE
+        matched = (
+            frozenset(p for p, node in self._patterns.items() if self.is_in(name, node)) if self._patterns else _NONE
+        )
         found: list[Place] = []
         for place in self._places:
             found += self._at(place, name, matched)

@@ -29,7 +29,7 @@ def parses(parser: Lark, text: str) -> bool:
 
 @pytest.mark.parametrize("name", ALL)
 def test_random_texts_parse(name: str) -> None:
-    expression, parser = grammar(ALL[name]), Lark(ALL[name])
+    expression, parser = grammar(ALL[name], ignored="any"), Lark(ALL[name])
     for seed in range(8):
         text = random_text(expression.node, Random(seed), 3 * seed).decode("utf-8")
         assert parses(parser, text), text
@@ -56,7 +56,7 @@ REJECTED: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_texts_that_lark_parses_are_accepted_and_others_are_not(name: str) -> None:
-    expression, parser = grammar(ALL[name]), Lark(ALL[name])
+    expression, parser = grammar(ALL[name], ignored="any"), Lark(ALL[name])
     for text in ACCEPTED[name]:
         assert parses(parser, text)
         assert expression.accepts(text), text
@@ -69,7 +69,7 @@ def test_texts_that_lark_parses_are_accepted_and_others_are_not(name: str) -> No
     ("name", "letters"), [("NULLABLE", "xq!"), ("UNITS", "xyz"), ("AMBIGUOUS", "a"), ("HIDDEN", "xyz")]
 )
 def test_small_languages_are_exact(name: str, letters: str) -> None:
-    expression, parser = grammar(ALL[name]), Lark(ALL[name])
+    expression, parser = grammar(ALL[name], ignored="any"), Lark(ALL[name])
     for length in range(6):
         for text in map("".join, product(letters, repeat=length)):
             assert expression.accepts(text) == parses(parser, text), text
@@ -111,6 +111,15 @@ def test_a_grammar_without_an_end_has_no_texts() -> None:
     for text in ('start: "a" start', "start: start", 'start: a\na: "(" a ")"'):
         with pytest.raises(EmptyLanguage, match="never comes to an end"):
             grammar(text)
+
+
+def test_what_is_ignored_is_little_unless_asked_for() -> None:
+    text = 'start: "a" "b"\n%ignore /[ \\n]+/'
+    assert [grammar(text).accepts(t) for t in ("ab", "a b", "a \n b", " ab", "ab ")] == [True, True, True, False, True]
+    assert not grammar(text).accepts("a" + " " * 33 + "b")
+    assert grammar(text, ignored="any").accepts("  a" + " " * 33 + "b\n")
+    with pytest.raises(GrammarError, match="`ignored`"):
+        grammar(text, ignored="some")  # type: ignore[arg-type]
 
 
 def test_limits() -> None:
