@@ -15,6 +15,7 @@ from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, Vocabular
 from fsm.expression import Expression
 from fsm.loop import CharacterLoop, as_loop
 from fsm.node import Kind, Node
+from fsm.token_tables import TokenTables, token_tables
 from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
 from fsm.walk import Jump, walk_narrow, walk_wide
@@ -164,6 +165,24 @@ class TokenFSM:
                 return Explanation(token_id, token, False, position, expected, text)
             state = moves[byte]
         return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
+
+    def to_tensors(self, *, max_states: int = 10_000, max_bytes: int = 256 << 20) -> TokenTables:
+        """All states as arrays; for small languages that are followed without Python.
+
+        Args:
+            max_states: most states that tokens may reach; see `BudgetExceeded`.
+            max_bytes: most bytes of the transitions, and of the masks.
+
+        Returns:
+            `TokenTables`, numpy arrays, read-only. They say what `bitmask`, `next_state` and `is_accepting` say.
+
+        Raises:
+            BudgetExceeded: the language needs more than `max_states` or `max_bytes`, or the automaton more than its own
+                `max_states`.
+
+        Cost: a walk of the trie per state, 0.3 to 5 ms for 131,072 tokens.
+        """
+        return token_tables(self.automaton, self.vocabulary, max_states, max_bytes)
 
     def _explain_special(self, state: int, token_id: int) -> Explanation:
         if token_id in self.vocabulary.eos_token_ids:
