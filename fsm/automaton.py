@@ -122,7 +122,9 @@ class Automaton:
         """How many bytes a continuation of `state` may begin with, or a few more; cheaper than its moves."""
         count = self._widths.get(state)
         if count is None:
-            count = self._widths[state] = self.derivatives.first_bytes(self.nodes[state]).bit_count()
+            moves = self._moves.get(state)
+            count = len(moves) if moves is not None else self.derivatives.first_bytes(self.nodes[state]).bit_count()
+            self._widths[state] = count
         return count
 
     def head(self, state: int) -> Head | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -52,31 +53,38 @@ class Exits:
 
     Attributes:
         trie: the distinct texts from the exit on, that byte included.
-        start: per text, where its tokens begin in `token_ids` and `rounds`; one longer than the list of texts.
+        starts: per text, where its tokens begin in `token_ids` and `rounds`; one longer than the list of texts.
         token_ids: int32.
         rounds: per token, the rounds of the loop before the exit; int16.
     """
 
     trie: Trie
-    start: NDArray[np.int64]
+    starts: list[int]
     token_ids: NDArray[np.int32]
     rounds: NDArray[np.int16]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What `from_arrays` takes."""
-        return {"start": self.start, "token_ids": self.token_ids, "rounds": self.rounds, **self.trie.arrays()}
+        return {
+            "start": np.array(self.starts),
+            "token_ids": self.token_ids,
+            "rounds": self.rounds,
+            **self.trie.arrays(),
+        }
 
     @property
     def nbytes(self) -> int:
         """Bytes held, the branches of the trie included, all of which may be made one day."""
-        return self.start.nbytes + self.token_ids.nbytes + self.rounds.nbytes + self.trie.nbytes + 250 * len(self.trie)
+        return (
+            50 * len(self.starts) + self.token_ids.nbytes + self.rounds.nbytes + self.trie.nbytes + 250 * len(self.trie)
+        )
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Exits:
         """The exits that `arrays` was read from."""
-        start = arrays["start"].astype(np.int64)
+        starts = arrays["start"].tolist()
         token_ids, rounds = arrays["token_ids"].astype(np.int32), arrays["rounds"].astype(np.int16)
-        return cls(Trie.from_arrays(arrays, len(start) - 1), start, token_ids, rounds)
+        return cls(Trie.from_arrays(arrays, len(starts) - 1), starts, token_ids, rounds)
 
 
 class CharacterLoop:
@@ -218,8 +226,8 @@ class CharacterLoop:
             by_text.setdefault(token[depth:], []).append((token_id, done))
         groups = list(by_text.values())
         pairs = np.array([p for g in groups for p in g], np.int32).reshape(-1, 2)
-        start = np.cumsum([0] + [len(g) for g in groups])
-        return Exits(Trie(list(by_text)), start, pairs[:, 0].copy(), pairs[:, 1].astype(np.int16))
+        starts = [0, *accumulate(map(len, groups))]
+        return Exits(Trie(list(by_text)), starts, pairs[:, 0].copy(), pairs[:, 1].astype(np.int16))
 
     def _steps(self, byte: int) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
         """The nodes that are reached with `byte` from between two rounds, and the rounds before it."""
@@ -229,7 +237,7 @@ class CharacterLoop:
         leaves = np.flatnonzero(self._inner[place] == parents)
         return steps[leaves], self._inner_rounds[place[leaves]]
 
-    def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.uint32] | None:
+    def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.int32] | None:
         """The packed mask of `body{lo,hi} rest`, or None where `rest` may begin in too many ways for this method."""
         leaving = self._leaving(automaton, lo, hi, rest)
         if leaving is None:
@@ -239,15 +247,18 @@ class CharacterLoop:
             add_ids(words, ids)
         return words
 
-    def token_ids(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> list[NDArray[np.int32]] | None:
-        """The same tokens as ids, in parts; for a loop that is entered below the root, where they are few."""
+    def add_to(self, words: NDArray[np.int32], automaton: Automaton, lo: int, hi: int | None, rest: Node) -> bool:
+        """Add the same tokens to a mask; False, and no change, where `mask` is None."""
         leaving = self._leaving(automaton, lo, hi, rest)
         if leaving is None:
-            return None
-        staying = self._staying
+            return False
         if hi is not None and self._counts(hi):
-            staying = staying[self._rounds[staying] <= hi]
-        return [staying, *leaving]
+            add_ids(words, self._staying[self._rounds[self._staying] <= hi])
+        else:
+            words |= self._inside
+        for ids in leaving:
+            add_ids(words, ids)
+        return True
 
     def _counts(self, hi: int | None) -> bool:
         """True when some token runs through more rounds than `hi`, whether it stays inside or leaves."""
@@ -268,7 +279,8 @@ class CharacterLoop:
             if exits is None or texts is None:
                 return None
             if texts:
-                spans = [slice(exits.start[text], exits.start[text + 1]) for text in texts]
+                start = exits.starts
+                spans = [slice(start[text], start[text + 1]) for text in texts]
                 ids = np.concatenate([exits.token_ids[span] for span in spans])
                 if lo > 0 or counts:
                     rounds = np.concatenate([exits.rounds[span] for span in spans])

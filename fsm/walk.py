@@ -43,8 +43,10 @@ def walk_narrow(
         head = head_of(state)
         if head is not None:
             first, state = head
-            read = _read_literal if first.kind is Kind.LITERAL else _read_words
-            read(trie, node, first, state, found, stack)
+            if first.kind is Kind.LITERAL:
+                _read_text(trie, node, first.args[0], state, found, stack)
+            else:
+                _read_words(trie, node, first, state, found, stack)
             continue
         if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) >= MIN_WIDE_BYTES:
             jumps.append((node, state))
@@ -65,23 +67,14 @@ def walk_narrow(
     return found, jumps
 
 
-def _read_literal(trie: Trie, node: int, term: Node, state: int, found: list[int], stack: list[Place]) -> None:
-    """Follow a literal as far as the trie goes; `state` comes after it."""
-    text: bytes = term.args[0]
-    _read_text(trie, node, text, state, found, stack)
-
-
 def _read_text(trie: Trie, node: int, text: bytes, state: int, found: list[int], stack: list[Place]) -> None:
-    step_to, below = trie.step, 1
-    for byte in text:
-        step = step_to(node, byte) if below else None
-        if step is None:
-            return
-        node, ends, below = step
-        if ends:
-            found.extend(ends)
-    if below:
-        stack.append((node, state, below))
+    """Follow a text as far as the trie goes; `state` comes after it."""
+    labels, node = trie.follow(node, text)
+    found += labels
+    if node >= 0:
+        below = trie.below(node)
+        if below:
+            stack.append((node, state, below))
 
 
 def _read_words(trie: Trie, node: int, term: Node, state: int, found: list[int], stack: list[Place]) -> None:
