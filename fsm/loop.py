@@ -7,7 +7,7 @@ the exit, so that a state's own work is a narrow walk over the few texts that `r
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -21,7 +21,7 @@ from fsm.bitmask import add_ids, pack, to_ids
 from fsm.cache import ByteCache
 from fsm.node import EPSILON, Kind, Node
 from fsm.trie import Trie
-from fsm.walk import sweep, walk_narrow
+from fsm.walk import MIN_WIDE_BYTES, sweep, walk_narrow
 
 NEVER = 32_767
 """More rounds than any token has."""
@@ -119,7 +119,7 @@ class CharacterLoop:
         self._exits: ByteCache[Hashable, Exits] = ByteCache(16 << 20) if exits is None else exits
         self._key = body, node
         self._tokens, self._trie, self._num_words = tokens, trie, num_words
-        automaton = Automaton(nodes.repeat(body))
+        self.automaton = automaton = Automaton(nodes.repeat(body))
         self._first = frozenset(automaton.moves(automaton.initial_state))
         self._refused = set[tuple[int, bool]]()
         if arrays is None:
@@ -188,9 +188,16 @@ class CharacterLoop:
         return rounds[trie.ends]
 
     @property
+    def is_wide(self) -> bool:
+        """True when a round may begin with so many bytes that a plain walk costs too much."""
+        return len(self._first) >= MIN_WIDE_BYTES
+
+    @property
     def nbytes(self) -> int:
-        """Bytes held by the arrays, without the exits."""
-        return sum(a.nbytes for a in (self._rounds, self._staying, self._inner, self._inner_rounds, self._inside))
+        """Bytes held, without the exits; the states of `body*` are guessed."""
+        return 60_000 + sum(
+            a.nbytes for a in (self._rounds, self._staying, self._inner, self._inner_rounds, self._inside)
+        )
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
         """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.
@@ -268,19 +275,20 @@ class CharacterLoop:
         """The tokens that leave after a right number of rounds and go on in `rest`."""
         if rest is EPSILON:
             return []
-        moves, counts = automaton.moves(automaton.state_of(rest)), self._counts(hi)
-        if len(moves) > 64 or (counts and sum(byte in self._first for byte in moves) > self.max_overlap):
+        state, counts = automaton.state_of(rest), self._counts(hi)
+        first = _first_bytes(automaton, state)
+        if len(first) > 64 or (counts and sum(byte in self._first for byte in first) > self.max_overlap):
             return None
         found = []
-        for byte, target in moves.items():
+        for byte in first:
             # where rounds are counted, a token that runs past `hi` inside may leave earlier instead
             exits = self.exits(byte, of_all=counts and byte in self._first)
-            texts = None if exits is None else _survivors(automaton, exits.trie, byte, target)
+            texts = None if exits is None else _survivors(automaton, exits.trie, state)
             if exits is None or texts is None:
                 return None
             if texts:
-                start = exits.starts
-                spans = [slice(start[text], start[text + 1]) for text in texts]
+                starts = exits.starts
+                spans = [slice(starts[text], starts[text + 1]) for text in texts]
                 ids = np.concatenate([exits.token_ids[span] for span in spans])
                 if lo > 0 or counts:
                     rounds = np.concatenate([exits.rounds[span] for span in spans])
@@ -289,21 +297,15 @@ class CharacterLoop:
         return found
 
 
-def _survivors(automaton: Automaton, trie: Trie, byte: int, target: int) -> list[int] | None:
-    """The texts of `trie` that begin with `byte` and whose rest `target` survives; None where they are too many to walk."""
-    step = trie.step(Trie.root, byte)
-    if step is None:
-        return []
-    child, ends, below = step
-    if not below:
-        return list(ends)
-    walked = walk_narrow(automaton, trie, target, node=child)
-    if walked is None or walked[1]:
-        return None
-    return [*ends, *walked[0]]
+def _first_bytes(automaton: Automaton, state: int) -> Collection[int]:
+    head = automaton.head(state)
+    if head is not None and head[0].kind is Kind.LITERAL:
+        text: bytes = head[0].args[0]
+        return text[:1]
+    return automaton.moves(state)
 
 
-def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
-    """Read a term as `body{lo,hi} rest`, or return None."""
-    head, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
-    return (*head.args, rest) if head.kind is Kind.REPEAT else None
+def _survivors(automaton: Automaton, trie: Trie, state: int) -> list[int] | None:
+    """The texts of `trie` that `state` survives; None where they are too many to walk."""
+    walked = walk_narrow(automaton, trie, state)
+    return None if walked is None or walked[1] else walked[0]

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from fsm import bitmask
 from fsm import node as nodes
-from fsm.automaton import DEAD, Automaton
+from fsm.automaton import DEAD, Automaton, as_loop
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.expression import Expression
-from fsm.loop import CharacterLoop, as_loop
+from fsm.loop import CharacterLoop
 from fsm.node import Kind, Node
 from fsm.token_tables import TokenTables, token_tables
 from fsm.trie import Trie
@@ -265,14 +265,17 @@ class TokenFSM:
 
     def _walk_words(self, state: int) -> NDArray[np.int32]:
         vocabulary, automaton = self.vocabulary, self.automaton
-        if automaton.head(state) is not None or automaton.num_first_bytes(state) <= self.max_narrow_bytes:
-            walked = walk_narrow(automaton, vocabulary.trie, state)
+        if self._begins_with_texts(state) or automaton.num_first_bytes(state) <= self.max_narrow_bytes:
+            walked = walk_narrow(automaton, vocabulary.trie, state, loops=vocabulary)
             if walked is not None:
                 texts, jumps = walked
                 words = bitmask.from_ids(texts, vocabulary.num_words)
                 if not jumps or (len(jumps) <= self.max_jumps and all(self._add_jump(words, *jump) for jump in jumps)):
                     return words
         return bitmask.pack(walk_wide(automaton, vocabulary.trie, state))
+
+    def _begins_with_texts(self, state: int) -> bool:
+        return self.automaton.head(state) is not None or self.automaton.split(state) is not None
 
     def _add_jump(self, words: NDArray[np.int32], trie_node: int, target: int) -> bool:
         """Add the tokens below a place where a narrow walk stopped; False where it is no loop over characters."""
