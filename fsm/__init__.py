@@ -23,6 +23,7 @@ from fsm.option import choice
 from fsm.pattern import regex
 from fsm.schema import json_schema
 from fsm.token_fsm import Explanation, TokenFSM
+from fsm.token_tables import TokenTables
 from fsm.vocabulary import Vocabulary
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "SchemaError",
     "TokenFSM",
     "TokenNotAllowed",
+    "TokenTables",
     "UnknownState",
     "UnsupportedRegex",
     "Vocabulary",

@@ -21,6 +21,18 @@ DEAD = 0
 Head = tuple[Node, int]
 """A term of the kind LITERAL or WORDS, and the state after it."""
 
+MAX_WAYS = 4
+"""More ways to begin are united instead of being followed one by one."""
+
+Loop = tuple[Node, int, int | None, int]
+"""The body of a loop with which every continuation begins, its least and most rounds, and the state after it."""
+
+
+def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
+    """Read a term as `body{lo,hi} rest`, or return None."""
+    head, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+    return (*head.args, rest) if head.kind is Kind.REPEAT else None
+
 
 class Automaton:
     """States of one term.
@@ -54,6 +66,8 @@ class Automaton:
             self._moves: dict[int, dict[int, int]] = {}
             self._move_count = 0
             self._heads: dict[int, Head | None] = {}
+            self._loops: dict[int, Loop | None] = {}
+            self._splits: dict[int, tuple[int, ...] | None] = {}
             self._widths: dict[int, int] = {}
             self._rows = Rows(self.arcs, self.max_row_bytes)
 
@@ -122,7 +136,9 @@ class Automaton:
         """How many bytes a continuation of `state` may begin with, or a few more; cheaper than its moves."""
         count = self._widths.get(state)
         if count is None:
-            count = self._widths[state] = self.derivatives.first_bytes(self.nodes[state]).bit_count()
+            moves = self._moves.get(state)
+            count = len(moves) if moves is not None else self.derivatives.first_bytes(self.nodes[state]).bit_count()
+            self._widths[state] = count
         return count
 
     def head(self, state: int) -> Head | None:
@@ -138,6 +154,37 @@ class Automaton:
         if first.kind not in (Kind.LITERAL, Kind.WORDS) or not self._is_alive(rest):
             return None
         return first, self.state_of(rest)
+
+    def split(self, state: int) -> tuple[int, ...] | None:
+        """The states of the ways in which `state` may begin, where these are a few texts and nothing at all; else None.
+
+        Cheaper than moves for an optional space, as no alternatives have to be united.
+        """
+        try:
+            return self._splits[state]
+        except KeyError:
+            ways = self._splits[state] = self._split(self.nodes[state])
+            return ways
+
+    def _split(self, node: Node) -> tuple[int, ...] | None:
+        first, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+        if first.kind is not Kind.ALTERNATION or len(first.args) > MAX_WAYS or not self._is_alive(rest):
+            return None
+        if any(way.kind is not Kind.LITERAL and way is not EPSILON for way in first.args):
+            return None
+        return tuple(self.state_of(nodes.concat(way, rest)) for way in first.args)
+
+    def loop(self, state: int) -> Loop | None:
+        """The loop with which every continuation of `state` begins, and the state after it; else None."""
+        try:
+            return self._loops[state]
+        except KeyError:
+            parts = as_loop(self.nodes[state])
+            loop = None
+            if parts is not None and self._is_alive(parts[3]):
+                loop = (*parts[:3], self.state_of(parts[3]))
+            self._loops[state] = loop
+            return loop
 
     def _is_alive(self, node: Node) -> bool:
         return node.is_plain or self.derivatives.is_inhabited(node)

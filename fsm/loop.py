@@ -7,8 +7,9 @@ the exit, so that a state's own work is a narrow walk over the few texts that `r
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from fsm.bitmask import add_ids, pack, to_ids
 from fsm.cache import ByteCache
 from fsm.node import EPSILON, Kind, Node
 from fsm.trie import Trie
-from fsm.walk import sweep, walk_narrow
+from fsm.walk import MIN_WIDE_BYTES, sweep, walk_narrow
 
 NEVER = 32_767
 """More rounds than any token has."""
@@ -52,31 +53,38 @@ class Exits:
 
     Attributes:
         trie: the distinct texts from the exit on, that byte included.
-        start: per text, where its tokens begin in `token_ids` and `rounds`; one longer than the list of texts.
+        starts: per text, where its tokens begin in `token_ids` and `rounds`; one longer than the list of texts.
         token_ids: int32.
         rounds: per token, the rounds of the loop before the exit; int16.
     """
 
     trie: Trie
-    start: NDArray[np.int64]
+    starts: list[int]
     token_ids: NDArray[np.int32]
     rounds: NDArray[np.int16]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What `from_arrays` takes."""
-        return {"start": self.start, "token_ids": self.token_ids, "rounds": self.rounds, **self.trie.arrays()}
+        return {
+            "start": np.array(self.starts),
+            "token_ids": self.token_ids,
+            "rounds": self.rounds,
+            **self.trie.arrays(),
+        }
 
     @property
     def nbytes(self) -> int:
         """Bytes held, the branches of the trie included, all of which may be made one day."""
-        return self.start.nbytes + self.token_ids.nbytes + self.rounds.nbytes + self.trie.nbytes + 250 * len(self.trie)
+        return (
+            50 * len(self.starts) + self.token_ids.nbytes + self.rounds.nbytes + self.trie.nbytes + 250 * len(self.trie)
+        )
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Exits:
         """The exits that `arrays` was read from."""
-        start = arrays["start"].astype(np.int64)
+        starts = arrays["start"].tolist()
         token_ids, rounds = arrays["token_ids"].astype(np.int32), arrays["rounds"].astype(np.int16)
-        return cls(Trie.from_arrays(arrays, len(start) - 1), start, token_ids, rounds)
+        return cls(Trie.from_arrays(arrays, len(starts) - 1), starts, token_ids, rounds)
 
 
 class CharacterLoop:
@@ -111,7 +119,7 @@ class CharacterLoop:
         self._exits: ByteCache[Hashable, Exits] = ByteCache(16 << 20) if exits is None else exits
         self._key = body, node
         self._tokens, self._trie, self._num_words = tokens, trie, num_words
-        automaton = Automaton(nodes.repeat(body))
+        self.automaton = automaton = Automaton(nodes.repeat(body))
         self._first = frozenset(automaton.moves(automaton.initial_state))
         self._refused = set[tuple[int, bool]]()
         if arrays is None:
@@ -180,9 +188,16 @@ class CharacterLoop:
         return rounds[trie.ends]
 
     @property
+    def is_wide(self) -> bool:
+        """True when a round may begin with so many bytes that a plain walk costs too much."""
+        return len(self._first) >= MIN_WIDE_BYTES
+
+    @property
     def nbytes(self) -> int:
-        """Bytes held by the arrays, without the exits."""
-        return sum(a.nbytes for a in (self._rounds, self._staying, self._inner, self._inner_rounds, self._inside))
+        """Bytes held, without the exits; the states of `body*` are guessed."""
+        return 60_000 + sum(
+            a.nbytes for a in (self._rounds, self._staying, self._inner, self._inner_rounds, self._inside)
+        )
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
         """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.
@@ -218,8 +233,8 @@ class CharacterLoop:
             by_text.setdefault(token[depth:], []).append((token_id, done))
         groups = list(by_text.values())
         pairs = np.array([p for g in groups for p in g], np.int32).reshape(-1, 2)
-        start = np.cumsum([0] + [len(g) for g in groups])
-        return Exits(Trie(list(by_text)), start, pairs[:, 0].copy(), pairs[:, 1].astype(np.int16))
+        starts = [0, *accumulate(map(len, groups))]
+        return Exits(Trie(list(by_text)), starts, pairs[:, 0].copy(), pairs[:, 1].astype(np.int16))
 
     def _steps(self, byte: int) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
         """The nodes that are reached with `byte` from between two rounds, and the rounds before it."""
@@ -229,7 +244,7 @@ class CharacterLoop:
         leaves = np.flatnonzero(self._inner[place] == parents)
         return steps[leaves], self._inner_rounds[place[leaves]]
 
-    def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.uint32] | None:
+    def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.int32] | None:
         """The packed mask of `body{lo,hi} rest`, or None where `rest` may begin in too many ways for this method."""
         leaving = self._leaving(automaton, lo, hi, rest)
         if leaving is None:
@@ -239,15 +254,18 @@ class CharacterLoop:
             add_ids(words, ids)
         return words
 
-    def token_ids(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> list[NDArray[np.int32]] | None:
-        """The same tokens as ids, in parts; for a loop that is entered below the root, where they are few."""
+    def add_to(self, words: NDArray[np.int32], automaton: Automaton, lo: int, hi: int | None, rest: Node) -> bool:
+        """Add the same tokens to a mask; False, and no change, where `mask` is None."""
         leaving = self._leaving(automaton, lo, hi, rest)
         if leaving is None:
-            return None
-        staying = self._staying
+            return False
         if hi is not None and self._counts(hi):
-            staying = staying[self._rounds[staying] <= hi]
-        return [staying, *leaving]
+            add_ids(words, self._staying[self._rounds[self._staying] <= hi])
+        else:
+            words |= self._inside
+        for ids in leaving:
+            add_ids(words, ids)
+        return True
 
     def _counts(self, hi: int | None) -> bool:
         """True when some token runs through more rounds than `hi`, whether it stays inside or leaves."""
@@ -257,18 +275,20 @@ class CharacterLoop:
         """The tokens that leave after a right number of rounds and go on in `rest`."""
         if rest is EPSILON:
             return []
-        moves, counts = automaton.moves(automaton.state_of(rest)), self._counts(hi)
-        if len(moves) > 64 or (counts and sum(byte in self._first for byte in moves) > self.max_overlap):
+        state, counts = automaton.state_of(rest), self._counts(hi)
+        first = _first_bytes(automaton, state)
+        if len(first) > 64 or (counts and sum(byte in self._first for byte in first) > self.max_overlap):
             return None
         found = []
-        for byte, target in moves.items():
+        for byte in first:
             # where rounds are counted, a token that runs past `hi` inside may leave earlier instead
             exits = self.exits(byte, of_all=counts and byte in self._first)
-            texts = None if exits is None else _survivors(automaton, exits.trie, byte, target)
+            texts = None if exits is None else _survivors(automaton, exits.trie, state)
             if exits is None or texts is None:
                 return None
             if texts:
-                spans = [slice(exits.start[text], exits.start[text + 1]) for text in texts]
+                starts = exits.starts
+                spans = [slice(starts[text], starts[text + 1]) for text in texts]
                 ids = np.concatenate([exits.token_ids[span] for span in spans])
                 if lo > 0 or counts:
                     rounds = np.concatenate([exits.rounds[span] for span in spans])
@@ -277,21 +297,15 @@ class CharacterLoop:
         return found
 
 
-def _survivors(automaton: Automaton, trie: Trie, byte: int, target: int) -> list[int] | None:
-    """The texts of `trie` that begin with `byte` and whose rest `target` survives; None where they are too many to walk."""
-    step = trie.step(Trie.root, byte)
-    if step is None:
-        return []
-    child, ends, below = step
-    if not below:
-        return list(ends)
-    walked = walk_narrow(automaton, trie, target, node=child)
-    if walked is None or walked[1]:
-        return None
-    return [*ends, *walked[0]]
+def _first_bytes(automaton: Automaton, state: int) -> Collection[int]:
+    head = automaton.head(state)
+    if head is not None and head[0].kind is Kind.LITERAL:
+        text: bytes = head[0].args[0]
+        return text[:1]
+    return automaton.moves(state)
 
 
-def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
-    """Read a term as `body{lo,hi} rest`, or return None."""
-    head, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
-    return (*head.args, rest) if head.kind is Kind.REPEAT else None
+def _survivors(automaton: Automaton, trie: Trie, state: int) -> list[int] | None:
+    """The texts of `trie` that `state` survives; None where they are too many to walk."""
+    walked = walk_narrow(automaton, trie, state)
+    return None if walked is None or walked[1] else walked[0]

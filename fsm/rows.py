@@ -41,13 +41,14 @@ class Rows:
         self._max_rows = max(max_bytes // 1024, 2)
         self._lock = threading.RLock()
         self._flat = np.zeros(16 * 256, np.int32)
-        self._states = [0]
+        self._states = np.zeros(16, np.int32)
+        self._num_rows = 1
         self._codes: dict[int, int] = {0: 0}
 
     @property
     def is_full(self) -> bool:
         """True when the rows take more memory than they should."""
-        return len(self._states) > self._max_rows
+        return self._num_rows > self._max_rows
 
     def code(self, state: int) -> int:
         """The code of a state; its row is filled if need be."""
@@ -62,7 +63,7 @@ class Rows:
 
     def states(self, codes: Codes) -> NDArray[np.int32]:
         """The states that codes of this object stand for."""
-        states: NDArray[np.int32] = np.array(self._states, np.int32)[codes >> 8]
+        states: NDArray[np.int32] = self._states[codes >> 8]
         return states
 
     def step(self, places: NDArray[np.int32]) -> Codes:
@@ -81,10 +82,12 @@ class Rows:
             code = self._codes.get(state)
             if code is not None:
                 return code
-            code = len(self._states) << 8
+            code = self._num_rows << 8
             if code == len(self._flat):
                 self._flat = np.concatenate([self._flat, np.zeros_like(self._flat)])
-            self._states.append(state)
+                self._states = np.concatenate([self._states, np.zeros_like(self._states)])
+            self._states[self._num_rows] = state
+            self._num_rows += 1
             for mask, target in arcs:
                 self._flat[code + bytes_of(mask)] = (
                     code if target == state else self._codes.get(target, target | _LATER)

@@ -169,8 +169,7 @@ class Trie:
         self._starts = _view(np.append(self.first_child, np.int32(len(self))))
         self._ends, self._counts = _view(self.num_ends), _view(self.num_texts)
         self._firsts, self._labels = _view(self.first_text), _view(self.order)
-        self._branches: dict[int, Branches] = {}
-        self._num_branches = 0
+        self.forget_branches()
 
     def __len__(self) -> int:
         return len(self.byte)
@@ -188,7 +187,7 @@ class Trie:
 
     def below(self, node: int) -> int:
         """How many texts go on below `node`."""
-        return int(self.num_texts[node]) - int(self.num_ends[node])
+        return self._counts[node] - self._ends[node]
 
     def child_range(self, first: int, last: int) -> tuple[int, int]:
         """Where the children of the nodes first..last of one level lie; nodes of one level are neighbours."""
@@ -212,12 +211,13 @@ class Trie:
 
     @property
     def branch_nbytes(self) -> int:
-        """About how many bytes the branches take that were made so far; at `max_branch_bytes` they are forgotten."""
+        """About how many bytes the branches and the read texts take that were made so far; at `max_branch_bytes` they are forgotten."""
         return 200 * self._num_branches
 
     def forget_branches(self) -> None:
-        """Drop the dicts that `branches` made."""
-        self._branches = {}
+        """Drop the dicts that `branches` made, and what `follow` found."""
+        self._branches: dict[int, Branches] = {}
+        self._followed: dict[tuple[int, bytes], tuple[Sequence[int], int]] = {}
         self._num_branches = 0
 
     def branches(self, node: int) -> Branches:
@@ -227,8 +227,7 @@ class Trie:
             first, last = self._starts[node], self._starts[node + 1]
             known = {self._bytes[child]: self._step(child) for child in range(first, last)}
             self._num_branches += 1 + len(known)
-            if self.branch_nbytes > self.max_branch_bytes:
-                self.forget_branches()
+            self._forget_many()
             self._branches[node] = known
         return known
 
@@ -239,6 +238,36 @@ class Trie:
             return known.get(byte)
         child = self._bytes.find(byte, self._starts[node], self._starts[node + 1])
         return None if child < 0 else self._step(child)
+
+    def follow(self, node: int, text: bytes) -> tuple[Sequence[int], int]:
+        """Read `text` from `node` on: the labels that end on the way, and the node after it, or -1.
+
+        The same as `step` for each byte, without what only branches need. Cost: 0.4 us per byte, then a look-up.
+        """
+        known = self._followed.get((node, text))
+        if known is None:
+            known = self._followed[node, text] = self._follow(node, text)
+            self._num_branches += 2 + len(known[0]) // 8
+            self._forget_many()
+        return known
+
+    def _follow(self, node: int, text: bytes) -> tuple[Sequence[int], int]:
+        find, starts, ends, firsts, labels = self._bytes.find, self._starts, self._ends, self._firsts, self._labels
+        found: list[int] = []
+        for byte in text:
+            node = find(byte, starts[node], starts[node + 1])
+            if node < 0:
+                break
+            count = ends[node]
+            if count == 1:
+                found.append(labels[firsts[node]])
+            elif count:
+                found += labels[firsts[node] : firsts[node] + count]
+        return found, node
+
+    def _forget_many(self) -> None:
+        if self.branch_nbytes > self.max_branch_bytes:
+            self.forget_branches()
 
     def _step(self, child: int) -> Step:
         ends = self._ends[child]

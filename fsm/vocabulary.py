@@ -18,6 +18,7 @@ from fsm.derivative import share
 from fsm.errors import VocabularyError
 from fsm.loop import CharacterLoop, Exits, is_character_class
 from fsm.node import ALL_BYTES, Node, memory
+from fsm.short_loop import ShortLoop
 from fsm.trie import Trie
 
 
@@ -28,7 +29,7 @@ class Vocabulary:
         tokens: the bytes of each token id; None or empty for a special token, which is never allowed.
         eos_token_ids: ids that end a text; their bytes, if they have any, do not count.
         max_cache_bytes: most memory for what all constraints over this vocabulary share: half of it for finished masks and
-            the terms that nobody else keeps, three eighths for loops over characters, one eighth for the trie as dicts.
+            the terms that nobody else keeps, the rest for loops over characters and for the trie as dicts.
         cache_dir: a folder where the prepared vocabulary is kept, so that the next program reads it; None: nowhere. A file
             in it that is damaged or of another version is made anew, with a warning.
         max_disk_bytes: most bytes of such files in the folder; those unused for longest go. One takes 2.5 MB for
@@ -73,7 +74,8 @@ class Vocabulary:
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_cache_bytes // 2)
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
-        self._max_branch_bytes = max_cache_bytes // 8
+        self._short_loops: ByteCache[tuple[Node, int], ShortLoop] = ByteCache(max_cache_bytes // 16)
+        self._max_branch_bytes = max_cache_bytes // 16
         self._is_class: dict[Node, bool] = {}
         self._uses: Counter[tuple[Node, int]] = Counter()
         share(JSON_CHARACTER)
@@ -149,13 +151,15 @@ class Vocabulary:
     @property
     def cache_nbytes(self) -> int:
         """Bytes held by what constraints share and what may be forgotten; see `max_cache_bytes`."""
-        return self.masks.nbytes + self._loops.nbytes + self._exits.nbytes + self.trie.branch_nbytes
+        caches = self.masks, self._loops, self._exits, self._short_loops
+        return sum(cache.nbytes for cache in caches) + self.trie.branch_nbytes
 
     def clear_cache(self) -> None:
         """Forget masks and loops; they are made again when needed."""
         self.masks.clear()
         self._loops.clear()
         self._exits.clear()
+        self._short_loops.clear()
         self.trie.forget_branches()
 
     def adopt(self, root: Node) -> None:
@@ -181,6 +185,22 @@ class Vocabulary:
         if loop is not None or not self._is_worth_a_loop(key, at_once):
             return loop
         return self._make_loop(body, node)
+
+    def short_loop(self, body: Node, node: int) -> ShortLoop | None:
+        """How the tokens below a trie node run through `body*`, where they are few; None where `loop` knows nothing of it."""
+        short = self._short_loops.get((body, node))
+        if short is None:
+            loop = self._loops.get((body, Trie.root))
+            if loop is None:
+                return None
+            short = ShortLoop(loop.automaton, self.trie, node)
+            self._short_loops.put((body, node), short, short.nbytes)
+        return short
+
+    def has_wide_loop(self, body: Node) -> bool:
+        """True where `body` is a class of characters with many first bytes, and `loop` has met it."""
+        loop = self._loops.get((body, Trie.root))
+        return loop is not None and loop.is_wide
 
     def _is_worth_a_loop(self, key: tuple[Node, int], at_once: bool) -> bool:
         body, _ = key

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton import Automaton
+from fsm.automaton import Automaton, Loop
 from fsm.node import Kind, Node
 from fsm.rows import Codes, Rows
+from fsm.short_loop import ShortLoop
 from fsm.trie import Trie
 
 Jump = tuple[int, int]
@@ -23,8 +25,24 @@ MIN_WIDE_BYTES = 65
 MIN_WIDE_TEXTS = 25
 
 
+class Loops(Protocol):
+    """What is known of loops over characters below the nodes of a trie; `Vocabulary` is the one."""
+
+    def short_loop(self, body: Node, node: int) -> ShortLoop | None:
+        """How the texts below `node` run through `body*`; None where that is not known."""
+
+    def has_wide_loop(self, body: Node) -> bool:
+        """True where `body` is known to be a wide class of characters."""
+
+
 def walk_narrow(
-    automaton: Automaton, trie: Trie, state: int, *, node: int = Trie.root, max_cost: int = 400
+    automaton: Automaton,
+    trie: Trie,
+    state: int,
+    *,
+    node: int = Trie.root,
+    max_cost: int = 400,
+    loops: Loops | None = None,
 ) -> tuple[list[int], list[Jump]] | None:
     """The texts below `node` that `state` survives, depth first over dicts; None where that costs too much.
 
@@ -43,9 +61,25 @@ def walk_narrow(
         head = head_of(state)
         if head is not None:
             first, state = head
-            read = _read_literal if first.kind is Kind.LITERAL else _read_words
-            read(trie, node, first, state, found, stack)
+            if first.kind is Kind.LITERAL:
+                _read_text(trie, node, first.args[0], state, found, stack)
+            else:
+                _read_words(trie, node, first, state, found, stack)
             continue
+        ways = automaton.split(state)
+        if ways is not None:
+            cost += 4
+            stack += [(node, way, below) for way in ways]
+            continue
+        loop = None if loops is None or not below else automaton.loop(state)
+        if loops is not None and loop is not None:
+            if below >= MIN_WIDE_TEXTS and loops.has_wide_loop(loop[0]):
+                jumps.append((node, state))
+                continue
+            short = loops.short_loop(loop[0], node) if below < MIN_WIDE_TEXTS else None
+            if short is not None:
+                cost += 4 + _read_short_loop(automaton, short, loop, found, stack)
+                continue
         if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) >= MIN_WIDE_BYTES:
             jumps.append((node, state))
             continue
@@ -65,23 +99,27 @@ def walk_narrow(
     return found, jumps
 
 
-def _read_literal(trie: Trie, node: int, term: Node, state: int, found: list[int], stack: list[Place]) -> None:
-    """Follow a literal as far as the trie goes; `state` comes after it."""
-    text: bytes = term.args[0]
-    _read_text(trie, node, text, state, found, stack)
-
-
 def _read_text(trie: Trie, node: int, text: bytes, state: int, found: list[int], stack: list[Place]) -> None:
-    step_to, below = trie.step, 1
-    for byte in text:
-        step = step_to(node, byte) if below else None
-        if step is None:
-            return
-        node, ends, below = step
-        if ends:
-            found.extend(ends)
-    if below:
-        stack.append((node, state, below))
+    """Follow a text as far as the trie goes; `state` comes after it."""
+    labels, node = trie.follow(node, text)
+    found += labels
+    if node >= 0:
+        below = trie.below(node)
+        if below:
+            stack.append((node, state, below))
+
+
+def _read_short_loop(automaton: Automaton, short: ShortLoop, loop: Loop, found: list[int], stack: list[Place]) -> int:
+    """Go through a loop and on behind it wherever it may end; how many places that were."""
+    _, lo, hi, state = loop
+    found += short.inside(hi)
+    head = automaton.head(state)
+    if head is not None and head[0].kind is Kind.LITERAL:
+        places = dict.fromkeys(short.exits(head[0].args[0][0], lo, hi))
+    else:
+        places = dict.fromkeys(place for byte in automaton.moves(state) for place in short.exits(byte, lo, hi))
+    stack += [(node, state, below) for node, below in places]
+    return len(places)
 
 
 def _read_words(trie: Trie, node: int, term: Node, state: int, found: list[int], stack: list[Place]) -> None:

@@ -105,10 +105,10 @@ def test_a_cache_counts_what_it_holds(operations: list[tuple[str, int, int, str 
             cache.charge(owner, nbytes)
         else:
             cache.get(key)
-        owners = {entry.owner for entry in cache._entries.values()} - {None}
+        owners = {owner for _, _, owner in cache._entries.values()} - {None}
         assert owners == set(cache._owners)
-        held = sum(entry.nbytes for entry in cache._entries.values())
-        assert held + sum(known.nbytes for known in cache._owners.values()) == cache.nbytes
+        held = sum(nbytes for _, nbytes, _ in cache._entries.values())
+        assert held + sum(nbytes for _, nbytes in cache._owners.values()) == cache.nbytes
         assert cache.nbytes <= cap or len(cache) <= 1
 
 
