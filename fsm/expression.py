@@ -13,6 +13,7 @@ from fsm import node as nodes
 from fsm.automaton import Automaton
 from fsm.checker import Checker, checks_of, has_checks
 from fsm.node import Node
+from fsm.rendering import render, shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +41,21 @@ class Expression:
         node: the term; internal, may change tomorrow.
         name: a name for people, or nothing.
         report: one line per keyword of the schema that it came from; empty for other sources.
+        source: how it was written, shortened where that is long; empty where only the term is known.
     """
 
     node: Node
     name: str = field(default="", compare=False)
     report: tuple[ReportLine, ...] = field(default=(), compare=False)
+    source: str = field(default="", compare=False)
 
     def union(self, other: Expression | str) -> Expression:
         """Texts of either."""
-        return self._with(nodes.alternation((self.node, lift(other).node)), lift(other))
+        return self._with(nodes.alternation((self.node, lift(other).node)), "|", lift(other))
 
     def concatenate(self, other: Expression | str) -> Expression:
         """A text of the left followed by a text of the right."""
-        return self._with(nodes.concat(self.node, lift(other).node), lift(other))
+        return self._with(nodes.concat(self.node, lift(other).node), "+", lift(other))
 
     def intersect(self, other: Expression | str) -> Expression:
         """Texts of both.
@@ -60,7 +63,7 @@ class Expression:
         Raises:
             ExpressionError: one of the two is recursive.
         """
-        return self._with(nodes.intersection((self.node, lift(other).node)), lift(other))
+        return self._with(nodes.intersection((self.node, lift(other).node)), "&", lift(other))
 
     def negate(self) -> Expression:
         """Every byte string that is not a text of this language.
@@ -68,7 +71,7 @@ class Expression:
         Raises:
             ExpressionError: the expression is recursive.
         """
-        return Expression(nodes.complement(self.node), report=self.report)
+        return Expression(nodes.complement(self.node), report=self.report, source=shorten(f"(~{self._label()})"))
 
     def repeat(self, lo: int = 0, hi: int | None = None) -> Expression:
         """At least `lo` and at most `hi` texts in a row; None: no bound. Cost: constant, counters are not unrolled.
@@ -76,7 +79,9 @@ class Expression:
         Raises:
             ExpressionError: not 0 <= lo <= hi.
         """
-        return Expression(nodes.repeat(self.node, lo, hi), report=self.report)
+        counts = f"{lo}" if hi is None else f"{lo}, {hi}"
+        source = shorten(f"{self._label()}.repeat({counts})")
+        return Expression(nodes.repeat(self.node, lo, hi), report=self.report, source=source)
 
     def named(self, name: str) -> Expression:
         """The same language with a name for people."""
@@ -105,8 +110,13 @@ class Expression:
         """True when no text at all belongs to the language."""
         return Automaton(self.node).is_empty()
 
-    def _with(self, node: Node, other: Expression) -> Expression:
-        return Expression(node, report=self.report + other.report)
+    def _with(self, node: Node, sign: str, other: Expression) -> Expression:
+        source = shorten(f"({self._label()} {sign} {other._label()})")
+        return Expression(node, report=self.report + other.report, source=source)
+
+    def _label(self) -> str:
+        """A short text for this expression as a part of another: its name, how it was written, or its term."""
+        return self.name or self.source or f"<{render(self.node)}>"
 
     def __or__(self, other: Expression | str) -> Expression:
         return self.union(other) if isinstance(other, Expression | str) else NotImplemented
@@ -136,10 +146,12 @@ class Expression:
         )
 
     def __repr__(self) -> str:
-        label = f"{self.name!r}, " if self.name else ""
-        return f"Expression({label}{self.node!r})"
+        written = self.source or f"<expression {render(self.node)}>"
+        return f"{written}.named({shorten(self.name)!r})" if self.name else written
 
 
 def lift(term: Expression | str) -> Expression:
     """Read text as the expression that accepts exactly that text; an expression stays as it is."""
-    return term if isinstance(term, Expression) else Expression(nodes.literal(term.encode()))
+    if isinstance(term, Expression):
+        return term
+    return Expression(nodes.literal(term.encode()), source=repr(shorten(term)))

@@ -36,6 +36,7 @@ from fsm.expression import Expression
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node, Rule
 from fsm.pattern import regex
+from fsm.rendering import shorten
 
 _LIBRARIES = ("common", "lark", "python", "unicode")
 _IMPORT = re.compile(r"^\s*%import\s+(\.*\w*)", re.MULTILINE)
@@ -74,7 +75,7 @@ def grammar(
         raise EmptyLanguage(
             f"no text satisfies the grammar: the rule {start!r} never comes to an end. Give it an alternative without itself."
         )
-    return Expression(node)
+    return Expression(node, source=f"grammar({shorten(text)!r})")
 
 
 def _read(text: str, start: str) -> Lark:

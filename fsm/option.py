@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fsm import node as nodes
 from fsm.errors import ExpressionError
 from fsm.expression import Expression
+from fsm.rendering import shorten
 
 
 def choice(options: Sequence[str]) -> Expression:
@@ -34,4 +35,6 @@ def choice(options: Sequence[str]) -> Expression:
             raise ExpressionError(
                 f"option {option!r} at position {position} holds a lone surrogate, which has no UTF-8. Remove it."
             ) from error
-    return Expression(nodes.words(o.encode() for o in options))
+    few = ", ".join(repr(shorten(option, 30)) for option in options[:4])
+    more = f", ... {len(options)} in all" if len(options) > 4 else ""
+    return Expression(nodes.words(o.encode() for o in options), source=f"choice([{few}{more}])")

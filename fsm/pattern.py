@@ -37,6 +37,7 @@ from fsm.postfix import (
     compile_postfix,
     full_match,
 )
+from fsm.rendering import shorten
 
 MAX_PATTERN_DEPTH = 200  # the parser of `re` takes two Python frames for each level, out of 1,000
 MAX_PATTERN_LENGTH = 1_000_000
@@ -87,7 +88,8 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
         raise ExpressionError(f"expected a regular expression as text, received {_describe(pattern)}")
     parsed = _parse(pattern, re.ASCII if ascii else re.NOFLAG)
     try:
-        return Expression(full_match(compile_postfix(_postfix(parsed, int(parsed.state.flags)), characters.utf8)))
+        node = full_match(compile_postfix(_postfix(parsed, int(parsed.state.flags)), characters.utf8))
+        return Expression(node, source=shorten(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
     except NotSupported as refusal:
         raise UnsupportedRegex(
             f"{refusal.construct} is not supported, in {_shorten(pattern)!r}. {refusal.advice}", pattern

@@ -154,11 +154,11 @@ def _semver() -> Expression:
 
 
 def _iban() -> Expression:
-    return Expression(iban_node())
+    return Expression(iban_node(), source="types.iban")
 
 
 def _credit_card() -> Expression:
-    return Expression(luhn(12, MAX_CARD_DIGITS))
+    return Expression(luhn(12, MAX_CARD_DIGITS), source="types.credit_card")
 
 
 def _hex_color() -> Expression:
@@ -171,7 +171,7 @@ def _json_string() -> Expression:
 
 def _json_value() -> Expression:
     value = nodes.Rule("json_value")
-    inner = Expression(nodes.reference(value))
+    inner = Expression(nodes.reference(value), source="types.json_value")
     space = regex(rf" ?|\n {{0,{MAX_INDENT}}}")
     comma, string = space + "," + space, _json_string()
     member = string + space + ":" + space + inner
@@ -192,7 +192,7 @@ def _markdown_list() -> Expression:
         numbered = nodes.sequence(
             (start, item.node, nodes.optional(numbered) if numbered is not nodes.EPSILON else numbered)
         )
-    return Expression(nodes.alternation((*(bullet.node for bullet in bullets), numbered)))
+    return Expression(nodes.alternation((*(bullet.node for bullet in bullets), numbered)), source="types.markdown_list")
 
 
 _BUILDERS: dict[str, Callable[[], Expression]] = {

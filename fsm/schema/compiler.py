@@ -80,7 +80,7 @@ def json_schema(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
             "false or needs itself, or values that another keyword excludes."
         )
-    return Expression(node, report=_report(context))
+    return Expression(node, report=_report(context), source=f"json_schema({shorten(schema)})")
 
 
 def _report(context: Context) -> tuple[ReportLine, ...]:
