@@ -136,6 +136,7 @@ class Looked:
     alternatives: tuple[tuple[Piece, ...], ...]
 
 
+MAX_CONDITIONS = 8  # lookarounds of one alternative: the states of their texts multiply
 MAX_LOOKED = 64  # alternatives of a pattern with lookarounds
 
 
@@ -311,6 +312,10 @@ def _is_within(node: Node, other: Node) -> bool:
 
 def _resolved(pieces: Sequence[Piece]) -> Table:
     """One table for pieces that begin and end where the whole text does; conditions are intersected."""
+    if sum(isinstance(piece, Condition) for piece in pieces) > MAX_CONDITIONS:
+        raise NotSupported(
+            f"more than {MAX_CONDITIONS} lookarounds in a row", "Write some of them as patterns of their own."
+        )
     behind = max((n for n, piece in enumerate(pieces) if isinstance(piece, Condition) and piece.is_behind), default=-1)
     ahead = [n for n, piece in enumerate(pieces) if isinstance(piece, Condition) and not piece.is_behind]
     if ahead and min(ahead) < behind:

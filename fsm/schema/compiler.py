@@ -25,7 +25,7 @@ from fsm.schema.array import array_node
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
 from fsm.schema.disjoint import types_at
-from fsm.schema.document import Cases, Document
+from fsm.schema.document import Cases, Document, TooManyCases
 from fsm.schema.enumeration import names, scalar_node
 from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
 from fsm.schema.number import INTEGER, NUMBER, number_node
@@ -75,7 +75,7 @@ def json_schema(
     document = Document(root, limits, registry, asserts_format=asserts_format, validators=validators)
     context = Context(document, syntax_of(whitespace), limits, key_order, strict)
     node = _Compiler(context).compile()
-    if node is EMPTY or not Derivatives().is_inhabited(node):
+    if node is EMPTY or not Derivatives(max_search=20_000).is_inhabited(node):
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
             "false or needs itself, or values that another keyword excludes."
@@ -185,10 +185,23 @@ class _Compiler:
     def _look_up(self, places: Conjunction) -> Node | _Frame:
         """The term of some places: known, a reference to one in the making, or a new builder."""
         pointer = places[0].pointer if places else ""
+        branches = self._document.branches(places)
+        if branches is not None:
+            return self._open_frame((("any of", places[0].key),), places, self._any_of(branches), pointer)  # type: ignore[arg-type]
         cases = self._cases(places)
         key = tuple(tuple(place.key for place in a) for a in cases.alternatives)
         if cases.missing:
             key = (*key, tuple((*place.key, keyword) for place, keyword in cases.missing))
+        return self._open_frame(key, places, self._union(cases), pointer)
+
+    def _any_of(self, branches: list[Place]) -> Steps:
+        """One of several schemas, each for itself, so that what they share is compiled once."""
+        members = []
+        for branch in branches:
+            members.append((yield (branch,)))
+        return nodes.alternation(members)
+
+    def _open_frame(self, key: Key, places: Conjunction, steps: Steps, pointer: str) -> Node | _Frame:
         known = self._known.get(key)
         if known is not None:
             return known
@@ -198,7 +211,7 @@ class _Compiler:
                 frame.rule = Rule(frame.name or "#")
             return nodes.reference(frame.rule)
         self._limits.check("max_subschemas", len(self._known) + len(self._open) + 1, "subschemas", pointer)
-        frame = self._open[key] = _Frame(key, places, self._union(cases), pointer)
+        frame = self._open[key] = _Frame(key, places, steps, pointer)
         return frame
 
     def _cases(self, places: Conjunction) -> Cases:
@@ -208,7 +221,10 @@ class _Compiler:
         except BudgetExceeded as error:
             if error.limit != "max_alternatives" or self._context.is_strict:
                 raise
-            return self._document.cases(places, loosely=True)
+        except TooManyCases as reason:
+            if self._context.is_strict:
+                raise SchemaError(f"{reason}: they are only checked. Leave `strict` out", "") from None
+        return self._document.cases(places, loosely=True)
 
     def _close(self, frame: _Frame, node: Node) -> Node:
         del self._open[frame.key]

@@ -50,9 +50,18 @@ _DEPENDENT = frozenset({"if", "dependentRequired", "dependentSchemas"})
 _SPLITTING = frozenset({"anyOf", "oneOf", "enum", "const"}) | _DEPENDENT
 _ALWAYS = frozenset({"$ref", "$dynamicRef", Made.RECURSIVE, "allOf", "not"})
 _APART = _APPLICATORS | {"enum", "const"}
+_ANY_OF_ONLY = ANNOTATIONS | {"anyOf"}
+MAX_EXACT = 200  # cases of one value where negations make them
+_FEW_STEPS = 500
+MAX_STEPS = 3_000  # of the search for the cases of one value
+MAX_TOTAL = 30_000  # of the searches for all values, after which only loose cases are looked for
 _MAX_SUBSETS = 6  # of the branches of an `anyOf` whose annotations count
 
 Choice = list[Conjunction]
+
+
+class TooManyCases(Exception):
+    """The exact cases of a value are not worth their number; the loose ones and a check say the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,8 @@ class Document:
         self.dialect = dialect_of(root, LATEST, "")
         self.keywords: dict[str, str] = {}
         self.is_dynamic = False
+        self._has_negated = False
+        self._spent = 0
         self.registry = dict(registry or {})
         self.validators = dict(validators or {})
         self._resources: Resources | None = None
@@ -131,8 +142,14 @@ class Document:
         stack: list[tuple[Conjunction, Conjunction, frozenset[object], frozenset[str]]] = [
             ((), places, frozenset(), most)
         ]
+        steps = 0
         while stack:
             done, todo, seen, types = stack.pop()
+            steps += 1
+            self._spent += not loosely
+            is_many = steps > MAX_STEPS or (steps > _FEW_STEPS and len(found) + len(stack) > MAX_EXACT)
+            if not loosely and (is_many or (self._spent > MAX_TOTAL and steps > MAX_EXACT)):
+                self._limit_exact(places)
             if not types:
                 continue
             if not todo:
@@ -158,6 +175,25 @@ class Document:
             else:
                 stack.extend((done, (*chosen, *always), seen, types) for chosen in reversed(choices))
         return Cases(list(found.values()), tuple(missing.values()))
+
+    def _limit_exact(self, places: Conjunction) -> None:
+        """Give up on exact cases where negations multiply them; plain alternatives may be as many as the limits say."""
+        if self._has_negated:
+            pointer = places[0].pointer if places else ""
+            raise TooManyCases(f"more than {MAX_EXACT} cases for one value (at '#{pointer}')")
+
+    def branches(self, places: Conjunction) -> list[Place] | None:
+        """The branches of a place that says nothing but `anyOf`: each can be compiled for itself."""
+        if len(places) != 1:
+            return None
+        place = self.settle(places[0])
+        schema = place.schema
+        if place.negated or place.is_watched or not isinstance(schema, dict) or "anyOf" not in schema:
+            return None
+        if not schema.keys() <= _ANY_OF_ONLY:
+            return None
+        self._visit(place)
+        return self._branches(place, "anyOf")
 
     def _single(self, place: Place) -> Cases | None:
         """The one case of a place that applies no other schema to its value; the most common of all."""
@@ -206,6 +242,7 @@ class Document:
     ) -> tuple[Place | None, Conjunction, Choice | None]:
         """What a place says itself, what holds beside it, and the cases that it makes."""
         if place.negated:
+            self._has_negated = True
             return None, (), self._failures(place, loosely, missing)
         if place.has("enum") and place.has("const"):
             return None, self._parted(place), None

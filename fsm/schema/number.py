@@ -36,6 +36,7 @@ from fsm.schema.place import Conjunction, Place, values_of
 
 MAX_DIGITS = 40
 MAX_DOUBLE_DIGITS = 308
+MAX_NOT_DIVISORS = 3  # numbers that a number is no multiple of: their remainders multiply
 MAX_LISTED = 10_000  # multiples in a range that are listed as words rather than counted
 
 DIGIT = nodes.byte_range(0x30, 0x39)
@@ -219,6 +220,8 @@ def number_node(places: Conjunction, types: frozenset[str], limits: Limits) -> N
     node = _positive(replace(demand, not_divisors=(), excluded=frozenset()), integers, places)
     if "integer" in types and not demand.not_divisors and not demand.excluded:
         return node
+    if len(demand.not_divisors) > MAX_NOT_DIVISORS:
+        raise _refusal(places)
     parts = [node, *(nodes.complement(_multiples(Demand(), d, integers, places)) for d in demand.not_divisors)]
     if demand.excluded:
         parts.append(nodes.complement(nodes.words(plain(value).encode() for value in demand.excluded)))

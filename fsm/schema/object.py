@@ -30,6 +30,7 @@ from fsm.schema.syntax import Syntax
 
 _OPEN = nodes.literal(b"{")
 _CLOSE = nodes.literal(b"}")
+_MAX_PATTERNS = 16  # patterns of keys whose languages are told from one another
 _MAX_FEW = 32  # keys of a language that are taken as if they were declared
 _MAX_LENGTH = 200
 _MAX_DUTIES = 3  # "some member ..." in one object
@@ -89,7 +90,7 @@ def object_node(places: Conjunction, context: Context) -> Steps:
     if lo and others and context.is_strict:
         place = next(place for place, _ in values_of(places, "minProperties"))
         context.leave_out(place, "minProperties", "keys that are not declared might repeat")
-    if (hi is not None and hi < len(required)) or (not others and lo > len(members)):
+    if (hi is not None and hi < max(len(required), lo)) or (not others and lo > len(members)):
         return EMPTY
     if context.key_order == "schema" and lo == 0 and hi is None and not keys.duties:
         first, later = _additional(others, context.syntax)
@@ -140,10 +141,17 @@ class _Keys:
         self._names: list[Node] = []
         self.duties: list[_Duty] = []
         self._automata: dict[Node, Automaton] = {}
+        self._loose: set[int] = set()
 
     def read(self) -> Generator[Conjunction, Node, None]:
         """Compile the patterns, the schemas of names and the duties."""
-        for place, schemas in values_of(self._places, "patternProperties"):
+        found = list(values_of(self._places, "patternProperties"))
+        if len({pattern for _, schemas in found for pattern in schemas}) > _MAX_PATTERNS:
+            for place, _ in found:
+                self._context.leave_out(place, "patternProperties", "too many patterns")
+                self._loose.add(id(place.schema))
+            found = []
+        for place, schemas in found:
             for pattern in schemas:
                 self._read_pattern(place, pattern)
         for place, schema in values_of(self._places, "propertyNames"):
@@ -233,6 +241,8 @@ class _Keys:
         if matched and place.has("patternProperties"):
             patterns = place.get("patternProperties")
             found += [place.below(patterns[p], "patternProperties", p) for p in patterns if p in matched]
+        if id(place.schema) in self._loose:
+            return found
         if not found and place.has("additionalProperties"):
             found.append(place.below(place.get("additionalProperties"), "additionalProperties"))
         return found
@@ -242,6 +252,7 @@ class _Keys:
             place.counts_for(watcher)
             and (
                 bool(self._at(place, name, matched))
+                or id(place.schema) in self._loose
                 or (place is not watcher and place.schema is not watcher.schema and place.has("unevaluatedProperties"))
             )
             for place in self._places
@@ -293,7 +304,7 @@ def _few_texts(keys: Node) -> list[bytes] | None:
 
 def _is_inhabited(keys: Node) -> bool:
     try:
-        return Derivatives(max_search=2_000).is_inhabited(keys)
+        return Derivatives(max_search=300).is_inhabited(keys)
     except BudgetExceeded:
         return True
 
