@@ -6,7 +6,7 @@ sorted order. Duplicate texts are fine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -125,7 +125,6 @@ class Trie:
         places = np.repeat(self.first_text[ending] - before, counts) + np.arange(len(self.order), dtype=np.int32)
         self.ends[self.order[places]] = np.repeat(ending, counts)
         self._read_one_by_one()
-        self._by_byte: NDArray[np.int32] | None = None
 
     def _build(self, lengths: NDArray[np.int32], data: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
         at_node = np.zeros(len(lengths), np.int32)
@@ -178,12 +177,36 @@ class Trie:
         """Bytes from the root to each of `nodes`."""
         return np.searchsorted(self._levels, nodes, side="right") - 1
 
-    def nodes_with(self, byte: int) -> NDArray[np.int32]:
-        """The nodes that are reached with `byte`, ascending."""
-        if self._by_byte is None:
-            self._by_byte = np.argsort(self.byte, kind="stable").astype(np.int32)
-            self._byte_starts = np.concatenate([[0], np.cumsum(np.bincount(self.byte, minlength=256))])
-        return self._by_byte[self._byte_starts[byte] : self._byte_starts[byte + 1]]
+    def nodes_with(self, bytes_: Collection[int]) -> NDArray[np.int32]:
+        """The nodes that are reached with one of `bytes_`, ascending. Cost: 0.1 to 0.5 ms for 266,000 nodes."""
+        if len(bytes_) == 1:
+            (byte,) = bytes_
+            return np.flatnonzero(self.byte == byte).astype(np.int32)
+        is_wanted = np.zeros(256, bool)
+        is_wanted[list(bytes_)] = True
+        return np.flatnonzero(is_wanted[self.byte]).astype(np.int32)
+
+    def children(self, node: int) -> Iterator[tuple[int, int]]:
+        """The children of one node, each with the byte that leads to it. Cost: less than `branches` where that is asked once."""
+        begin, end = self._starts[node], self._starts[node + 1]
+        return zip(range(begin, end), self._bytes[begin:end], strict=True)
+
+    def children_of(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The children of all `nodes`, and for each the position of its parent in `nodes`."""
+        counts = self.num_children[nodes]
+        which = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
+        before = np.cumsum(counts, dtype=np.int32) - counts
+        found: NDArray[np.int32] = (self.first_child[nodes] - before)[which] + np.arange(len(which), dtype=np.int32)
+        return found, which
+
+    def labels_at(self, nodes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The labels of the texts that end at `nodes`."""
+        nodes = nodes[self.num_ends[nodes] > 0]
+        counts = self.num_ends[nodes]
+        which = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
+        before = np.cumsum(counts, dtype=np.int32) - counts
+        labels: NDArray[np.int32] = self.order[(self.first_text[nodes] - before)[which] + np.arange(len(which))]
+        return labels
 
     def below(self, node: int) -> int:
         """How many texts go on below `node`."""
