@@ -24,7 +24,7 @@ from fsm.node import EPSILON, Kind, Node
 from fsm.trie import Trie
 from fsm.walk import MIN_WIDE_BYTES, finish, sweep, sweep_from, walk_narrow
 
-NEVER = 32_767
+NEVER = 65_535
 """More rounds than any token has."""
 MAX_OVERLAP = 4
 """Most bytes with which a round and what follows may both begin; with more, a wide walk is cheaper."""
@@ -58,13 +58,13 @@ class Exits:
         trie: the distinct texts from the exit on, that byte included.
         starts: per text, where its tokens begin in `token_ids` and `rounds`; one longer than the list of texts.
         token_ids: int32.
-        rounds: per token, the rounds of the loop before the exit; int16.
+        rounds: per token, the rounds of the loop before the exit; uint16.
     """
 
     trie: Trie
     starts: list[int]
     token_ids: NDArray[np.int32]
-    rounds: NDArray[np.int16]
+    rounds: NDArray[np.uint16]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What `from_arrays` takes."""
@@ -86,7 +86,7 @@ class Exits:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Exits:
         """The exits that `arrays` was read from."""
         starts = arrays["start"].tolist()
-        token_ids, rounds = arrays["token_ids"].astype(np.int32), arrays["rounds"].astype(np.int16)
+        token_ids, rounds = arrays["token_ids"].astype(np.int32), arrays["rounds"].astype(np.uint16)
         return cls(Trie.from_arrays(arrays, len(starts) - 1), starts, token_ids, rounds)
 
 
@@ -149,9 +149,9 @@ class CharacterLoop:
         return out
 
     def _read(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._rounds = np.full(len(self._tokens), NEVER, np.int16)
+        self._rounds = np.full(len(self._tokens), NEVER, np.uint16)
         self._rounds[to_ids(arrays["inside"])] = arrays["rounds"]
-        self._between = np.full(len(self._trie), NEVER, np.int16)
+        self._between = np.full(len(self._trie), NEVER, np.uint16)
         self._between[to_ids(arrays["between"])] = arrays["between_rounds"]
         (self.most_rounds,) = arrays["most_rounds"].tolist()
         for byte, of_all in {tuple(map(int, name.split()[:2])) for name in arrays if " " in name}:
@@ -166,29 +166,30 @@ class CharacterLoop:
         Notes the rounds before each node that lies between two rounds, too: there a token may leave.
         """
         trie, between = self._trie, automaton.initial_state
-        rounds = np.full(len(trie) + 1, NEVER, np.int16)  # complete ones, of all nodes that are alive
-        at_between = np.full(len(trie) + 1, NEVER, np.int16)
-        rounds[node] = at_between[node] = 0
+        # Complete rounds and one, 0 where a node is dead: so one multiplication does what slow masks would.
+        rounds, at_between = np.zeros(len(trie) + 1, np.uint16), np.zeros(len(trie) + 1, np.uint16)
+        rounds[node] = at_between[node] = 1
         tail: list[tuple[int, int]] = []
         self.most_rounds = 0  # a round has at least one byte, so levels are a bound, and a close one
         for first, codes, rows in sweep(automaton, trie, between, node, tail):
             span = slice(first, first + len(codes))
             is_between = codes == rows.code(between)
-            done = rounds.take(trie.parent[span])
+            done = rounds.take(trie.parent[span], mode="clip")
             done += is_between
-            np.copyto(rounds[span], done, where=codes != 0)
-            np.copyto(at_between[span], done, where=is_between)
+            np.multiply(done, codes != 0, out=rounds[span])
+            np.multiply(done, is_between, out=at_between[span])
             self.most_rounds += 1
         for parent, child, state in finish(automaton, trie, tail):
             rounds[child] = rounds[parent] + (state == between)
-            if state == between:
-                at_between[child] = rounds[child]
-            self.most_rounds = max(self.most_rounds, int(rounds[child]) + 1)
-        rounds[node] = NEVER  # what ends there is no token below it
-        self._between = at_between[:-1]
-        self._rounds = rounds[trie.ends]
-        # A round that was begun counts.
-        self._rounds += (at_between[trie.ends] == NEVER) & (self._rounds < NEVER)
+            at_between[child] = rounds[child] * (state == between)
+            self.most_rounds = max(self.most_rounds, int(rounds[child]))
+        rounds[node] = 0  # what ends there is no token below it
+        self._rounds = rounds.take(trie.ends, mode="clip")
+        self._rounds += (self._rounds > 0) & (
+            at_between.take(trie.ends, mode="clip") == 0
+        )  # a round that was begun counts
+        self._rounds -= 1  # 0 becomes NEVER
+        self._between = at_between[:-1] - 1
 
     @property
     def is_wide(self) -> bool:
@@ -235,9 +236,9 @@ class CharacterLoop:
         groups = list(by_text.values())
         pairs = np.array([p for g in groups for p in g], np.int32).reshape(-1, 2)
         starts = [0, *accumulate(map(len, groups))]
-        return Exits(Trie(list(by_text)), starts, pairs[:, 0].copy(), pairs[:, 1].astype(np.int16))
+        return Exits(Trie(list(by_text)), starts, pairs[:, 0].copy(), pairs[:, 1].astype(np.uint16))
 
-    def _steps(self, bytes_: Collection[int]) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
+    def _steps(self, bytes_: Collection[int]) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
         """The nodes that are reached with one of `bytes_` from between two rounds, and the rounds before it."""
         steps = self._trie.nodes_with(bytes_)
         rounds = self._between[self._trie.parent[steps]]
