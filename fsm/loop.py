@@ -167,29 +167,27 @@ class CharacterLoop:
         """
         trie, between = self._trie, automaton.initial_state
         # Complete rounds and one, 0 where a node is dead: so one multiplication does what slow masks would.
-        rounds, at_between = np.zeros(len(trie) + 1, np.uint16), np.zeros(len(trie) + 1, np.uint16)
-        rounds[node] = at_between[node] = 1
+        rounds, is_between = np.zeros(len(trie) + 1, np.uint16), np.zeros(len(trie) + 1, bool)
+        rounds[node], is_between[node] = 1, True
         tail: list[tuple[int, int]] = []
         self.most_rounds = 0  # a round has at least one byte, so levels are a bound, and a close one
         for first, codes, rows in sweep(automaton, trie, between, node, tail):
             span = slice(first, first + len(codes))
-            is_between = codes == rows.code(between)
+            np.equal(codes, rows.code(between), out=is_between[span])
             done = rounds.take(trie.parent[span], mode="clip")
-            done += is_between
+            done += is_between[span]
             np.multiply(done, codes != 0, out=rounds[span])
-            np.multiply(done, is_between, out=at_between[span])
             self.most_rounds += 1
         for parent, child, state in finish(automaton, trie, tail):
+            is_between[child] = state == between
             rounds[child] = rounds[parent] + (state == between)
-            at_between[child] = rounds[child] * (state == between)
             self.most_rounds = max(self.most_rounds, int(rounds[child]))
-        rounds[node] = 0  # what ends there is no token below it
+        self._between = (rounds * is_between)[:-1]
+        self._between -= 1  # 0 becomes NEVER
+        rounds += (rounds > 0) & ~is_between  # a round that was begun counts
+        rounds -= 1
+        rounds[node] = NEVER  # what ends there is no token below it
         self._rounds = rounds.take(trie.ends, mode="clip")
-        self._rounds += (self._rounds > 0) & (
-            at_between.take(trie.ends, mode="clip") == 0
-        )  # a round that was begun counts
-        self._rounds -= 1  # 0 becomes NEVER
-        self._between = at_between[:-1] - 1
 
     @property
     def is_wide(self) -> bool:
