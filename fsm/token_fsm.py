@@ -213,6 +213,8 @@ class TokenFSM:
 
     def _bounded(self, node: Node) -> Node:
         """The term that has the same mask but does not count beyond what one token can reach."""
+        if node.kind is Kind.CONCAT and node.args[0].kind is Kind.LITERAL:
+            return node
         if node.kind is Kind.ALTERNATION:
             return nodes.alternation([self._bounded(child) for child in node.args])
         loop = as_loop(node)

@@ -23,7 +23,7 @@ Place = tuple[int, int, int]
 MIN_WIDE_BYTES = 65
 """A state with so many live bytes is wide: not for a narrow walk where much of the trie lies below."""
 MIN_WIDE_TEXTS = 25
-MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = 256, 8, 400
+MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = 256, 8, 64
 """Below this a level is not worth arrays."""
 
 
