@@ -67,6 +67,7 @@ class Automaton:
             self._move_count = 0
             self._heads: dict[int, Head | None] = {}
             self._loops: dict[int, Loop | None] = {}
+            self._plain: dict[tuple[Node, int], bytes] = {}
             self._splits: dict[int, tuple[int, ...] | None] = {}
             self._widths: dict[int, int] = {}
             self._rows = Rows(self.arcs, self.max_row_bytes)
@@ -207,6 +208,11 @@ class Automaton:
             head = self.head(state)
             if head is not None and head[0].kind is Kind.LITERAL:
                 state, position = self._read_literal(head, data, position)
+                continue
+            loop = self.loop(state)
+            rounds = 0 if loop is None else self._num_plain(loop, data, position)
+            if loop is not None and rounds:
+                state, position = self._after_rounds(state, loop, rounds), position + rounds
             else:
                 state = self._after(state, data[position])
                 position += 1
@@ -221,6 +227,27 @@ class Automaton:
             return DEAD, position
         left = nodes.concat(nodes.literal(text[len(rest) :]), self.nodes[head[1]])
         return self.state_of(left), len(data)
+
+    def _num_plain(self, loop: Loop, data: bytes, position: int) -> int:
+        """How many bytes from `position` on are a round of `loop` each, and nothing else."""
+        body, _, hi, rest = loop
+        plain = self._plain.get((body, rest))
+        if plain is None:
+            single = 0
+            for mask, target in self.derivatives.arcs(body):
+                single |= mask if target is EPSILON else 0
+            others = self.derivatives.first_bytes(self.nodes[rest])
+            plain = self._plain[body, rest] = bytes(bytes_of(single & ~others).astype("u1"))
+        most = len(data) - position if hi is None else min(len(data) - position, hi)
+        left = data[position : position + most].lstrip(plain)
+        return most - len(left)
+
+    def _after_rounds(self, state: int, loop: Loop, rounds: int) -> int:
+        body, lo, hi, rest = loop
+        if lo == 0 and hi is None:
+            return state
+        left = nodes.repeat(body, max(lo - rounds, 0), None if hi is None else hi - rounds)
+        return self.state_of(nodes.concat(left, self.nodes[rest]))
 
     def _after(self, state: int, byte: int) -> int:
         target = self.derivatives.after(self.nodes[state], byte)

@@ -32,6 +32,10 @@ class ByteCache(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, key: K) -> bool:
+        """True when `key` has a value; it does not count as used."""
+        return key in self._entries
+
     def get(self, key: K) -> V | None:
         """The value of `key`, which counts as used now, or None."""
         entry = self._entries.get(key)

@@ -7,6 +7,7 @@ the exit, so that a state's own work is a narrow walk over the few texts that `r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -21,10 +22,12 @@ from fsm.bitmask import add_ids, pack, to_ids
 from fsm.cache import ByteCache
 from fsm.node import EPSILON, Kind, Node
 from fsm.trie import Trie
-from fsm.walk import MIN_WIDE_BYTES, sweep, walk_narrow
+from fsm.walk import MIN_WIDE_BYTES, finish, sweep, sweep_from, walk_narrow
 
-NEVER = 32_767
+NEVER = 65_535
 """More rounds than any token has."""
+MAX_OVERLAP = 4
+"""Most bytes with which a round and what follows may both begin; with more, a wide walk is cheaper."""
 
 
 def is_character_class(body: Node, *, min_bytes: int = 16, max_states: int = 3000) -> bool:
@@ -55,13 +58,13 @@ class Exits:
         trie: the distinct texts from the exit on, that byte included.
         starts: per text, where its tokens begin in `token_ids` and `rounds`; one longer than the list of texts.
         token_ids: int32.
-        rounds: per token, the rounds of the loop before the exit; int16.
+        rounds: per token, the rounds of the loop before the exit; uint16.
     """
 
     trie: Trie
     starts: list[int]
     token_ids: NDArray[np.int32]
-    rounds: NDArray[np.int16]
+    rounds: NDArray[np.uint16]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What `from_arrays` takes."""
@@ -83,7 +86,7 @@ class Exits:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Exits:
         """The exits that `arrays` was read from."""
         starts = arrays["start"].tolist()
-        token_ids, rounds = arrays["token_ids"].astype(np.int32), arrays["rounds"].astype(np.int16)
+        token_ids, rounds = arrays["token_ids"].astype(np.int32), arrays["rounds"].astype(np.uint16)
         return cls(Trie.from_arrays(arrays, len(starts) - 1), starts, token_ids, rounds)
 
 
@@ -103,7 +106,7 @@ class CharacterLoop:
     """
 
     max_exits = 20_000
-    max_overlap = 4
+    sweeps_before_grouping = 24
 
     def __init__(
         self,
@@ -121,27 +124,23 @@ class CharacterLoop:
         self._tokens, self._trie, self._num_words = tokens, trie, num_words
         self.automaton = automaton = Automaton(nodes.repeat(body))
         self._first = frozenset(automaton.moves(automaton.initial_state))
+        self._uses: Counter[tuple[int, bool]] = Counter()
         self._refused = set[tuple[int, bool]]()
         if arrays is None:
-            self._rounds = self._run(automaton, node)
+            self._run(automaton, node)
         else:
             self._read(arrays)
-        is_inside = self._rounds < NEVER
-        # Of the tokens that leave, too: one may run through more rounds before its exit than any that stays.
-        staying = int(self._rounds.max(initial=0, where=is_inside))
-        self.most_rounds = max(staying, int(self._inner_rounds.max(initial=0)))
-        self._inside = pack(is_inside)
-        self._staying = np.flatnonzero(is_inside).astype(np.int32)
+        self._inside = pack(self._rounds < NEVER)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What a loop can be made from again: all that its walk found, and the exits that were grouped."""
-        is_inner = np.zeros(len(self._trie), bool)
-        is_inner[self._inner] = True
+        is_between = self._between < NEVER
         out: dict[str, NDArray[Any]] = {
             "inside": self._inside.view(np.uint8),
-            "rounds": self._rounds[self._staying],
-            "inner": pack(is_inner).view(np.uint8),
-            "inner_rounds": self._inner_rounds,
+            "rounds": self._rounds[self._rounds < NEVER],
+            "between": pack(is_between).view(np.uint8),
+            "between_rounds": self._between[is_between],
+            "most_rounds": np.array([self.most_rounds]),
         }
         for byte, of_all in ((byte, of_all) for byte in range(256) for of_all in (False, True)):
             exits = self._exits.get((*self._key, byte, of_all))
@@ -150,42 +149,45 @@ class CharacterLoop:
         return out
 
     def _read(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        staying = to_ids(arrays["inside"])
-        self._rounds = np.full(len(self._tokens), NEVER, np.int16)
-        self._rounds[staying] = arrays["rounds"]
-        self._inner = to_ids(arrays["inner"])
-        self._inner_rounds = arrays["inner_rounds"].astype(np.int16)
+        self._rounds = np.full(len(self._tokens), NEVER, np.uint16)
+        self._rounds[to_ids(arrays["inside"])] = arrays["rounds"]
+        self._between = np.full(len(self._trie), NEVER, np.uint16)
+        self._between[to_ids(arrays["between"])] = arrays["between_rounds"]
+        (self.most_rounds,) = arrays["most_rounds"].tolist()
         for byte, of_all in {tuple(map(int, name.split()[:2])) for name in arrays if " " in name}:
             prefix = f"{byte} {of_all} "
             found = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
             exits = Exits.from_arrays(found)
             self._exits.put((*self._key, byte, bool(of_all)), exits, exits.nbytes)
 
-    def _run(self, automaton: Automaton, node: int) -> NDArray[np.int16]:
-        """Walk the trie beside `body*`; the rounds of every token, NEVER for those that do not stay inside.
+    def _run(self, automaton: Automaton, node: int) -> None:
+        """Walk the trie beside `body*`: the rounds of every token, NEVER for those that do not stay inside.
 
-        Notes the nodes that lie between two rounds, and the rounds before them: there a token may leave.
+        Notes the rounds before each node that lies between two rounds, too: there a token may leave.
         """
         trie, between = self._trie, automaton.initial_state
-        rounds = np.full(len(trie) + 1, NEVER, np.int16)
-        is_inner = np.zeros(len(trie), bool)
-        rounds[node], is_inner[node] = 0, True
-        before, done = node, np.zeros(1, np.int16)
-        for first, codes, rows in sweep(automaton, trie, between, node):
+        # Complete rounds and one, 0 where a node is dead: so one multiplication does what slow masks would.
+        rounds, is_between = np.zeros(len(trie) + 1, np.uint16), np.zeros(len(trie) + 1, bool)
+        rounds[node], is_between[node] = 1, True
+        tail: list[tuple[int, int]] = []
+        self.most_rounds = 0  # a round has at least one byte, so levels are a bound, and a close one
+        for first, codes, rows in sweep(automaton, trie, between, node, tail):
             span = slice(first, first + len(codes))
-            is_between = codes == rows.code(between)
-            done = done.take(trie.parent[span] - before)
-            done += is_between
-            before = first
-            np.copyto(rounds[span], done, where=codes != 0)
-            is_inner[span] = is_between
-        self._inner = np.flatnonzero(is_inner).astype(np.int32)
-        self._inner_rounds = rounds[self._inner]
+            np.equal(codes, rows.code(between), out=is_between[span])
+            done = rounds.take(trie.parent[span], mode="clip")
+            done += is_between[span]
+            np.multiply(done, codes != 0, out=rounds[span])
+            self.most_rounds += 1
+        for parent, child, state in finish(automaton, trie, tail):
+            is_between[child] = state == between
+            rounds[child] = rounds[parent] + (state == between)
+            self.most_rounds = max(self.most_rounds, int(rounds[child]))
+        self._between = (rounds * is_between)[:-1]
+        self._between -= 1  # 0 becomes NEVER
+        rounds += (rounds > 0) & ~is_between  # a round that was begun counts
+        rounds -= 1
         rounds[node] = NEVER  # what ends there is no token below it
-        inside = rounds[:-1] < NEVER
-        inside &= ~is_inner
-        rounds[:-1] += inside  # a round that was begun counts
-        return rounds[trie.ends]
+        self._rounds = rounds.take(trie.ends, mode="clip")
 
     @property
     def is_wide(self) -> bool:
@@ -195,9 +197,7 @@ class CharacterLoop:
     @property
     def nbytes(self) -> int:
         """Bytes held, without the exits; the states of `body*` are guessed."""
-        return 60_000 + sum(
-            a.nbytes for a in (self._rounds, self._staying, self._inner, self._inner_rounds, self._inside)
-        )
+        return 60_000 + self._rounds.nbytes + self._between.nbytes + self._inside.nbytes
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
         """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.
@@ -218,7 +218,7 @@ class CharacterLoop:
 
     def _group(self, byte: int, of_all: bool) -> Exits | None:
         trie = self._trie
-        steps, rounds = self._steps(byte)
+        steps, rounds = self._steps((byte,))
         if int(trie.num_texts[steps].sum()) > 16 * self.max_exits:
             return None
         which, ids = trie.texts_below(steps)
@@ -234,15 +234,14 @@ class CharacterLoop:
         groups = list(by_text.values())
         pairs = np.array([p for g in groups for p in g], np.int32).reshape(-1, 2)
         starts = [0, *accumulate(map(len, groups))]
-        return Exits(Trie(list(by_text)), starts, pairs[:, 0].copy(), pairs[:, 1].astype(np.int16))
+        return Exits(Trie(list(by_text)), starts, pairs[:, 0].copy(), pairs[:, 1].astype(np.uint16))
 
-    def _steps(self, byte: int) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-        """The nodes that are reached with `byte` from between two rounds, and the rounds before it."""
-        steps = self._trie.nodes_with(byte)
-        parents = self._trie.parent[steps]
-        place = np.minimum(np.searchsorted(self._inner, parents), len(self._inner) - 1)
-        leaves = np.flatnonzero(self._inner[place] == parents)
-        return steps[leaves], self._inner_rounds[place[leaves]]
+    def _steps(self, bytes_: Collection[int]) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
+        """The nodes that are reached with one of `bytes_` from between two rounds, and the rounds before it."""
+        steps = self._trie.nodes_with(bytes_)
+        rounds = self._between[self._trie.parent[steps]]
+        leaves = np.flatnonzero(rounds < NEVER)
+        return steps[leaves], rounds[leaves]
 
     def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.int32] | None:
         """The packed mask of `body{lo,hi} rest`, or None where `rest` may begin in too many ways for this method."""
@@ -260,7 +259,7 @@ class CharacterLoop:
         if leaving is None:
             return False
         if hi is not None and self._counts(hi):
-            add_ids(words, self._staying[self._rounds[self._staying] <= hi])
+            words |= pack(self._rounds <= hi)
         else:
             words |= self._inside
         for ids in leaving:
@@ -277,16 +276,18 @@ class CharacterLoop:
             return []
         state, counts = automaton.state_of(rest), self._counts(hi)
         first = _first_bytes(automaton, state)
-        if len(first) > 64 or (counts and sum(byte in self._first for byte in first) > self.max_overlap):
+        overlaps = sum(byte in self._first for byte in first) > MAX_OVERLAP
+        if len(first) > 64 or (counts and overlaps):
             return None
-        found = []
+        found, late = [], list[int]()
         for byte in first:
             # where rounds are counted, a token that runs past `hi` inside may leave earlier instead
-            exits = self.exits(byte, of_all=counts and byte in self._first)
+            of_all = counts and byte in self._first
+            exits = self.exits(byte, of_all=of_all) if overlaps or self._is_worth_grouping(byte, of_all) else None
             texts = None if exits is None else _survivors(automaton, exits.trie, state)
             if exits is None or texts is None:
-                return None
-            if texts:
+                late.append(byte)
+            elif texts:
                 starts = exits.starts
                 spans = [slice(starts[text], starts[text + 1]) for text in texts]
                 ids = np.concatenate([exits.token_ids[span] for span in spans])
@@ -294,7 +295,23 @@ class CharacterLoop:
                     rounds = np.concatenate([exits.rounds[span] for span in spans])
                     ids = ids[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
                 found.append(ids)
+        if late and overlaps:
+            return None
+        if late:
+            found.append(self._swept(automaton, state, late, lo, hi))
         return found
+
+    def _is_worth_grouping(self, byte: int, of_all: bool) -> bool:
+        """True where exits are grouped already, or will be needed often; before, a sweep is cheaper."""
+        self._uses[byte, of_all] += 1
+        return self._uses[byte, of_all] > self.sweeps_before_grouping or (*self._key, byte, of_all) in self._exits
+
+    def _swept(self, automaton: Automaton, state: int, bytes_: list[int], lo: int, hi: int | None) -> NDArray[np.int32]:
+        """The tokens that leave with one of `bytes_` and go on in `state`, and perhaps some that stay inside."""
+        steps, rounds = self._steps(bytes_)
+        if lo > 0 or self._counts(hi):
+            steps = steps[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
+        return self._trie.labels_at(sweep_from(automaton, self._trie, state, steps))
 
 
 def _first_bytes(automaton: Automaton, state: int) -> Collection[int]:

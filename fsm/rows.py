@@ -66,9 +66,9 @@ class Rows:
         states: NDArray[np.int32] = self._states[codes >> 8]
         return states
 
-    def step(self, places: NDArray[np.int32]) -> Codes:
-        """The codes after one byte each, given `code + byte` for each."""
-        codes = self._flat.take(places)
+    def step(self, places: NDArray[np.intp], out: Codes | None = None) -> Codes:
+        """The codes after one byte each, given `code + byte` for each; written to `out` where that is given."""
+        codes: Codes = self._flat.take(places, out=out, mode="clip")
         if len(codes) and int(codes.max()) >= _LATER:
             late = np.flatnonzero(codes >= _LATER)
             found = self.codes(codes[late] & (_LATER - 1))

@@ -13,7 +13,7 @@ from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton, as_loop
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.expression import Expression
-from fsm.loop import CharacterLoop
+from fsm.loop import MAX_OVERLAP, CharacterLoop
 from fsm.node import Kind, Node
 from fsm.token_tables import TokenTables, token_tables
 from fsm.trie import Trie
@@ -213,6 +213,8 @@ class TokenFSM:
 
     def _bounded(self, node: Node) -> Node:
         """The term that has the same mask but does not count beyond what one token can reach."""
+        if node.kind is Kind.CONCAT and node.args[0].kind is Kind.LITERAL:
+            return node
         if node.kind is Kind.ALTERNATION:
             return nodes.alternation([self._bounded(child) for child in node.args])
         loop = as_loop(node)
@@ -256,8 +258,15 @@ class TokenFSM:
         if parts is None:
             return None
         body, lo, hi, rest = parts
+        if hi is not None and self._overlaps(body, rest):
+            return None
         loop = self._loop(body, lo, hi, Trie.root)
         return None if loop is None else loop.mask(self.automaton, lo, hi, rest)
+
+    def _overlaps(self, body: Node, rest: Node) -> bool:
+        """True where so many tokens may stay in a loop or leave it that it is no help to know the loop."""
+        first_bytes = self.automaton.derivatives.first_bytes
+        return (first_bytes(body) & first_bytes(rest)).bit_count() > MAX_OVERLAP
 
     def _loop(self, body: Node, lo: int, hi: int | None, trie_node: int) -> CharacterLoop | None:
         is_counted = lo > 1 or hi is not None  # then a plain walk meets a state for every count

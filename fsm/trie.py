@@ -6,7 +6,7 @@ sorted order. Duplicate texts are fine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -36,7 +36,8 @@ class Trie:
     Attributes:
         order: labels of the texts in byte order, int32.
         ends: per label, the node where its text ends; `len(trie)` where no text has that label.
-        byte, parent, first_child, num_children: per node, how it is reached and where its children lie.
+        byte, parent, first_child, num_children: per node, how it is reached and where its children lie; `parent` and
+            `ends` are of the type that numpy indexes with fastest.
         first_text, num_texts, num_ends: per node, its range in `order`; the first `num_ends` of it end at the node.
 
     Cost: one sort, then about 20 array operations per byte of the longest text; 0.1 s for 131,072 tokens.
@@ -46,9 +47,9 @@ class Trie:
     max_branch_bytes = 16 << 20
 
     order: NDArray[np.int32]
-    ends: NDArray[np.int32]
+    ends: NDArray[np.intp]
     byte: NDArray[np.uint8]
-    parent: NDArray[np.int32]
+    parent: NDArray[np.intp]
     first_child: NDArray[np.int32]
     num_children: NDArray[np.int32]
     first_text: NDArray[np.int32]
@@ -95,8 +96,8 @@ class Trie:
         """Find the other arrays: where children and texts lie, level by level."""
         size = len(self)
         self.first_child = np.cumsum(self.num_children, dtype=np.int32) - self.num_children + 1
-        self.parent = np.zeros(size, np.int32)
-        self.parent[1:] = np.repeat(np.arange(size, dtype=np.int32), self.num_children)
+        self.parent = np.zeros(size, np.intp)
+        self.parent[1:] = np.repeat(np.arange(size), self.num_children)
         self._levels, last = [0], 1
         while last < size:
             self._levels.append(last)
@@ -118,14 +119,13 @@ class Trie:
             self.first_text[first:last] = base + before[:-1]
 
     def _finish(self, num_labels: int) -> None:
-        self.ends = np.full(num_labels, len(self), np.int32)
+        self.ends = np.full(num_labels, len(self), np.intp)
         ending = np.flatnonzero(self.num_ends).astype(np.int32)
         counts = self.num_ends[ending]
         before = np.cumsum(counts, dtype=np.int32) - counts
         places = np.repeat(self.first_text[ending] - before, counts) + np.arange(len(self.order), dtype=np.int32)
         self.ends[self.order[places]] = np.repeat(ending, counts)
         self._read_one_by_one()
-        self._by_byte: NDArray[np.int32] | None = None
 
     def _build(self, lengths: NDArray[np.int32], data: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
         at_node = np.zeros(len(lengths), np.int32)
@@ -156,7 +156,7 @@ class Trie:
             depth, base, level_size = depth + 1, base + len(heads), len(heads)
             below = below[lengths[below] > depth]
         self.byte = np.concatenate(byte)
-        self.parent = np.concatenate(parents)
+        self.parent = np.concatenate(parents).astype(np.intp)
         self.first_child = np.concatenate(first_child)
         self.num_children = np.concatenate(num_children)
         self.first_text = np.concatenate(first_text).astype(np.int32)
@@ -178,12 +178,36 @@ class Trie:
         """Bytes from the root to each of `nodes`."""
         return np.searchsorted(self._levels, nodes, side="right") - 1
 
-    def nodes_with(self, byte: int) -> NDArray[np.int32]:
-        """The nodes that are reached with `byte`, ascending."""
-        if self._by_byte is None:
-            self._by_byte = np.argsort(self.byte, kind="stable").astype(np.int32)
-            self._byte_starts = np.concatenate([[0], np.cumsum(np.bincount(self.byte, minlength=256))])
-        return self._by_byte[self._byte_starts[byte] : self._byte_starts[byte + 1]]
+    def nodes_with(self, bytes_: Collection[int]) -> NDArray[np.int32]:
+        """The nodes that are reached with one of `bytes_`, ascending. Cost: 0.1 to 0.5 ms for 266,000 nodes."""
+        if len(bytes_) == 1:
+            (byte,) = bytes_
+            return np.flatnonzero(self.byte == byte).astype(np.int32)
+        is_wanted = np.zeros(256, bool)
+        is_wanted[list(bytes_)] = True
+        return np.flatnonzero(is_wanted[self.byte]).astype(np.int32)
+
+    def children(self, node: int) -> Iterator[tuple[int, int]]:
+        """The children of one node, each with the byte that leads to it. Cost: less than `branches` where that is asked once."""
+        begin, end = self._starts[node], self._starts[node + 1]
+        return zip(range(begin, end), self._bytes[begin:end], strict=True)
+
+    def children_of(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The children of all `nodes`, and for each the position of its parent in `nodes`."""
+        counts = self.num_children[nodes]
+        which = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
+        before = np.cumsum(counts, dtype=np.int32) - counts
+        found: NDArray[np.int32] = (self.first_child[nodes] - before)[which] + np.arange(len(which), dtype=np.int32)
+        return found, which
+
+    def labels_at(self, nodes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The labels of the texts that end at `nodes`."""
+        nodes = nodes[self.num_ends[nodes] > 0]
+        counts = self.num_ends[nodes]
+        which = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
+        before = np.cumsum(counts, dtype=np.int32) - counts
+        labels: NDArray[np.int32] = self.order[(self.first_text[nodes] - before)[which] + np.arange(len(which))]
+        return labels
 
     def below(self, node: int) -> int:
         """How many texts go on below `node`."""

@@ -207,10 +207,11 @@ class Vocabulary:
         if len(self._is_class) > 1_000 or len(self._uses) > 10_000:
             self._is_class.clear()
             self._uses.clear()
-        if body not in self._is_class:
-            self._is_class[body] = is_character_class(body)
+        is_class = self._is_class.get(body)
+        if is_class is None:
+            is_class = self._is_class[body] = is_character_class(body)
         self._uses[key] += 1
-        return self._is_class[body] and (at_once or self._uses[key] > self.walks_before_a_loop)
+        return is_class and (at_once or self._uses[key] > self.walks_before_a_loop)
 
 
 def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sys
 import threading
 
 import numpy as np
@@ -20,12 +22,15 @@ from fsm import (
     VocabularyError,
     VocabularyGap,
     choice,
+    json_schema,
     regex,
+    walk,
 )
 from fsm import node as nodes
 from fsm.automaton import DEAD
 from fsm.characters import JSON_CHARACTER, invert, utf8
 from fsm.expression import lift
+from fsm.loop import CharacterLoop
 from tests.property.test_expression import LANGUAGES, Language
 
 LETTER = nodes.byte_range(ord("a"), ord("z"))
@@ -97,12 +102,15 @@ def check_everywhere(fsm: TokenFSM, data: st.DataObject, steps: int = 6) -> None
         state = fsm.next_state(state, data.draw(st.sampled_from(going_on)))
 
 
-@given(loops(), VOCABULARIES, st.data())
+@given(loops(), VOCABULARIES, st.sampled_from([0, 1, 24]), st.sampled_from([0, 8]), st.data())
 @settings(max_examples=250, deadline=None)
 def test_masks_of_loops_equal_a_walk_of_every_token(
-    expression: Expression, tokens: list[bytes | None], data: st.DataObject
+    expression: Expression, tokens: list[bytes | None], num_sweeps: int, max_nodes: int, data: st.DataObject
 ) -> None:
-    check_everywhere(TokenFSM(expression, Vocabulary(tokens, [0])), data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CharacterLoop, "sweeps_before_grouping", num_sweeps)
+        patch.setattr(walk, "MAX_TAIL_NODES", max_nodes)
+        check_everywhere(TokenFSM(expression, Vocabulary(tokens, [0])), data)
 
 
 @given(LANGUAGES, VOCABULARIES, st.data())
@@ -177,6 +185,68 @@ def test_the_memory_of_masks_is_bounded_and_forgetting_changes_nothing() -> None
         fsm.bitmask(state)
     assert vocabulary.masks.nbytes <= 4000
     assert first.tolist() == fsm.bitmask(fsm.initial_state).tolist()
+
+
+SHARED_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 30},
+        "code": {"type": "string", "pattern": "^[A-Za-z]{2,12}[a-z0-9]*$"},
+        "count": {"type": "integer", "minimum": -20, "maximum": 3000},
+        "kind": {"enum": ["order", "offer", "other"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["name", "code", "count", "kind", "tags"],
+}
+SYLLABLES = [(a + b).encode() for a in "bdklmnrst" for b in "aeiou"]
+MANY_TOKENS = [
+    *BYTES,
+    *(a + b for a in SYLLABLES for b in [b"", *SYLLABLES[::3]]),
+    *(mark + syllable for mark in (b'"', b' "', b'", "', b" ") for syllable in SYLLABLES),
+    *(syllable + mark for mark in (b'"', b'",', b'", "') for syllable in SYLLABLES),
+    *(b"%d" % n for n in range(200)),
+]
+
+
+def random_walk(fsm: TokenFSM, seed: int, steps: int = 60) -> list[tuple[int, bytes, bytes]]:
+    """What is seen on the way: the token, the mask, the text that is forced."""
+    source, state, seen = random.Random(seed), fsm.initial_state, []
+    for _ in range(steps):
+        mask = fsm.bitmask(state).tobytes()
+        going_on = [t for t in fsm.allowed_token_ids(state).tolist() if t]
+        if not going_on:
+            break
+        token_id = source.choice(going_on)
+        seen.append((token_id, mask, fsm.forced_text(state)))
+        state = fsm.next_state(state, token_id)
+    return seen
+
+
+@pytest.mark.parametrize("max_cache_bytes", [128 << 20, 100_000], ids=["roomy", "tight"])
+def test_eight_threads_that_share_one_token_fsm_see_what_one_sees(max_cache_bytes: int) -> None:
+    expression = json_schema(SHARED_SCHEMA)
+    shared = TokenFSM(expression, Vocabulary(MANY_TOKENS, [0], max_cache_bytes=max_cache_bytes))
+    shared.automaton.max_row_bytes = 200_000
+    results: dict[int, list[list[tuple[int, bytes, bytes]]]] = {}
+    begin = threading.Barrier(8)
+
+    def follow(number: int) -> None:
+        begin.wait()
+        results[number] = [random_walk(shared, seed) for seed in (number, 100, 100 + number % 2)]
+
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=follow, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switch)
+    alone = TokenFSM(expression, Vocabulary(MANY_TOKENS, [0]))
+    for number in range(8):
+        assert [random_walk(alone, seed) for seed in (number, 100, 100 + number % 2)] == results[number]
 
 
 def test_threads_may_share_one_token_fsm() -> None:

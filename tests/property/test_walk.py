@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, choice
+from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, choice, walk
+from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton
 from fsm.bitmask import pack
+from fsm.characters import JSON_CHARACTER
+from fsm.short_loop import ShortLoop
 from fsm.trie import Trie
-from fsm.walk import walk_narrow, walk_wide
+from fsm.walk import sweep_from, walk_narrow, walk_wide
 from tests.property.test_expression import LANGUAGES, Language
-from tests.property.test_token_fsm import PIECES, loops
+from tests.property.test_token_fsm import ANY, LETTER, PIECES, loops
 
 TEXTS = st.lists(st.lists(PIECES, min_size=1, max_size=5).map(b"".join), min_size=1, max_size=40)
 
@@ -31,20 +38,87 @@ def survivors(expression: Expression, texts: list[bytes]) -> list[int]:
     return [i for i, text in enumerate(texts) if plain_step(automaton, automaton.initial_state, text) != DEAD]
 
 
-@given(st.one_of(loops(), LANGUAGES.map(lambda language: language[0])), TEXTS)
-@settings(max_examples=120, deadline=None)
-def test_a_wide_walk_finds_the_texts_that_survive(expression: Expression, texts: list[bytes]) -> None:
+@contextmanager
+def tails(max_nodes: int) -> Iterator[None]:
+    """Let wide walks end in single steps where that many nodes are alive; 0: never."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walk, "MAX_TAIL_NODES", max_nodes)
+        yield
+
+
+EXPRESSIONS = st.one_of(loops(), LANGUAGES.map(lambda language: language[0]))
+
+
+@given(EXPRESSIONS, TEXTS, st.sampled_from([0, 1, 3, 8]))
+@settings(max_examples=200, deadline=None)
+def test_a_wide_walk_finds_the_texts_that_survive(expression: Expression, texts: list[bytes], max_nodes: int) -> None:
     automaton = Automaton(expression.node)
-    assert survivors(expression, texts) == walk_wide(automaton, Trie(texts), 1).nonzero()[0].tolist()
+    with tails(max_nodes):
+        assert survivors(expression, texts) == walk_wide(automaton, Trie(texts), 1).nonzero()[0].tolist()
 
 
-@given(st.one_of(loops(), LANGUAGES.map(lambda language: language[0])), TEXTS)
-@settings(max_examples=60, deadline=None)
-def test_a_wide_walk_goes_on_where_its_table_is_full(expression: Expression, texts: list[bytes]) -> None:
+@given(EXPRESSIONS, TEXTS, st.sampled_from([0, 2]))
+@settings(max_examples=100, deadline=None)
+def test_a_wide_walk_goes_on_where_its_table_is_full(
+    expression: Expression, texts: list[bytes], max_nodes: int
+) -> None:
     automaton = Automaton(expression.node, max_row_bytes=2048)
     trie = Trie(texts)
-    for _ in range(2):
-        assert survivors(expression, texts) == walk_wide(automaton, trie, 1).nonzero()[0].tolist()
+    with tails(max_nodes):
+        for _ in range(2):
+            assert survivors(expression, texts) == walk_wide(automaton, trie, 1).nonzero()[0].tolist()
+
+
+@given(EXPRESSIONS, TEXTS, st.integers(0, 255), st.sampled_from([2048, 1 << 20]))
+@settings(max_examples=100, deadline=None)
+def test_a_sweep_from_many_nodes_finds_what_walks_from_each_find(
+    expression: Expression, texts: list[bytes], byte: int, max_row_bytes: int
+) -> None:
+    trie = Trie(texts)
+    byte = texts[0][byte % len(texts[0])]
+    nodes_there = trie.nodes_with((byte,))
+    automaton, plain = Automaton(expression.node, max_row_bytes=max_row_bytes), Automaton(expression.node)
+    found = trie.labels_at(sweep_from(automaton, trie, 1, nodes_there))
+    depths = trie.depths(nodes_there)
+    expected = set()
+    for label, text in enumerate(texts):
+        path = [int(trie.ends[label])]
+        while path[-1]:
+            path.append(int(trie.parent[path[-1]]))
+        for node, depth in zip(nodes_there.tolist(), depths.tolist(), strict=True):
+            if node in path and plain_step(plain, 1, text[depth - 1 :]) != DEAD:
+                expected.add(label)
+    assert expected == set(found.tolist())
+
+
+@given(
+    st.sampled_from([JSON_CHARACTER, LETTER, ANY]), TEXTS, st.integers(0, 3), st.one_of(st.none(), st.integers(1, 4))
+)
+@settings(max_examples=150, deadline=None)
+def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
+    body: nodes.Node, texts: list[bytes], lo: int, extra: int | None
+) -> None:
+    hi = None if extra is None else lo + extra
+    trie, rounds = Trie(texts), Automaton(nodes.repeat(body))
+    short = ShortLoop(rounds, trie, Trie.root)
+    inside = Automaton(nodes.repeat(body, 0, hi))
+    assert [i for i, text in enumerate(texts) if plain_step(inside, 1, text) != DEAD] == sorted(short.inside(hi))
+    counted = Automaton(nodes.concat(nodes.repeat(body, lo, hi), nodes.literal(b"\xff")))
+    expected = set()
+    for text in texts:
+        for end in range(len(text)):
+            state = plain_step(counted, 1, text[:end])
+            if state != DEAD and 255 in counted.moves(state):
+                expected.add((text[:end], text[end]))
+    found = set()
+    for byte in range(256):
+        for node, _ in short.exits(byte, lo, hi):
+            path = b""
+            while node:
+                path = bytes((trie.byte[node],)) + path
+                node = int(trie.parent[node])
+            found.add((path, byte))
+    assert expected == found
 
 
 @given(st.one_of(loops(), LANGUAGES.map(lambda language: language[0])), TEXTS)
