@@ -143,12 +143,16 @@ Key = tuple[tuple[tuple[object, ...], ...], ...]
 
 @dataclass(slots=True)
 class _Frame:
-    """A term in the making; `rule` stands for it once it turns out to need itself."""
+    """A term in the making; `rule` stands for it once it turns out to need itself.
+
+    `is_value` is false for one that only chooses among others for the same value: it adds nothing to the depth.
+    """
 
     key: Key
     places: Conjunction
     steps: Steps
     name: str
+    is_value: bool = True
     rule: Rule | None = None
     left_out: list[str] = field(default_factory=list)
 
@@ -166,19 +170,21 @@ class _Compiler:
         """Run builders on a stack of our own until the root's term is there."""
         answer = self._look_up((self._document.root,))
         frames = self._frames = [answer] if isinstance(answer, _Frame) else []
+        depth = sum(frame.is_value for frame in frames)
         while frames:
             frame = frames[-1]
             self._context.left_out = frame.left_out
             try:
                 need = next(frame.steps) if isinstance(answer, _Frame) else frame.steps.send(answer)
             except StopIteration as stop:
-                frames.pop()
+                depth -= frames.pop().is_value
                 answer = self._close(frame, stop.value)
                 continue
             answer = self._look_up(need)
             if isinstance(answer, _Frame):
                 frames.append(answer)
-                self._limits.check("max_depth", len(frames), "values one inside the other", answer.name)
+                depth += answer.is_value
+                self._limits.check("max_depth", depth, "values one inside the other", answer.name)
         assert isinstance(answer, Node)
         return answer
 
@@ -187,7 +193,7 @@ class _Compiler:
         pointer = places[0].pointer if places else ""
         branches = self._document.branches(places)
         if branches is not None:
-            return self._open_frame((("any of", places[0].key),), places, self._any_of(branches), pointer)  # type: ignore[arg-type]
+            return self._open_frame((("any of", places[0].key),), places, self._any_of(branches), pointer, False)  # type: ignore[arg-type]
         cases = self._cases(places)
         key = tuple(tuple(place.key for place in a) for a in cases.alternatives)
         if cases.missing:
@@ -201,7 +207,9 @@ class _Compiler:
             members.append((yield (branch,)))
         return nodes.alternation(members)
 
-    def _open_frame(self, key: Key, places: Conjunction, steps: Steps, pointer: str) -> Node | _Frame:
+    def _open_frame(
+        self, key: Key, places: Conjunction, steps: Steps, pointer: str, is_value: bool = True
+    ) -> Node | _Frame:
         known = self._known.get(key)
         if known is not None:
             return known
@@ -211,7 +219,7 @@ class _Compiler:
                 frame.rule = Rule(frame.name or "#")
             return nodes.reference(frame.rule)
         self._limits.check("max_subschemas", len(self._known) + len(self._open) + 1, "subschemas", pointer)
-        frame = self._open[key] = _Frame(key, places, steps, pointer)
+        frame = self._open[key] = _Frame(key, places, steps, pointer, is_value)
         return frame
 
     def _cases(self, places: Conjunction) -> Cases:

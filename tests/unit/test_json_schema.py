@@ -431,7 +431,7 @@ def test_every_limit_has_a_name_and_can_be_raised() -> None:
         ("max_enum_values", {"enum": [1, 2, 3]}, 3),
         ("max_pattern_length", {"pattern": "aaaa"}, 10),
         ("max_number_digits", {"minimum": 123456}, 6),
-        ("max_alternatives", {"anyOf": [{"minimum": n} for n in range(5)]}, 10),
+        ("max_alternatives", {"type": "integer", "anyOf": [{"minimum": n} for n in range(5)]}, 10),
         ("max_subschemas", {"properties": {"a": {"minimum": 1}, "b": {"minimum": 2}}}, 10),
     ]
     for name, schema, enough in cases:
