@@ -258,9 +258,9 @@ class TokenFSM:
         if parts is None:
             return None
         body, lo, hi, rest = parts
-        if hi is not None and self._overlaps(body, rest):
-            return None
-        loop = self._loop(body, lo, hi, Trie.root)
+        loop = self.vocabulary.known_loop(body)
+        if loop is None and not (hi is not None and self._overlaps(body, rest)):
+            loop = self._loop(body, lo, hi, Trie.root)
         return None if loop is None else loop.mask(self.automaton, lo, hi, rest)
 
     def _overlaps(self, body: Node, rest: Node) -> bool:

@@ -186,11 +186,15 @@ class Vocabulary:
             return loop
         return self._make_loop(body, node)
 
+    def known_loop(self, body: Node) -> CharacterLoop | None:
+        """What `loop` gave for `body` at the root, if it was asked before and has not forgotten. Cost: a look-up."""
+        return self._loops.get((body, Trie.root))
+
     def short_loop(self, body: Node, node: int) -> ShortLoop | None:
         """How the tokens below a trie node run through `body*`, where they are few; None where `loop` knows nothing of it."""
         short = self._short_loops.get((body, node))
         if short is None:
-            loop = self._loops.get((body, Trie.root))
+            loop = self.known_loop(body)
             if loop is None:
                 return None
             short = ShortLoop(loop.automaton, self.trie, node)
@@ -199,7 +203,7 @@ class Vocabulary:
 
     def has_wide_loop(self, body: Node) -> bool:
         """True where `body` is a class of characters with many first bytes, and `loop` has met it."""
-        loop = self._loops.get((body, Trie.root))
+        loop = self.known_loop(body)
         return loop is not None and loop.is_wide
 
     def _is_worth_a_loop(self, key: tuple[Node, int], at_once: bool) -> bool:
