@@ -24,6 +24,7 @@ from fsm.pattern import regex
 from fsm.schema import json_schema
 from fsm.token_fsm import Explanation, TokenFSM
 from fsm.token_tables import TokenTables
+from fsm.until import until
 from fsm.vocabulary import Vocabulary
 
 __all__ = [
@@ -52,4 +53,5 @@ __all__ = [
     "json_schema",
     "regex",
     "types",
+    "until",
 ]

@@ -11,6 +11,7 @@ from typing import Literal
 
 from fsm import node as nodes
 from fsm.automaton import Automaton
+from fsm.captures import Captures, Part, together
 from fsm.checker import Checker, checks_of, has_checks
 from fsm.node import Node
 from fsm.rendering import render, shorten
@@ -42,20 +43,22 @@ class Expression:
         name: a name for people, or nothing.
         report: one line per keyword of the schema that it came from; empty for other sources.
         source: how it was written, shortened where that is long; empty where only the term is known.
+        parts: how it was put together; None where no part has a name. Internal.
     """
 
     node: Node
     name: str = field(default="", compare=False)
     report: tuple[ReportLine, ...] = field(default=(), compare=False)
     source: str = field(default="", compare=False)
+    parts: Part | None = field(default=None, compare=False, repr=False)
 
     def union(self, other: Expression | str) -> Expression:
         """Texts of either."""
-        return self._with(nodes.alternation((self.node, lift(other).node)), "|", lift(other))
+        return self._with(nodes.alternation((self.node, lift(other).node)), "|", "either", lift(other))
 
     def concatenate(self, other: Expression | str) -> Expression:
         """A text of the left followed by a text of the right."""
-        return self._with(nodes.concat(self.node, lift(other).node), "+", lift(other))
+        return self._with(nodes.concat(self.node, lift(other).node), "+", "sequence", lift(other))
 
     def intersect(self, other: Expression | str) -> Expression:
         """Texts of both.
@@ -63,7 +66,7 @@ class Expression:
         Raises:
             ExpressionError: one of the two is recursive.
         """
-        return self._with(nodes.intersection((self.node, lift(other).node)), "&", lift(other))
+        return self._with(nodes.intersection((self.node, lift(other).node)), "&", "both", lift(other))
 
     def negate(self) -> Expression:
         """Every byte string that is not a text of this language.
@@ -81,11 +84,29 @@ class Expression:
         """
         counts = f"{lo}" if hi is None else f"{lo}, {hi}"
         source = shorten(f"{self._label()}.repeat({counts})")
-        return Expression(nodes.repeat(self.node, lo, hi), report=self.report, source=source)
+        parts = Part("repeat", (self.parts,), lo=lo, hi=hi) if self.parts else None
+        return Expression(nodes.repeat(self.node, lo, hi), report=self.report, source=source, parts=parts)
 
     def named(self, name: str) -> Expression:
-        """The same language with a name for people."""
-        return replace(self, name=name)
+        """The same language with a name: what of a text belongs to it, `captures` tells, in whatever it becomes a part of.
+
+        Raises:
+            ExpressionError: names are nested more than 100 deep.
+        """
+        return replace(self, name=name, parts=Part("named", (self._as_part(),), name=name))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its parts, in the order in which they were written; those inside `~` do not count."""
+        return self.parts.names if self.parts else ()
+
+    def captures(self, text: str | bytes) -> dict[str, str | None] | None:
+        """The text of every named part; None for one that was not used. See `Captures.find` for what is ambiguous.
+
+        Returns:
+            None where the whole of `text` does not belong to the language.
+        """
+        return Captures(self._as_part()).find(text)
 
     def accepts(self, data: str | bytes) -> bool:
         """True when the whole of `data` belongs to the language and passes its checks. Cost: one derivative per new state.
@@ -110,9 +131,15 @@ class Expression:
         """True when no text at all belongs to the language."""
         return Automaton(self.node).is_empty()
 
-    def _with(self, node: Node, sign: str, other: Expression) -> Expression:
+    def _with(
+        self, node: Node, sign: str, kind: Literal["sequence", "either", "both"], other: Expression
+    ) -> Expression:
         source = shorten(f"({self._label()} {sign} {other._label()})")
-        return Expression(node, report=self.report + other.report, source=source)
+        parts = together(kind, self._as_part(), other._as_part()) if self.parts or other.parts else None
+        return Expression(node, report=self.report + other.report, source=source, parts=parts)
+
+    def _as_part(self) -> Part:
+        return self.parts or Part("leaf", node=self.node)
 
     def _label(self) -> str:
         """A short text for this expression as a part of another: its name, how it was written, or its term."""

@@ -8,6 +8,7 @@ can be combined as every expression can; `json_value` is recursive, so that `&` 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fsm import node as nodes
 from fsm.expression import Expression
@@ -223,7 +224,7 @@ def __getattr__(name: str) -> Expression:
     build = _BUILDERS.get(name)
     if build is None:
         raise AttributeError(f"module 'fsm.types' has no language {name!r}; it has {', '.join(_BUILDERS)}.")
-    expression = globals()[name] = build().named(name)
+    expression = globals()[name] = replace(build(), source=f"types.{name}")
     return expression
 
 

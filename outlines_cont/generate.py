@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 import fsm as fsm_package
 from fsm import Expression
+from fsm.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
 from outlines_cont.engine.branch import TokenSet
@@ -297,7 +298,9 @@ def fsm(
     force: bool = True,
     max_retries: int = MAX_RETRIES,
 ) -> Generator:
-    """Write a text of an expression of the package `fsm`; a `str` stands for exactly itself. The value is the text.
+    """Write a text of an expression of the package `fsm`; a `str` stands for exactly itself.
+
+    The value is the text; where parts of the expression have names, it is a dict of their texts (`Expression.captures`).
 
     Checks of the expression are kept as `json` keeps them, with as many `max_retries`.
 
@@ -310,7 +313,9 @@ def fsm(
             f"expected an expression, such as `fsm.regex(...)`, or a text, got {type(expression).__name__}",
             "expression",
         )
-    return _constrained(model, lift(expression), sampler, force, str, _source("fsm", expression), max_retries)
+    language = lift(expression)
+    parse = Captures(language.parts).find if language.parts else str
+    return _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries)
 
 
 def _check(model: object, sampler: object) -> None:
