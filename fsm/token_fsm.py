@@ -15,6 +15,7 @@ from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, Vocabular
 from fsm.expression import Expression
 from fsm.loop import MAX_OVERLAP, CharacterLoop
 from fsm.node import Kind, Node
+from fsm.rendering import render
 from fsm.token_tables import TokenTables, token_tables
 from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
@@ -34,6 +35,7 @@ class Explanation:
         position: the index in `token` of the first byte that does not fit; None where no single byte is to blame.
         expected: the bytes that would fit there, ascending.
         text: the same for people.
+        rest: what must follow there, as a pattern, shortened: the part of the expression that does not fit.
     """
 
     token_id: int
@@ -42,6 +44,7 @@ class Explanation:
     position: int | None
     expected: bytes
     text: str
+    rest: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -166,11 +169,12 @@ class TokenFSM:
             moves = self.automaton.moves(state)
             if byte not in moves:
                 expected = bytes(sorted(moves))
+                rest = render(self.automaton.nodes[state])
                 text = (
                     f"token {token_id} ({token!r}) is not allowed: expected {_show(expected)} at byte {position} of it, "
-                    f"received {bytes((byte,))!r}. `allowed_token_ids` lists what may come."
+                    f"received {bytes((byte,))!r}. What must follow there: {rest}. `allowed_token_ids` lists what may come."
                 )
-                return Explanation(token_id, token, False, position, expected, text)
+                return Explanation(token_id, token, False, position, expected, text, rest)
             state = moves[byte]
         return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
 
@@ -196,12 +200,13 @@ class TokenFSM:
         if token_id in self.vocabulary.eos_token_ids:
             accepting = self.automaton.is_accepting(state)
             expected = bytes(sorted(self.automaton.moves(state)))
+            rest = render(self.automaton.nodes[state])
             text = f"token {token_id} ends the text" + (
                 ", which is complete here; an end leads to no further state."
                 if accepting
-                else f", which still needs {_show(expected)}."
+                else f", which still needs {_show(expected)}. What must follow: {rest}."
             )
-            return Explanation(token_id, None, accepting, None, expected, text)
+            return Explanation(token_id, None, accepting, None, expected, text, rest)
         known = 0 <= token_id < len(self.vocabulary)
         what = "a special token" if known else f"no id of this vocabulary of {len(self.vocabulary)}"
         return Explanation(

@@ -145,9 +145,9 @@ class Loop:
     def _fails(self, row: Row, norm: float, sampling_logprob: float) -> bool:
         """Return whether no token can be drawn for a row, and end it with the reason."""
         if not math.isfinite(norm):
-            row.fail(InvalidLogits(_INVALID.format(len(row.token_ids))))
+            row.fail(InvalidLogits(_INVALID.format(row.place)))
         elif not math.isfinite(sampling_logprob):
-            row.fail(DeadEnd(_DEAD_END.format(len(row.token_ids))))
+            row.fail(DeadEnd(_DEAD_END.format(row.place)))
         return row.error is not None
 
     def _masked(self, logits: torch.Tensor, masks: list[TokenSet]) -> torch.Tensor:
@@ -182,11 +182,11 @@ def run(
 
 
 _INVALID = (
-    "expected finite logits from the model after {} tokens, got NaN, an infinity, or minus infinity for every token. "
+    "expected finite logits from the model after {}, got NaN, an infinity, or minus infinity for every token. "
     "The weights or their float type may be at fault: try `dtype='float32'`, and check the checkpoint."
 )
 _DEAD_END = (
-    "every token that the constraint allows after {} tokens has probability zero in the model. "
+    "every token that the constraint allows after {} has probability zero in the model. "
     "The model itself masks tokens that the text needs; loosen the constraint, or use another model."
 )
 

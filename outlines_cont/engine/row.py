@@ -21,6 +21,8 @@ from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
 from outlines_cont.state_row import APPENDED, FORCED, GENERATED, Piece, StateRow
 
+_TAIL_TOKENS = 8
+
 
 class Want(Enum):
     """What a row wants from this step."""
@@ -100,6 +102,7 @@ class Row:
         self._unscored: list[int] = []
         self._recent: dict[int, torch.Tensor] = {}
         self._score_last = score_last
+        self._tokenizer = model.tokenizer
         self._eos = TokenSet.of(model.eos_token_ids)
         # As wide as the masks, so that they need no stretching at every step.
         self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
@@ -115,6 +118,12 @@ class Row:
     def plan(self) -> None:
         """Ask the policies until the row wants a sample, waits, or has ended."""
         self._guard(self._plan)
+
+    @property
+    def place(self) -> str:
+        """Where the row stands, for errors: the number of its tokens, and its last characters."""
+        tail = self._tokenizer.decode(self.token_ids[-_TAIL_TOKENS:])
+        return f"{len(self.token_ids)} tokens (...{tail!r})"
 
     def chunk(self) -> list[int]:
         """Return the pending ids that this step feeds."""
@@ -290,7 +299,7 @@ class Row:
         if not (mask & self._not_eos):
             if not (mask & self._eos):
                 raise DeadEnd(
-                    f"no token is allowed after {len(self.token_ids)} tokens. "
+                    f"no token is allowed after {self.place}. "
                     "The policies of this row exclude each other; give the generator fewer of them."
                 )
             self._end("constraint")

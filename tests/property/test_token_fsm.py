@@ -285,6 +285,15 @@ def test_explain_names_the_byte_the_place_and_what_was_expected() -> None:
     why = fsm.explain(fsm.initial_state, 1)
     assert (why.position, why.expected) == (2, b"cd")
     assert "'c', 'd'" in str(why)
+    when = json_schema(
+        {"properties": {"when": {"format": "date", "type": "string"}}, "required": ["when"], "type": "object"}
+    )
+    fsm = TokenFSM(when, Vocabulary(BYTES, [0]))
+    state = fsm.automaton.next_state(fsm.initial_state, b'{"when": "2020-')
+    why = fsm.explain(state, BYTES.index(b"7"))
+    assert (why.position, why.expected) == (0, b"01")
+    assert why.rest.startswith("((01|03|05|07")
+    assert why.rest in str(why)
 
 
 @pytest.mark.parametrize("state", [0, -1, 99])

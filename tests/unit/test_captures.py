@@ -49,7 +49,7 @@ def test_checks_decide_where_a_part_ends() -> None:
 
 def test_counts_without_bound_and_empty_rounds_end() -> None:
     word = regex("a?").named("x")
-    assert word.repeat(10**9).captures("aa") == {"x": ""}
+    assert word.repeat(10**9).captures("aa") == {"x": "a"}  # empty rounds that nothing needs do not count
     assert word.repeat(2, 2).captures("aa") == {"x": "a"}
     assert word.repeat(1, 2).captures("aaa") is None
     with pytest.raises(ExpressionError, match="100 deep"):
@@ -109,4 +109,4 @@ def test_a_generator_gives_the_captures_as_its_value() -> None:
     assert thoughts.accepts(found["thoughts"])
     assert found["answer"] in ('{"ok":true}', '{"ok":false}')
     state = continuous(generate.fsm(models.tiny(), "On " + fsm.types.date.named("day") + "."))("When?", max_tokens=30)
-    assert state.values["day"] == str(state)[-11:-1]
+    assert state.values[0][0]["day"] == str(state)[-11:-1]
