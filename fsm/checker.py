@@ -7,7 +7,7 @@ a check fails; the text is accepted as long as one reading lives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from fsm import node as nodes
@@ -167,7 +167,7 @@ class Checker:
         elif kind is Kind.CONCAT:
             yield _Stack(args[0], _Stack(args[1], below))
         elif kind is Kind.RULE:
-            yield _Stack(nodes.rule_body(top), below)
+            yield _Stack(top.args[0].body, below)
         elif kind is Kind.ALTERNATION:
             plain = nodes.alternation(child for child in args if not self._is_checked(child))
             if plain is not EMPTY:
@@ -240,10 +240,16 @@ class Checker:
 
 
 def checks_of(root: Node) -> Iterator[Check]:
-    """The checks inside a term. Cost: one visit of each part."""
+    """The checks inside a term, of rules that differ only in their depth those of one. Cost: one visit of each part."""
     seen, stack = {root}, [root]
+    families = set[Hashable]()
     while stack:
         node = stack.pop()
+        if node.kind is Kind.RULE:
+            family = node.args[0].family
+            if family in families:
+                continue
+            families.add(family)
         if node.kind is Kind.CHECK:
             yield node.args[1]
         new = [child for child in nodes.children(node) if child not in seen]

@@ -160,7 +160,7 @@ class Derivatives:
         if kind is Kind.WORDS:
             return tuple((1 << byte, target) for byte, target in nodes.split_words(*args))
         if kind is Kind.RULE:
-            return arcs[nodes.rule_body(node)]
+            return arcs[node.args[0].body]
         if kind is Kind.INTERSECTION:
             return _product([arcs[child] for child in args])
         if kind is Kind.COMPLEMENT:
@@ -206,7 +206,8 @@ class Derivatives:
         found = {root}
         order, inner = [root], list[Node]()
         for node in order:
-            if (node, alphabet) not in self._inhabited and node.kind not in _SEARCHED:
+            is_known = (alphabet == ALL_BYTES and node.is_plain) or (node, alphabet) in self._inhabited
+            if not is_known and node.kind not in _SEARCHED:
                 inner.append(node)
                 new = [c for c in nodes.children(node) if c not in found]
                 found.update(new)
@@ -261,6 +262,8 @@ class Derivatives:
         known = self._inhabited.get((node, alphabet))
         if known is not None:
             return known
+        if alphabet == ALL_BYTES and node.is_plain:
+            return True
         kind = node.kind
         if kind is Kind.BYTES:
             return bool(node.args[0] & alphabet)

@@ -16,6 +16,8 @@ class Limits:
         max_grammar_characters: length of a grammar.
         max_left_recursion: rules that refer to one another before they read anything.
         max_depth: how deeply values may be nested before a reference must come back to a place that was met already.
+        max_nesting: how many arrays and objects of a text may be open at once in values of any type and in those that may hold their own
+            kind; what the schema itself nests deeper counts as it stands. It is no error: deeper texts do not belong to the language.
         max_subschemas: different places (and combinations of places) of a schema that are compiled.
         max_alternatives: ways in which the `anyOf` and `enum` keywords that hold for one value can be combined.
         max_properties: properties of one object.
@@ -32,6 +34,7 @@ class Limits:
     max_grammar_characters: int = 100_000
     max_left_recursion: int = 64
     max_depth: int = 100
+    max_nesting: int = 64
     max_subschemas: int = 100_000
     max_alternatives: int = 10_000
     max_properties: int = 10_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Protocol
 from weakref import ref
@@ -64,16 +64,50 @@ class Node:
 
 
 class Rule:
-    """A named term that may refer to itself; `define` gives it its body, once.
+    """A named term that may refer to itself; it is given its body once, with `define` or by `build` when it is first asked for.
 
     The body must not match the empty text (JSON values never do), so that nullability needs no fixed point.
+
+    Args:
+        name: for people.
+        build: makes the body; it may be called by any thread, and refer to rules that are not built yet.
+        is_sure: a promise that the body is not empty, nor what any of its texts begins.
+        family: what rules have in common that differ in how deep they may be nested; they hold the same checks.
     """
 
-    __slots__ = ("__weakref__", "body", "name")
+    __slots__ = ("__weakref__", "_body", "_build", "family", "is_sure", "name")
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, build: Callable[[], Node] | None = None, *, is_sure: bool = False, family: Hashable = None
+    ) -> None:
         self.name = name
-        self.body: Node | None = None
+        self.is_sure = is_sure
+        self.family = family or self
+        self._build = build
+        self._body: Node | None = None
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the body is there already."""
+        return self._body is not None
+
+    @property
+    def body(self) -> Node:
+        """What the rule stands for.
+
+        Raises:
+            ExpressionError: the rule was never defined.
+        """
+        if self._body is None:
+            with _building:
+                if self._body is None:
+                    if self._build is None:
+                        raise ExpressionError(
+                            f"rule {self.name!r} has no body. Define it before the expression is used."
+                        )
+                    self.define(self._build())
+        assert self._body is not None
+        return self._body
 
     def define(self, body: Node) -> None:
         """Set what the rule stands for.
@@ -81,13 +115,13 @@ class Rule:
         Raises:
             ExpressionError: the rule has a body already, or `body` matches the empty text.
         """
-        if self.body is not None:
+        if self._body is not None:
             raise ExpressionError(f"rule {self.name!r} is defined already. Give each rule one body.")
         if body.nullable:
             raise ExpressionError(
                 f"rule {self.name!r} matches the empty text. Make the place that uses it optional instead."
             )
-        self.body = body
+        self._body, self._build = body, None
 
 
 class WordList:
@@ -115,6 +149,7 @@ class _Entry(ref[Node]):
 
 
 _interned: dict[tuple[Any, ...], _Entry] = {}
+_building = threading.RLock()
 _lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread holds the lock
 _work = threading.local()
 _serial = iter(range(1 << 62))
@@ -129,6 +164,8 @@ def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[N
     if node is not None:
         return node
     is_regular, is_plain, is_checked = kind is not Kind.RULE, kind not in _NOT_PLAIN, kind in _MAY_CHECK
+    if kind is Kind.RULE:
+        is_plain = args[0].is_sure
     for child in children:
         is_regular, is_plain = is_regular and child.is_regular, is_plain and child.is_plain
         is_checked = is_checked or child.is_checked
@@ -596,7 +633,7 @@ def children(node: Node) -> tuple[Node, ...]:
     if kind is Kind.MUNCH:
         return node.args[:2]
     if kind is Kind.RULE:
-        return (rule_body(node),)
+        return (node.args[0].body,)
     if kind is Kind.MEMBERS:
         terms: tuple[Node, ...] = node.args[0].parts
         return terms
@@ -617,20 +654,10 @@ def memory(root: Node) -> int:
             if word_list not in seen:
                 seen.add(word_list)
                 total += sum(map(len, word_list.words)) + 50 * len(word_list.words)
+        if node.kind is Kind.RULE and not node.args[0].is_built:
+            continue
         for child in children(node):
             if child not in seen:
                 seen.add(child)
                 queue.append(child)
     return total
-
-
-def rule_body(node: Node) -> Node:
-    """The body of the rule that a RULE node names.
-
-    Raises:
-        ExpressionError: the rule was never defined.
-    """
-    rule: Rule = node.args[0]
-    if rule.body is None:
-        raise ExpressionError(f"rule {rule.name!r} has no body. Define it before the expression is used.")
-    return rule.body

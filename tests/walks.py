@@ -69,7 +69,7 @@ class Lengths:
         if kind is Kind.REPEAT:
             return value[args[0]] * args[1] if args[1] else 0
         if kind is Kind.RULE:
-            return value[nodes.rule_body(node)]
+            return value[node.args[0].body]
         if kind is Kind.FIELDS:
             return self._fields(node, value)
         return _search(node)

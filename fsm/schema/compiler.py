@@ -50,7 +50,7 @@ def json_schema(
     Every text of the language is JSON whose value satisfies the schema. The other way it is one spelling: strings as
     `json.dumps(x, ensure_ascii=False)` writes them, whole numbers as plain digits (see `number.py`), the members of an
     object in the order of the schema, declared ones before additional ones, or in any order. No key comes twice.
-    Values of type "any" and recursive schemas may be nested without bound.
+    Values of any type and values that may hold their own kind are nested as deep as `limits.max_nesting` (64) allows.
 
     Args:
         schema: a schema as dict, as JSON text or as bool; or a type that pydantic understands (see `model.py`).
@@ -74,7 +74,7 @@ def json_schema(
     root, validators = _read(schema, limits)
     document = Document(root, limits, registry, asserts_format=asserts_format, validators=validators)
     context = Context(document, syntax_of(whitespace), limits, key_order, strict)
-    node = _Compiler(context).compile()
+    node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
     if node is EMPTY or not Derivatives(max_search=20_000).is_inhabited(node):
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
@@ -143,33 +143,124 @@ Key = tuple[tuple[tuple[object, ...], ...], ...]
 
 @dataclass(slots=True)
 class _Frame:
-    """A term in the making; `rule` stands for it once it turns out to need itself.
+    """A term in the making.
 
-    `is_value` is false for one that only chooses among others for the same value: it adds nothing to the depth.
+    Attributes:
+        key: what tells it from others.
+        places: what the value must satisfy.
+        steps: its builder.
+        name: a pointer, for people.
+        nesting: how many arrays and objects may be open at once within the value.
+        is_value: false for one that only chooses among others for the same value: it adds nothing to the depth.
+        bound: how the term depends on the nesting.
+        height: how many arrays and objects may be open at once in what does not depend on it.
+        left_out: keywords that the term does not hold.
     """
 
     key: Key
     places: Conjunction
     steps: Steps
     name: str
+    nesting: int
     is_value: bool = True
-    rule: Rule | None = None
+    bound: _Bound = 0
+    height: int = 0
     left_out: list[str] = field(default_factory=list)
 
+    @property
+    def inner_nesting(self) -> int:
+        """The nesting of the values inside."""
+        return self.nesting - self.is_value
 
-class _Compiler:
-    """Builds the term of one document."""
+
+_Bound = int
+"""How a term depends on the depth. 0: not at all; 1: roughly, it holds values of any type; 2: it holds its own kind."""
+_STEP = 16
+
+
+class _Terms:
+    """The terms of one document: one per value that a text may hold, and per depth where that matters.
+
+    What a schema says of a value inside itself is a rule, one for each depth, and built when a text first comes there.
+    """
 
     def __init__(self, context: Context) -> None:
-        self._context, self._document, self._limits = context, context.document, context.limits
-        self._known: dict[Key, Node] = {}
+        self.context = context
+        self._known: dict[tuple[Key, _Bound, int], tuple[Node, _Frame]] = {}
+        self._references: dict[tuple[Key, int], Node] = {}
+        self._tried: dict[Key, int] = {}
+        self._fewest: dict[Key, int] = {}
+        self._sure: dict[Key, bool] = {}
+
+    def find(self, key: Key, nesting: int, is_outermost: bool) -> tuple[Node, _Frame] | None:
+        """A term that was built and fits, and the frame in which it was."""
+        for bound in (0, 1, 2):
+            known = self._known.get((key, bound, self._where(bound, nesting)))
+            if known is not None and (is_outermost or bound > 0 or known[1].height <= nesting):
+                return known
+        return None
+
+    def keep(self, frame: _Frame, node: Node) -> None:
+        """Remember a term for those who need the same."""
+        self._known[frame.key, frame.bound, self._where(frame.bound, frame.nesting)] = node, frame
+
+    def _where(self, bound: _Bound, nesting: int) -> int:
+        """What a term with this bound depends on."""
+        return (0, self.roughly(nesting), nesting)[bound]
+
+    def roughly(self, nesting: int) -> int:
+        """A bound for values of any type, at most `nesting`: seldom another, so that depths and schemas share terms and masks."""
+        most = self.context.limits.max_nesting
+        steps = -(-(most - nesting) // _STEP)
+        rounded = most - steps * _STEP
+        return rounded if rounded > 0 else max(nesting, 0)
+
+    def reference(self, key: Key, places: Conjunction, nesting: int, name: str) -> Node:
+        """The term of a value inside itself, EMPTY where no value is so flat."""
+        if nesting <= 0 or not self._reaches(key, places, nesting):
+            return EMPTY
+        known = self._references.get((key, nesting))
+        if known is None:
+            is_sure = self._sure[key]
+            rule = Rule(name, lambda: _Level(self, nesting).build(places), is_sure=is_sure, family=(self, key))
+            known = self._references[key, nesting] = nodes.reference(rule)
+        return known
+
+    def _reaches(self, key: Key, places: Conjunction, nesting: int) -> bool:
+        """Whether some value of at most so many levels exists. The flattest one holds none of its own kind."""
+        while key not in self._fewest and self._tried.get(key, 0) < nesting:
+            tried = self._tried[key] = min(_next_try(self._tried.get(key, 0)), nesting)
+            node = _Level(self, tried).build(places)
+            if node is not EMPTY:
+                self._fewest[key], self._sure[key] = tried, node.is_plain
+        return nesting >= self._fewest.get(key, nesting + 1)
+
+
+def _next_try(tried: int) -> int:
+    return tried + 1 if tried < 4 else 2 * tried
+
+
+class _Level:
+    """One pass over values that are nested in each other, down to where a value turns out to hold its own kind.
+
+    Args:
+        terms: of the document.
+        nesting: how many arrays and objects may be open at once.
+        is_outermost: whether nothing is around these values.
+    """
+
+    def __init__(self, terms: _Terms, nesting: int, *, is_outermost: bool = False) -> None:
+        self._terms, self._context, self._nesting, self._is_outermost = terms, terms.context, nesting, is_outermost
+        self._document, self._limits = terms.context.document, terms.context.limits
         self._open: dict[Key, _Frame] = {}
         self._frames: list[_Frame] = []
+        self._num_opened = 0
 
-    def compile(self) -> Node:
-        """Run builders on a stack of our own until the root's term is there."""
-        answer = self._look_up((self._document.root,))
-        frames = self._frames = [answer] if isinstance(answer, _Frame) else []
+    def build(self, places: Conjunction) -> Node:
+        """Run builders on a stack of our own until the term of some places is there."""
+        answer = self._look_up(places)
+        frames = self._frames
+        frames += [answer] if isinstance(answer, _Frame) else []
         depth = sum(frame.is_value for frame in frames)
         while frames:
             frame = frames[-1]
@@ -189,7 +280,7 @@ class _Compiler:
         return answer
 
     def _look_up(self, places: Conjunction) -> Node | _Frame:
-        """The term of some places: known, a reference to one in the making, or a new builder."""
+        """The term of some places: known, a reference to its own kind further in, or a new builder."""
         pointer = places[0].pointer if places else ""
         branches = self._document.branches(places)
         if branches is not None:
@@ -210,17 +301,27 @@ class _Compiler:
     def _open_frame(
         self, key: Key, places: Conjunction, steps: Steps, pointer: str, is_value: bool = True
     ) -> Node | _Frame:
-        known = self._known.get(key)
+        nesting = self._frames[-1].inner_nesting if self._frames else self._nesting
+        known = self._terms.find(key, nesting, self._is_outermost)
         if known is not None:
-            return known
-        frame = self._open.get(key)
-        if frame is not None:
-            if frame.rule is None:
-                frame.rule = Rule(frame.name or "#")
-            return nodes.reference(frame.rule)
-        self._limits.check("max_subschemas", len(self._known) + len(self._open) + 1, "subschemas", pointer)
-        frame = self._open[key] = _Frame(key, places, steps, pointer, is_value)
+            self._depend(known[1].bound, known[1].height)
+            return known[0]
+        around = self._open.get(key)
+        if around is not None:
+            self._depend(2)
+            if around.nesting == nesting:
+                return EMPTY  # a value that is what it is, or another: only the other counts
+            return self._terms.reference(key, places, nesting, pointer or "#")
+        self._num_opened += 1
+        self._limits.check("max_subschemas", self._num_opened, "subschemas", pointer)
+        frame = self._open[key] = _Frame(key, places, steps, pointer, nesting, is_value)
         return frame
+
+    def _depend(self, bound: _Bound, height: int = 0) -> None:
+        """Note on what the frame that is being built depends: on a term inside with this bound and height."""
+        if self._frames:
+            frame = self._frames[-1]
+            frame.bound, frame.height = max(frame.bound, bound), max(frame.height, height + frame.is_value)
 
     def _cases(self, places: Conjunction) -> Cases:
         """The cases of some places; where the exact ones are too many, those that leave out what a check can tell."""
@@ -237,14 +338,14 @@ class _Compiler:
     def _close(self, frame: _Frame, node: Node) -> Node:
         del self._open[frame.key]
         if frame.left_out:
-            if self._frames and (self._document.is_dynamic or not is_checkable(frame.places)):
-                self._frames[-1].left_out += frame.left_out
-            else:
+            # Where no check can be asked of the value alone, it is asked of one around it; the outermost always can.
+            is_alone = not self._document.is_dynamic and is_checkable(frame.places)
+            if is_alone or (self._is_outermost and not self._frames):
                 node = nodes.checked(node, SchemaCheck(self._document, frame.places))
-        if frame.rule is not None:
-            frame.rule.define(node)
-            node = nodes.reference(frame.rule)
-        self._known[frame.key] = node
+            elif self._frames:
+                self._frames[-1].left_out += frame.left_out
+        self._depend(frame.bound, frame.height)
+        self._terms.keep(frame, node)
         return node
 
     def _union(self, cases: Cases) -> Steps:
@@ -268,10 +369,11 @@ class _Compiler:
         """The values that satisfy places without cases: a term for each JSON type that is left."""
         context = self._context
         if not places:
-            return context.syntax.any_value
+            self._depend(1)
+            return context.syntax.any_value(self._terms.roughly(self._frames[-1].nesting))
         if len(places) == 1 and (simple := _simple_node(places[0].schema)) is not None:
             return simple
-        types = frozenset(JSON_TYPES).intersection(*map(types_at, places))
+        types = self._that_fit(frozenset(JSON_TYPES).intersection(*map(types_at, places)))
         try:
             listed = scalar_node(places, types, asserts_format=context.asserts_format, limits=self._limits)
         except NotRegular:
@@ -289,6 +391,16 @@ class _Compiler:
             members.append((yield from object_node(places, context)))
         return nodes.alternation(members)
 
+    def _that_fit(self, types: frozenset[str]) -> frozenset[str]:
+        """The types for which there is room: no more arrays and objects where too many are open, but for what the schema itself nests."""
+        if types.isdisjoint(_NESTED):
+            return types
+        self._depend(0)
+        if self._is_outermost or self._frames[-1].nesting > 0:
+            return types
+        self._depend(2)
+        return types - _NESTED
+
     def _numbers(self, places: Conjunction, types: frozenset[str]) -> Node:
         try:
             return number_node(places, types, self._limits)
@@ -305,6 +417,7 @@ class _Compiler:
         return node
 
 
+_NESTED = frozenset({"array", "object"})
 _SIMPLE = {"null": NULL, "boolean": BOOLEAN, "integer": INTEGER, "number": NUMBER, "string": STRING}
 _SAYS_MORE = (frozenset(KEYWORDS) | frozenset(Made)) - {"type"}
 

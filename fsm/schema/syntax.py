@@ -20,11 +20,14 @@ BOOLEAN = nodes.words((b"true", b"false"))
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """Separators, and any JSON value (a recursive rule, nested without bound)."""
+    """Separators, and any JSON value."""
 
     comma: Node
     colon: Node
-    any_value: Node
+
+    def any_value(self, nesting: int) -> Node:
+        """Any value, with at most `nesting` arrays and objects one inside the other. Cost: made level by level when it is needed."""
+        return nodes.reference(_any_rule(self, nesting))
 
     def array(self, item: Node, lo: int = 0, hi: int | None = None) -> Node:
         """The items of an array, all alike, from the first item to the closing bracket."""
@@ -46,15 +49,20 @@ class Syntax:
 def syntax_of(whitespace: Whitespace) -> Syntax:
     """The syntax for one setting of `whitespace`."""
     space = nodes.optional(nodes.literal(b" ")) if whitespace == "one_space" else nodes.EPSILON
-    rule = Rule("any JSON value")
-    syntax = Syntax(
-        nodes.concat(nodes.literal(b","), space),
-        nodes.concat(nodes.literal(b":"), space),
-        nodes.reference(rule),
-    )
-    value = syntax.any_value
+    return Syntax(nodes.concat(nodes.literal(b","), space), nodes.concat(nodes.literal(b":"), space))
+
+
+@cache
+def _any_rule(syntax: Syntax, nesting: int) -> Rule:
+    return Rule("any JSON value", lambda: _any_value(syntax, nesting), is_sure=True, family=syntax)
+
+
+def _any_value(syntax: Syntax, nesting: int) -> Node:
+    scalars = (NULL, BOOLEAN, NUMBER, STRING)
+    if nesting == 0:
+        return nodes.alternation(scalars)
+    value = syntax.any_value(nesting - 1)
     array = nodes.concat(nodes.literal(b"["), syntax.array(value))
     first, _ = syntax.members(nodes.sequence((STRING, syntax.colon, value)))
     members = nodes.checked(nodes.concat(nodes.literal(b"{"), first), DISTINCT_KEYS)
-    rule.define(nodes.alternation((NULL, BOOLEAN, NUMBER, STRING, array, members)))
-    return syntax
+    return nodes.alternation((*scalars, array, members))
