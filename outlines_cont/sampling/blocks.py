@@ -17,7 +17,7 @@ def reduced(values: torch.Tensor, size: int, reduce: Reduce) -> torch.Tensor:
     whole = values.shape[-1] // size * size
     parts = [reduce(values[:, whole:], -1, keepdim=True)] if whole < values.shape[-1] else []
     if whole:
-        parts.insert(0, reduce(values[:, :whole].unflatten(-1, (-1, size)), -1))
+        parts.insert(0, reduce(values[:, :whole].view(len(values), -1, size), -1))
     return torch.cat(parts, dim=-1)
 
 

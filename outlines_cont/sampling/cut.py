@@ -12,13 +12,15 @@ from dataclasses import dataclass
 
 import torch
 
-from outlines_cont.sampling.draw import Drawn, inverse_cdf
+from outlines_cont.sampling.draw import Drawn, inverse_cdf, not_below
 from outlines_cont.sampling.law import Law
 from outlines_cont.sampling.near import Near
 from outlines_cont.sampling.nucleus import floor_of_listed, floor_of_rows
 
 # How many of the largest logits are looked at first; nine tenths of the probability are nearly always in fewer.
 _FIRST = 128
+# How many logits are looked at in one go where there are many passes.
+_CACHED = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +71,34 @@ class Cut:
         near = Near.of(logits, self._first).divided(self.temperature)
         floor, is_deeper = self._near_floor(near, logits)
         token_ids, logprobs = near.draw(floor, uniforms)
-        deeper = is_deeper.nonzero()[:, 0].cpu()
-        if len(deeper):
-            token_ids[deeper], logprobs[deeper] = inverse_cdf(self[deeper].kept(logits[deeper]), uniforms[deeper])
+        for rows in self._parts(is_deeper.nonzero()[:, 0], logits):
+            kept = self[rows.cpu()].kept(logits[rows])
+            token_ids[rows], logprobs[rows] = inverse_cdf(kept, uniforms[rows.to(uniforms.device)])
         return token_ids, logprobs
 
     def kept(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return (r, V) tempered logits with minus infinity where a token is not kept, by looking at whole rows."""
+        """Return (r, V) logits of the distribution that is left, by looking at whole rows.
+
+        They are minus infinity where a token is not kept, and may be shifted, by one number for each row.
+        """
         logits = self.tempered(logits)
         if self.top_k is not None:
-            logits = _not_below(self._kth(logits.topk(min(self._first, logits.shape[-1]), dim=-1).values), logits)
+            logits = not_below(logits, self._kth(logits.topk(min(self._first, logits.shape[-1]), dim=-1).values))
         if self.top_p is not None:
-            logits = _not_below(floor_of_rows(logits, self.top_p), logits)
+            logits = not_below(logits, floor_of_rows(logits, self.top_p))
         if self.log_min_p is not None:
-            logits = _not_below(logits.amax(dim=-1, keepdim=True) + self.log_min_p.to(logits), logits)
+            logits = not_below(logits, logits.amax(dim=-1, keepdim=True) + self.log_min_p.to(logits))
         return logits
 
     def tempered(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logits divided by the temperature of their row."""
         return logits if self.temperature is None else logits / self.temperature.to(logits)
+
+    def _parts(self, rows: torch.Tensor, logits: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return the indices of rows in parts: on a CPU as many as its caches hold."""
+        if not len(rows):
+            return ()
+        return torch.split(rows, max(_CACHED // logits.shape[-1], 1)) if logits.device.type == "cpu" else (rows,)
 
     @property
     def _first(self) -> int:
@@ -96,12 +107,15 @@ class Cut:
 
     def _near_floor(self, near: Near, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (r, 1) floors, and (r,) bool: whether tokens that are not near may be kept, too."""
-        listed = near.logits.topk(min(self._first, near.logits.shape[-1]), dim=-1).values
+        listed, at = near.logits.topk(min(self._first, near.logits.shape[-1]), dim=-1)
         floor = torch.full_like(listed[:, :1], -torch.inf) if self.top_k is None else self._kth(listed)
         is_deeper = torch.zeros_like(floor, dtype=torch.bool)
         if self.top_p is not None:
-            counted = self.tempered(logits) if self.top_k is None else _not_below(floor, near.logits)
-            nucleus, needed = floor_of_listed(listed, counted.softmax(dim=-1).amax(dim=-1, keepdim=True), self.top_p)
+            if self.top_k is None:
+                probs, first = self.tempered(logits).softmax(dim=-1), near.ids_of(at[:, :1])
+            else:
+                probs, first = not_below(near.logits, floor).softmax(dim=-1), at[:, :1]
+            nucleus, needed = floor_of_listed(listed, probs.gather(-1, first), self.top_p)
             # Where all that is listed is needed, more may be; unless all is listed, or the rest goes by `top_k`.
             is_deeper = (needed == listed.shape[-1]) & (listed[:, -1:] > floor)
             floor = torch.maximum(floor, nucleus)
@@ -113,10 +127,6 @@ class Cut:
         """Return (r, 1): the logit that is the k-th of its row; the last where fewer are listed."""
         assert self.top_k is not None
         return listed.gather(-1, (self.top_k.to(listed.device) - 1).clamp_max(listed.shape[-1] - 1))
-
-
-def _not_below(floor: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    return logits.masked_fill(logits < floor, -torch.inf)
 
 
 def _column(values: Sequence[float | None], dtype: torch.dtype) -> torch.Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from outlines_cont.sampling.blocks import places, reduced, taken
-from outlines_cont.sampling.draw import Drawn, inverse_cdf
+from outlines_cont.sampling.draw import Drawn, inverse_cdf, not_below
 
 # 32 neighbours per block make both the maxima of the blocks and what is in the chosen ones few.
 _SIZE = 32
@@ -37,7 +37,7 @@ class Near:
             return cls(logits)
         largest = reduced(logits, _SIZE, torch.amax).topk(blocks + 1, dim=-1)
         at = places(largest.indices[:, :-1].sort(dim=-1).values, _SIZE)
-        return cls(taken(logits, at, -torch.inf), at, largest.values[:, -1:])
+        return cls(taken(logits, at, -torch.inf), at.clamp_max(logits.shape[-1] - 1), largest.values[:, -1:])
 
     def divided(self, temperature: torch.Tensor | None) -> Near:
         """Return the same tokens with their logits divided by (r, 1) temperatures."""
@@ -54,5 +54,9 @@ class Near:
 
     def draw(self, floor: torch.Tensor, uniforms: torch.Tensor) -> Drawn:
         """Draw one token of each row among those that are not below its floor."""
-        found, logprobs = inverse_cdf(self.logits.masked_fill(self.logits < floor, -torch.inf), uniforms)
-        return found if self.token_ids is None else self.token_ids.gather(-1, found[:, None])[:, 0], logprobs
+        found, logprobs = inverse_cdf(not_below(self.logits, floor), uniforms)
+        return self.ids_of(found[:, None])[:, 0], logprobs
+
+    def ids_of(self, places: torch.Tensor) -> torch.Tensor:
+        """Return the token ids, (r, n) int64, of what is at (r, n) places."""
+        return places if self.token_ids is None else self.token_ids.gather(-1, places)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from outlines_cont.sampling.draw import exact
 
@@ -45,26 +46,37 @@ def floor_of_rows(logits: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
     Returns:
         (r, 1) logits.
 
-    Cost: about ten passes. A bucket that many logits share, as when all are equal, takes longer.
+    Cost: about ten passes, and a sort of what is in one bucket.
     """
     probs, largest = logits.softmax(dim=-1), logits.amax(dim=-1, keepdim=True)
+    top_p = top_p.to(exact(largest).device)
     buckets = _buckets(largest - logits, top_p)
-    places = buckets + torch.arange(len(logits), device=logits.device)[:, None] * _BUCKETS
-    mass = torch.bincount(places.view(-1), exact(probs).view(-1), len(logits) * _BUCKETS).view(-1, _BUCKETS)
+    mass = exact(_sums(buckets, probs))
     upto = mass.cumsum(dim=-1)
-    border = (upto < top_p.to(upto.device)).sum(dim=-1, keepdim=True).clamp_max(_BUCKETS - 1)
-    before = (upto - mass).gather(-1, border)
+    border = (upto < top_p).sum(dim=-1, keepdim=True).clamp_max(_BUCKETS - 1)
     inside = buckets == border.to(buckets.device)
-    most = int(inside.sum(dim=-1).max())
-    listed = logits.masked_fill(~inside, -torch.inf).topk(most, dim=-1).values
-    listed_prob = (listed[:, :1] - largest).exp() * probs.amax(dim=-1, keepdim=True)
-    return floor_of_listed(listed, listed_prob, top_p, before)[0]
+    listed = _listed(logits, inside).sort(dim=-1, descending=True).values
+    first_prob = exact(listed[:, :1] - largest).exp() * exact(probs.amax(dim=-1, keepdim=True))
+    return floor_of_listed(listed, first_prob, top_p, (upto - mass).gather(-1, border))[0]
 
 
 def _buckets(depths: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """Return (r, V) int64 buckets: fine as far down as the floor can lie, the last one for all that is deeper."""
+    """Return (r, V) int32 buckets: fine as far down as the floor can lie, the last one for all that is deeper."""
     # V tokens deeper than this have less than 1 - top_p together.
     deepest = torch.log(depths.shape[-1] / (1 - top_p)).clamp_min(1e-3)
-    scaled = depths * (_BUCKETS / deepest).to(depths)
-    # NaN, of a row without a distribution, becomes any number; it must not become a wrong place.
-    return scaled.clamp_max_(_BUCKETS - 1).long().clamp_(0, _BUCKETS - 1)
+    scaled = depths.mul_((_BUCKETS / deepest).to(depths)).clamp_(max=_BUCKETS - 1)
+    # NaN, of a row without a distribution, becomes any number.
+    return scaled.int().clamp_(0, _BUCKETS - 1)
+
+
+def _sums(buckets: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
+    """Return (r, _BUCKETS): the probability in each bucket."""
+    rows = torch.arange(len(buckets), dtype=torch.int32, device=buckets.device)[:, None]
+    places = buckets + rows * _BUCKETS if len(buckets) > 1 else buckets
+    return torch.bincount(places.view(-1), probs.view(-1), len(buckets) * _BUCKETS).view(-1, _BUCKETS)
+
+
+def _listed(logits: torch.Tensor, inside: torch.Tensor) -> torch.Tensor:
+    """Return (r, n): what is inside of each row, and minus infinity where that is less than in others."""
+    parts = torch.split(logits[inside], inside.sum(dim=-1).tolist())
+    return pad_sequence(list(parts), batch_first=True, padding_value=-torch.inf)
