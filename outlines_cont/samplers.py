@@ -80,7 +80,7 @@ class _ByLaw(ABC):
         counts: Sequence[TokenCounts | None] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Choose one token per row, all rows by this sampler; see `SamplerBatch.sample`."""
-        return SamplerBatch([self] * len(logits)).sample(logits, uniforms, counts)
+        return SamplerBatch([self.law] * len(logits)).sample(logits, uniforms, counts)
 
     def __str__(self) -> str:
         """The steps in their order, such as `mask > temperature 0.7 > top_k 50 > draw`."""

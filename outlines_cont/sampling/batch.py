@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -13,14 +12,6 @@ from outlines_cont.sampling.draw import Drawn, most_probable
 from outlines_cont.sampling.law import Law
 from outlines_cont.sampling.penalties import penalised
 from outlines_cont.sampling.token_counts import TokenCounts
-
-
-class HasLaw(Protocol):
-    """A sampler that chooses token by token."""
-
-    @property
-    def law(self) -> Law:
-        """What each token is chosen by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +41,12 @@ class SamplerBatch:
     Rows whose samplers take the same steps are drawn in one go, each with its own numbers. A row gets what it would get alone.
     """
 
-    def __init__(self, samplers: Sequence[HasLaw]) -> None:
-        """Take one sampler per row."""
-        self._laws = [sampler.law for sampler in samplers]
-        self._penalties = [law.penalties for law in self._laws]
+    def __init__(self, laws: Sequence[Law]) -> None:
+        """Take `sampler.law` of each row."""
+        self._laws = laws
+        self._penalties = [law.penalties for law in laws]
         kinds: dict[object, list[int]] = {}
-        for row, law in enumerate(self._laws):
+        for row, law in enumerate(laws):
             kinds.setdefault("greedy" if law.is_greedy else law.cuts, []).append(row)
         self._groups = [self._group(rows) for rows in kinds.values()]
 

@@ -102,12 +102,14 @@ class Cut:
 
     @property
     def _first(self) -> int:
-        """How many of the largest logits are looked at first: all that `top_k` keeps are among them."""
-        return _FIRST if self.top_k is None else max(_FIRST, int(self.top_k.max()))
+        """How many of the largest logits are looked at first: all that `top_k` keeps, ties aside."""
+        return _FIRST if self.top_k is None else int(self.top_k.max())
 
     def _near_floor(self, near: Near, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (r, 1) floors, and (r,) bool: whether tokens that are not near may be kept, too."""
-        listed, at = near.logits.topk(min(self._first, near.logits.shape[-1]), dim=-1)
+        # For `min_p` alone the largest is enough.
+        num = 1 if self.top_k is None and self.top_p is None else self._first
+        listed, at = near.logits.topk(min(num, near.logits.shape[-1]), dim=-1)
         floor = torch.full_like(listed[:, :1], -torch.inf) if self.top_k is None else self._kth(listed)
         is_deeper = torch.zeros_like(floor, dtype=torch.bool)
         if self.top_p is not None:

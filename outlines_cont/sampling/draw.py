@@ -6,6 +6,8 @@ import torch
 
 from outlines_cont.sampling.blocks import places, reduced, taken
 
+# Rows up to this length are looked at as they are: fewer calls then count more than fewer passes.
+_SMALL = 4096
 # Values per block: a pass over blocks of this size is as fast as memory, and their sums are few.
 _SIZE = 256
 
@@ -21,9 +23,11 @@ def most_probable(logits: torch.Tensor) -> Drawn:
 
     Cost: a softmax and one more pass; `max` with its indices alone takes longer than both.
     """
-    block = reduced(logits, _SIZE, torch.amax).max(dim=-1, keepdim=True).indices
-    at = places(block, _SIZE)
-    token_ids = at.gather(-1, taken(logits, at, -torch.inf).max(dim=-1, keepdim=True).indices)
+    if logits.shape[-1] <= _SMALL:
+        token_ids = logits.max(dim=-1, keepdim=True).indices
+    else:
+        at = places(reduced(logits, _SIZE, torch.amax).max(dim=-1, keepdim=True).indices, _SIZE)
+        token_ids = at.gather(-1, taken(logits, at, -torch.inf).max(dim=-1, keepdim=True).indices)
     return token_ids[:, 0], logits.softmax(dim=-1).gather(-1, token_ids)[:, 0].log()
 
 
@@ -40,14 +44,29 @@ def inverse_cdf(logits: torch.Tensor, uniforms: torch.Tensor) -> Drawn:
     Cost: a softmax and one more pass.
     """
     probs = logits.softmax(dim=-1)
-    sums = exact(reduced(probs, _SIZE, torch.sum)).cumsum(dim=-1)
-    block = _first_above(sums, uniforms.to(sums.device)[:, None] * sums[:, -1:])
-    before = torch.where(block > 0, sums.gather(-1, (block - 1).clamp_min(0)), 0)
-    at = places(block.to(logits.device), _SIZE)
-    inside = exact(taken(probs, at, 0)).cumsum(dim=-1)
-    place = _first_above(inside, uniforms.to(sums.device)[:, None] * sums[:, -1:] - before)
-    found = at.gather(-1, place.to(at.device)).clamp_max(logits.shape[-1] - 1)
+    if logits.shape[-1] <= _SMALL:
+        cumulative = exact(probs).cumsum(dim=-1)
+        found = _first_above(cumulative, _target(cumulative, uniforms)).to(probs.device)
+    else:
+        found = _found_in_blocks(probs, uniforms)
     return found[:, 0], probs.gather(-1, found)[:, 0].log()
+
+
+def _found_in_blocks(probs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Return (R, 1) places, as `inverse_cdf` does."""
+    sums = exact(reduced(probs, _SIZE, torch.sum)).cumsum(dim=-1)
+    target = _target(sums, uniforms)
+    block = _first_above(sums, target)
+    before = torch.where(block > 0, sums.gather(-1, (block - 1).clamp_min(0)), 0)
+    at = places(block.to(probs.device), _SIZE)
+    inside = exact(taken(probs, at, 0)).cumsum(dim=-1)
+    place = _first_above(inside, target - before)
+    return at.gather(-1, place.to(at.device)).clamp_max(probs.shape[-1] - 1)
+
+
+def _target(cumulative: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Return (R, 1): the share of each row's total that its number stands for."""
+    return uniforms.to(cumulative.device)[:, None] * cumulative[:, -1:]
 
 
 def not_below(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:

@@ -132,27 +132,25 @@ def penalised(
 
 def _penalise(flat: torch.Tensor, vocab_size: int, rows: Sequence[tuple[int, Penalties, TokenCounts]]) -> None:
     """Change the logits of the tokens that the rows hold; `flat` is (R * V,)."""
-    token_ids = np.concatenate([c.token_ids for _, _, c in rows])
-    # An embedding may know more tokens than the model can write.
-    is_known = token_ids < vocab_size
-
-    def per_token(values: Sequence[float]) -> np.ndarray:
-        return np.repeat(np.asarray(values), [len(c.token_ids) for _, _, c in rows])[is_known]
-
-    def tensor(values: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(values).to(flat.device, flat.dtype)
-
-    generated = np.concatenate([c.generated for _, _, c in rows])[is_known]
-    in_row = np.concatenate([c.in_row for _, _, c in rows])[is_known]
-    factor = tensor(np.where(in_row > 0, per_token([p.repetition for _, p, _ in rows]), 1.0))
-    less = tensor(
-        per_token([p.frequency for _, p, _ in rows]) * generated
-        + per_token([p.presence for _, p, _ in rows]) * (generated > 0)
+    token_ids, in_row, generated = (
+        np.concatenate(columns)
+        for columns in zip(*((c.token_ids, c.in_row, c.generated) for _, _, c in rows), strict=True)
     )
-    starts = per_token([row * vocab_size for row, _, _ in rows])
-    places = torch.from_numpy(starts + token_ids[is_known]).to(flat.device)
+    owners = np.repeat(np.arange(len(rows)), [len(c.token_ids) for _, _, c in rows])
+    if token_ids.max(initial=0) >= vocab_size:
+        # An embedding may know more tokens than the model can write.
+        known = token_ids < vocab_size
+        token_ids, in_row, generated, owners = token_ids[known], in_row[known], generated[known], owners[known]
+    starts = np.array([row * vocab_size for row, _, _ in rows])
+    places = torch.from_numpy(starts[owners] + token_ids).to(flat.device)
     logits = flat[places]
-    flat[places] = torch.where(logits < 0, logits * factor, logits / factor) - less
+    repetition, frequency, presence = np.array([(p.repetition, p.frequency, p.presence) for _, p, _ in rows]).T
+    if (repetition != 1).any():
+        factor = torch.from_numpy(np.where(in_row > 0, repetition[owners], 1.0)).to(logits)
+        logits = torch.where(logits < 0, logits * factor, logits / factor)
+    if frequency.any() or presence.any():
+        logits -= torch.from_numpy(frequency[owners] * generated + presence[owners] * (generated > 0)).to(logits)
+    flat[places] = logits
 
 
 def _needed(counts: Sequence[TokenCounts | None] | None, row: int) -> TokenCounts:

@@ -110,7 +110,7 @@ def test_rows_together_get_what_each_gets_alone(
     before = logits.clone()
     uniforms = torch.tensor([u for *_, u in rows], dtype=torch.float64)
     counts = [_counts(tokens, len(tokens) // 2) for _, _, tokens, _ in rows]
-    batch = SamplerBatch([sampler for sampler, *_ in rows])
+    batch = SamplerBatch([sampler.law for sampler, *_ in rows])
     token_ids, logprobs = batch.sample(logits, uniforms, counts)
     assert before.equal(logits)
     assert dtype == logprobs.dtype
@@ -174,9 +174,9 @@ def test_a_row_without_a_distribution_shows_it_and_leaves_the_others(sampler: Mu
 
 def test_a_batch_says_what_it_misses() -> None:
     with pytest.raises(TypeError, match="random numbers"):
-        SamplerBatch([greedy(), multinomial()]).sample(torch.zeros(2, 5), None)
+        SamplerBatch([greedy().law, multinomial().law]).sample(torch.zeros(2, 5), None)
     with pytest.raises(TypeError, match="token counts of row 1"):
-        SamplerBatch([greedy(), greedy(presence_penalty=1.0)]).sample(torch.zeros(2, 5), None)
+        SamplerBatch([greedy().law, greedy(presence_penalty=1.0).law]).sample(torch.zeros(2, 5), None)
 
 
 @given(_GREEDY | _MULTINOMIAL | st.builds(best_of, st.integers(1, 3), top_k=st.none() | st.integers(1, 5)))
