@@ -266,8 +266,9 @@ def _page(report: dict[str, Any]) -> str:
         [
             f"# Samplers\n\n{machine.sentence(report['machine'])} One step of {settings['rows']} rows over {settings['vocab_size']:,} "
             "tokens, float32, one core and one thread; milliseconds of processor time, medians of "
-            f"{settings['rounds']} measurements of each side in turn. Tokens that top_p 0.9 keeps at temperature 0.7: {kept}. 'Transformers' is its LogitsProcessorList with the same "
-            "settings, softmax and multinomial; 'plain sort' one sort for all steps.\n",
+            f"{settings['rounds']} measurements of each side in turn. Tokens that top_p 0.9 keeps at temperature 0.7: {kept}. "
+            "'Transformers' is its LogitsProcessorList with the same settings, softmax and multinomial; 'plain sort' one sort "
+            "for all steps.\n",
             table.markdown(["logits", "settings", *sides, "transformers / ours"], rows),
             "## Rounding\n\nAgainst the same in float64, per row: tokens that are kept and should not be or the other way round, and "
             "the probability that is moved.\n",

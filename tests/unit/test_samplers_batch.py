@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,7 +70,7 @@ def _agrees(law: np.ndarray, token_id: int, logprob: float, u: float | None) -> 
         assert below - 1e-9 <= u <= below + law[token_id] + 1e-9
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     _GREEDY | _MULTINOMIAL,
     _SHAPES,
@@ -96,7 +98,7 @@ def test_a_draw_is_that_of_the_steps_in_their_order(
     _agrees(law, int(token_ids[0]), float(logprobs[0]), u if sampler.needs_random else None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(_GREEDY | _MULTINOMIAL, _SHAPES, _TOKENS, _UNIFORMS), min_size=1, max_size=6),
     st.integers(0, 99),
@@ -122,7 +124,7 @@ def test_rows_together_get_what_each_gets_alone(
     assert batch.needs_counts == any(sampler.needs_counts for sampler, *_ in rows)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(_MULTINOMIAL, _SHAPES, st.integers(0, 99))
 def test_whole_rows_are_filtered_by_the_same_floors(sampler: Multinomial, shape: str, seed: int) -> None:
     logits = _row(shape, seed, _WIDE)
@@ -200,6 +202,11 @@ def test_the_steps_are_shown_for_people() -> None:
     )
     assert str(greedy()) == "mask > take the largest"
     assert repr(greedy()) == "greedy()"
+
+
+def test_the_page_on_sampling_names_the_steps_in_their_order() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sampling.md").read_text(encoding="utf-8")
+    assert list(STEPS) == re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
 
 
 def test_settings_do_not_change() -> None:
