@@ -30,7 +30,7 @@ from outlines_cont.policies.checked import MAX_RETRIES
 from outlines_cont.prompt import Prompt
 from outlines_cont.random_stream import Rng
 from outlines_cont.run import Run
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler, greedy
+from outlines_cont.samplers import BeamSearch, BestOf, Greedy, Multinomial, Sampler, greedy
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
 
@@ -318,7 +318,7 @@ def fsm(
     return _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries)
 
 
-def _check(model: object, sampler: object) -> None:
+def _check(model: LanguageModel, sampler: object) -> None:
     """Refuse what is no model or no sampler when the generator is made, not when it first runs."""
     if not hasattr(model, "eos_token_ids"):
         raise OptionError(
@@ -332,6 +332,8 @@ def _check(model: object, sampler: object) -> None:
             "Call the function: `samplers.greedy()`, not `samplers.greedy`.",
             "sampler",
         )
+    if isinstance(sampler, Greedy | Multinomial):
+        sampler.penalties.check_vocabulary(model.vocab_size)
 
 
 def _constrained(

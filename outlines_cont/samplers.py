@@ -1,20 +1,22 @@
-"""Samplers: how one token is drawn for each row from its masked logits. Frozen values, vectorised over rows.
+"""Samplers: how one token is chosen for each row from its masked logits. Frozen values; `sampling` does the work.
 
-Random numbers come from outside, one float64 per row and token, so a sampler holds no state and a row's draw does not
-depend on its neighbours.
+Random numbers come from outside, one float64 per row and token, and so do the counts of tokens that penalties need. So a
+sampler holds no state and a row's draw does not depend on its neighbours. The order of the steps is `sampling.STEPS`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
-from outlines_cont.errors import OptionError
-
-# The first guess at how many of the largest probabilities `top_p` needs; eight times as many at each further try.
-_TOP_P_CANDIDATES = 128
+from outlines_cont.sampling import Law, Penalties, SamplerBatch, TokenCounts
+from outlines_cont.sampling.check import check, is_int, is_number
+from outlines_cont.sampling.cut import Cut
+from outlines_cont.sampling.penalties import NO_PENALTIES
 
 
 class Sampler(Protocol):
@@ -28,12 +30,22 @@ class Sampler(Protocol):
     def needs_random(self) -> bool:
         """Whether a draw takes a random number."""
 
-    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    @property
+    def needs_counts(self) -> bool:
+        """Whether a draw depends on how often each token stands in the row."""
+
+    def sample(
+        self,
+        logits: torch.Tensor,
+        uniforms: torch.Tensor | None,
+        counts: Sequence[TokenCounts | None] | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Draw one token per row.
 
         Args:
-            logits: (R, V) float32 or float64, minus infinity where a token is not allowed.
+            logits: (R, V) float32 or float64, minus infinity where a token is not allowed; not changed.
             uniforms: (R,) float64 in [0, 1) on the CPU, None for a sampler that needs none.
+            counts: what each row holds, None for a sampler that needs none.
 
         Returns:
             (R,) int64 token ids, and (R,) log-probabilities of these as they were drawn. What they are for a row without
@@ -41,9 +53,49 @@ class Sampler(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Greedy:
-    """Takes the most probable token; of equal ones that with the smallest id."""
+class _ByLaw(ABC):
+    """What samplers have in common that choose token by token."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def law(self) -> Law:
+        """What each token is chosen by."""
+
+    @property
+    def needs_random(self) -> bool:
+        """Whether a draw takes a random number."""
+        return not self.law.is_greedy
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether a penalty depends on how often each token stands in the row."""
+        return self.law.penalties.needs_counts
+
+    def sample(
+        self,
+        logits: torch.Tensor,
+        uniforms: torch.Tensor | None,
+        counts: Sequence[TokenCounts | None] | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Choose one token per row, all rows by this sampler; see `SamplerBatch.sample`."""
+        return SamplerBatch([self.law] * len(logits)).sample(logits, uniforms, counts)
+
+    def __str__(self) -> str:
+        """The steps in their order, such as `mask > temperature 0.7 > top_k 50 > draw`."""
+        return self.law.steps()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Greedy(_ByLaw):
+    """Takes the most probable token; of equal ones that with the smallest id.
+
+    Attributes:
+        penalties: what changes single logits before.
+    """
+
+    penalties: Penalties = NO_PENALTIES
 
     @property
     def num_samples(self) -> int | None:
@@ -51,27 +103,25 @@ class Greedy:
         return None
 
     @property
-    def needs_random(self) -> bool:
-        """False."""
-        return False
+    def law(self) -> Law:
+        """What each token is chosen by."""
+        return Law(is_greedy=True, penalties=self.penalties)
 
-    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the largest logits' ids, and their log-probabilities under the mask at temperature 1."""
-        token_ids = logits.max(dim=-1).indices
-        # Not `logsumexp`, which is several times slower where most entries are minus infinity.
-        return token_ids, logits.log_softmax(dim=-1).gather(-1, token_ids[:, None])[:, 0]
+    def __repr__(self) -> str:
+        return _call("greedy", None, self.law)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Multinomial:
-    """Draws from the distribution that is left after temperature, `top_k`, `top_p` and `min_p`, in this order.
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Multinomial(_ByLaw):
+    """Draws from the distribution that is left after penalties, temperature, `top_k`, `top_p` and `min_p`, in this order.
 
     Attributes:
         samples: S, the samples per prompt.
         top_k: keep the k most probable tokens.
         top_p: then keep the fewest most probable tokens that together have at least this share of what is left.
         min_p: then keep tokens with at least this share of the most probable one's probability.
-        temperature: what the logits are divided by, before everything else.
+        temperature: what the logits are divided by, before anything is left out.
+        penalties: what changes single logits before.
 
     The mask comes before all of them. Where tokens with equal probability stand on both sides of a border, all of them are
     kept, so the result does not depend on the order of the vocabulary.
@@ -82,14 +132,15 @@ class Multinomial:
     top_p: float | None = None
     min_p: float | None = None
     temperature: float = 1.0
+    penalties: Penalties = NO_PENALTIES
 
     def __post_init__(self) -> None:
-        _check("n", self.samples, _is_int(self.samples) and self.samples >= 1, "an int, 1 or more")
+        check("n", self.samples, is_int(self.samples) and self.samples >= 1, "an int, 1 or more")
         k, p, m, t = self.top_k, self.top_p, self.min_p, self.temperature
-        _check("top_k", k, k is None or (_is_int(k) and k >= 1), "an int, 1 or more, or None")
-        _check("top_p", p, p is None or (_is_number(p) and 0 < p <= 1), "a number above 0 and at most 1, or None")
-        _check("min_p", m, m is None or (_is_number(m) and 0 <= m <= 1), "a number from 0 to 1, or None")
-        _check("temperature", t, _is_number(t) and 0 < t < float("inf"), "a number above 0 (for 0 use `greedy()`)")
+        check("top_k", k, k is None or (is_int(k) and k >= 1), "an int, 1 or more, or None")
+        check("top_p", p, p is None or (is_number(p) and 0 < p <= 1), "a number above 0 and at most 1, or None")
+        check("min_p", m, m is None or (is_number(m) and 0 <= m <= 1), "a number from 0 to 1, or None")
+        check("temperature", t, is_number(t) and 1e-30 < t < 1e30, "a number above 0 (for 0 use `greedy()`)")
 
     @property
     def num_samples(self) -> int | None:
@@ -97,75 +148,31 @@ class Multinomial:
         return self.samples
 
     @property
-    def needs_random(self) -> bool:
-        """True."""
-        return True
-
-    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw by the inverse of the cumulative distribution, in float64 and in the order of the ids.
-
-        Cost: a few passes over (R, V); nothing is sorted but the `top_k` or the likeliest tokens that `top_p` needs.
-        """
-        if uniforms is None:
-            raise TypeError("expected (R,) random numbers as `uniforms`, got None")
-        logprobs = self.filtered(logits).log_softmax(dim=-1)
-        cumulative = _exact(logprobs).exp().cumsum(dim=-1)
-        total = cumulative[:, -1:]
-        uniforms = uniforms.to(cumulative.device)
-        # Rounding could lift the target to the total itself, behind the last token.
-        target = torch.minimum(uniforms[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-        token_ids = torch.searchsorted(cumulative, target, right=True).clamp_max(logits.shape[-1] - 1).to(logits.device)
-        return token_ids[:, 0], logprobs.gather(-1, token_ids)[:, 0]
+    def law(self) -> Law:
+        """What each token is chosen by."""
+        return Law(
+            is_greedy=False,
+            penalties=self.penalties,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+        )
 
     def filtered(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return (R, V) tempered logits with minus infinity where a token is not kept."""
-        if self.temperature != 1.0:
-            logits = logits / self.temperature
-        floors = []
-        top_k = None if self.top_k is None or self.top_k >= logits.shape[-1] else self.top_k
-        if top_k is not None:
-            floors.append(logits.topk(top_k, dim=-1).values[:, -1:])
-        if self.top_p is not None and self.top_p < 1:
-            floors.append(_top_p_floor(logits, self.top_p, floors[0] if floors else None))
-        if self.min_p:
-            floors.append(
-                logits.amax(dim=-1, keepdim=True) + torch.tensor(self.min_p, dtype=torch.float64).log().item()
-            )
-        for floor in floors:
-            logits = logits.masked_fill(logits < floor, -torch.inf)
-        return logits
+        """Return (R, V) tempered logits with minus infinity where a token is not kept; without penalties."""
+        return Cut.of([self.law] * len(logits)).kept(logits)
+
+    def __repr__(self) -> str:
+        return _call("multinomial", self.samples, self.law)
 
 
-def _top_p_floor(logits: torch.Tensor, top_p: float, top_k_floor: torch.Tensor | None) -> torch.Tensor:
-    """Return (R, 1): the smallest logit that `top_p` keeps, among those not below `top_k_floor`.
-
-    Replaces the plain form: sort the whole row descending, and keep a token while the probabilities before it sum to less
-    than `top_p`.
-    """
-    if top_k_floor is not None:
-        logits = logits.masked_fill(logits < top_k_floor, -torch.inf)
-    norm = logits.logsumexp(dim=-1, keepdim=True)
-    vocab_size = logits.shape[-1]
-    candidates = min(_TOP_P_CANDIDATES, vocab_size)
-    while True:
-        top = logits.topk(candidates, dim=-1).values
-        probs = _exact(top - norm).exp()
-        before = probs.cumsum(dim=-1) - probs
-        # The last token of those listed is known to be needed or not only if something listed lies behind the border.
-        if candidates == vocab_size or not bool((before[:, -1] < top_p).any()):
-            kept = (before < top_p).sum(dim=-1, keepdim=True).clamp_min(1)
-            return top.gather(-1, (kept - 1).to(top.device))
-        candidates = min(candidates * 8, vocab_size)
-
-
-def _exact(tensor: torch.Tensor) -> torch.Tensor:
-    """Return float64 numbers, on the same device where that has them."""
-    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BestOf(Multinomial):
     """Draws `samples` times and keeps the sample with the largest weight."""
+
+    def __repr__(self) -> str:
+        return _call("best_of", self.samples, self.law)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,9 +188,9 @@ class BeamSearch:
     length_penalty: float = 0.0
 
     def __post_init__(self) -> None:
-        _check("beams", self.beams, _is_int(self.beams) and self.beams >= 1, "an int, 1 or more")
+        check("beams", self.beams, is_int(self.beams) and self.beams >= 1, "an int, 1 or more")
         penalty = self.length_penalty
-        _check("length_penalty", penalty, _is_number(penalty) and abs(penalty) <= 10, "a number from -10 to 10")
+        check("length_penalty", penalty, is_number(penalty) and abs(penalty) <= 10, "a number from -10 to 10")
 
     @property
     def num_samples(self) -> int | None:
@@ -195,9 +202,21 @@ class BeamSearch:
         return weight / float(max(num_tokens, 1) ** self.length_penalty)
 
 
-def greedy() -> Greedy:
-    """Take the most probable token at every step. Follows the number of samples of the state that it is given."""
-    return Greedy()
+def greedy(
+    *,
+    logit_bias: Mapping[int, float] | None = None,
+    repetition_penalty: float = 1.0,
+    frequency_penalty: float = 0.0,
+    presence_penalty: float = 0.0,
+) -> Greedy:
+    """Take the most probable token at every step. Follows the number of samples of the state that it is given.
+
+    The options are those of `multinomial`.
+
+    Raises:
+        OptionError: an option is out of its range.
+    """
+    return Greedy(penalties=Penalties.of(logit_bias, repetition_penalty, frequency_penalty, presence_penalty))
 
 
 def multinomial(
@@ -207,20 +226,32 @@ def multinomial(
     top_p: float | None = None,
     min_p: float | None = None,
     temperature: float = 1.0,
+    logit_bias: Mapping[int, float] | None = None,
+    repetition_penalty: float = 1.0,
+    frequency_penalty: float = 0.0,
+    presence_penalty: float = 0.0,
 ) -> Multinomial:
     """Draw tokens at random, `n` samples per prompt.
+
+    The options apply in the order of `sampling.STEPS`, whatever the order of the arguments; `str(sampler)` shows it.
 
     Args:
         n: S, the samples per prompt.
         top_k: keep the k most probable tokens.
         top_p: then keep the fewest most probable tokens that together have at least this share of what is left.
         min_p: then keep tokens with at least this share of the most probable one's probability.
-        temperature: what the logits are divided by, before everything else.
+        temperature: what the logits are divided by, before anything is left out.
+        logit_bias: what is added to the logits of tokens, by their ids.
+        repetition_penalty: what positive logits of tokens that stand in the row, prompt included, are divided by, and negative
+            ones multiplied with; above 1 repeats less.
+        frequency_penalty: what is subtracted as many times as a token was generated.
+        presence_penalty: what is subtracted once from tokens that were generated.
 
     Raises:
         OptionError: an option is out of its range.
     """
-    return Multinomial(samples=n, top_k=top_k, top_p=top_p, min_p=min_p, temperature=temperature)
+    penalties = Penalties.of(logit_bias, repetition_penalty, frequency_penalty, presence_penalty)
+    return Multinomial(samples=n, top_k=top_k, top_p=top_p, min_p=min_p, temperature=temperature, penalties=penalties)
 
 
 def best_of(
@@ -230,6 +261,10 @@ def best_of(
     top_p: float | None = None,
     min_p: float | None = None,
     temperature: float = 1.0,
+    logit_bias: Mapping[int, float] | None = None,
+    repetition_penalty: float = 1.0,
+    frequency_penalty: float = 0.0,
+    presence_penalty: float = 0.0,
 ) -> BestOf:
     """Draw `n` texts after every row and keep the one with the largest weight (the log-probability of the whole chain).
 
@@ -239,7 +274,8 @@ def best_of(
     Raises:
         OptionError: an option is out of its range.
     """
-    return BestOf(samples=n, top_k=top_k, top_p=top_p, min_p=min_p, temperature=temperature)
+    penalties = Penalties.of(logit_bias, repetition_penalty, frequency_penalty, presence_penalty)
+    return BestOf(samples=n, top_k=top_k, top_p=top_p, min_p=min_p, temperature=temperature, penalties=penalties)
 
 
 def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
@@ -265,14 +301,7 @@ def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
     return BeamSearch(beams=beams, length_penalty=length_penalty)
 
 
-def _check(option: str, value: object, holds: bool, expected: str) -> None:
-    if not holds:
-        raise OptionError(f"expected {expected} as `{option}`, got {value!r}", option)
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _call(name: str, num: int | None, law: Law) -> str:
+    """Return a sampler as the call that makes it, its options in the order of their steps."""
+    first = [] if num is None or (num == 1 and name == "multinomial") else [repr(num)]
+    return f"{name}({', '.join(first + [f'{option}={value!r}' for option, value in law.options()])})"

@@ -12,6 +12,8 @@ from outlines_cont.kv import RowKV
 from outlines_cont.random_stream import RandomStream
 
 PROMPT, APPENDED, GENERATED, FORCED = b"p", b"a", b"g", b"f"
+# What generators wrote.
+WRITTEN = GENERATED + FORCED
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,8 @@ class Loop:
         uniforms = None
         if self._sampler.needs_random:
             uniforms = torch.tensor([row.stream.draw() for row in rows], dtype=torch.float64)
-        token_ids, sampling_logprobs = self._sampler.sample(masked, uniforms)
+        token_counts = [row.token_counts for row in rows] if self._sampler.needs_counts else None
+        token_ids, sampling_logprobs = self._sampler.sample(masked, uniforms, token_counts)
         logprobs = logits.gather(-1, token_ids[:, None])[:, 0] - norm
         # One transfer from the device per step; ids up to 2 ** 24 are exact in float32.
         table = torch.stack([token_ids.to(logits.dtype), norm, logprobs, sampling_logprobs])

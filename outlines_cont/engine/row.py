@@ -19,7 +19,8 @@ from outlines_cont.errors import DeadEnd, InvalidLogits
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
-from outlines_cont.state_row import APPENDED, FORCED, GENERATED, Piece, StateRow
+from outlines_cont.sampling import TokenCounts
+from outlines_cont.state_row import APPENDED, FORCED, GENERATED, WRITTEN, Piece, StateRow
 
 _TAIL_TOKENS = 8
 
@@ -103,6 +104,7 @@ class Row:
         self._recent: dict[int, torch.Tensor] = {}
         self._score_last = score_last
         self._tokenizer = model.tokenizer
+        self._token_counts: TokenCounts | None = None
         self._eos = TokenSet.of(model.eos_token_ids)
         # As wide as the masks, so that they need no stretching at every step.
         self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
@@ -188,6 +190,13 @@ class Row:
         start = self.source.weight_start
         return sum(x for i, x in enumerate(self._logprobs[start:], start) if i not in unscored) + self._ends
 
+    @property
+    def token_counts(self) -> TokenCounts:
+        """How often each token stands in the row; counted when first asked for, and kept up from then on."""
+        if self._token_counts is None:
+            self._token_counts = TokenCounts(self.token_ids, [kind in WRITTEN for kind in self._kinds])
+        return self._token_counts
+
     def fork(self) -> Row:
         """Return a second row that goes on from here by itself; its random numbers are the same."""
         fork = copy(self)
@@ -196,6 +205,7 @@ class Row:
         fork._owed, fork._sequences, fork._unscored = [*self._owed], [*self._sequences], [*self._unscored]
         fork._kinds, fork._recent = bytearray(self._kinds), {**self._recent}
         fork._logprobs, fork._sampling_logprobs = [*self._logprobs], [*self._sampling_logprobs]
+        fork._token_counts = None if self._token_counts is None else self._token_counts.fork()
         fork._tracks = [track.fork() for track in self._tracks]
         return fork
 
@@ -353,6 +363,8 @@ class Row:
             track.append(token_id)
         self.token_ids.append(token_id)
         self._kinds += kind
+        if self._token_counts is not None:
+            self._token_counts.add(token_id, kind in WRITTEN)
         self._logprobs.append(logprob)
         self._sampling_logprobs.append(sampling_logprob)
 
@@ -366,6 +378,9 @@ class Row:
             )
         for track in self._tracks:
             track.rewind(count, own=track is self._decider)
+        if self._token_counts is not None:
+            for index in range(length, len(self.token_ids)):
+                self._token_counts.remove(self.token_ids[index], self._kinds[index] in WRITTEN)
         for values in (self.token_ids, self._kinds, self._logprobs, self._sampling_logprobs):
             del values[length:]
         self._unscored = [index for index in self._unscored if index < length]

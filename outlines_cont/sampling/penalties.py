@@ -1,0 +1,160 @@
+"""`Penalties`: what changes single logits before anything else: a bias by id, and penalties by what the row already holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from outlines_cont.errors import OptionError
+from outlines_cont.sampling.check import check, is_int, is_number
+from outlines_cont.sampling.token_counts import TokenCounts
+
+# Far beyond what changes a text, far below what float32 cannot hold.
+_LARGEST_STEP = 10_000
+_LARGEST_FACTOR = 1_000
+
+
+def _is_step(value: object) -> bool:
+    return is_number(value) and -_LARGEST_STEP <= value <= _LARGEST_STEP  # type: ignore[operator]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Penalties:
+    """Changes of single logits, in this order.
+
+    Attributes:
+        logit_bias: (token id, number) pairs by ascending id; the number is added to the token's logit.
+        repetition: logits of tokens that stand in the row, prompt included, are divided by it where positive, multiplied
+            where negative. As in CTRL (Keskar et al. 2019, arXiv:1909.05858) and transformers.
+        frequency: is subtracted as many times as the token was generated. As in OpenAI's API.
+        presence: is subtracted once if the token was generated at all. As in OpenAI's API.
+
+    What was generated are the tokens that generators wrote on this row, forced ones included; not the prompt, nor text that
+    was appended or encoded anew.
+    """
+
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    repetition: float = 1.0
+    frequency: float = 0.0
+    presence: float = 0.0
+
+    def __post_init__(self) -> None:
+        factor, most = self.repetition, _LARGEST_FACTOR
+        holds = is_number(factor) and 1 / most <= factor <= most
+        check("repetition_penalty", factor, holds, f"a number from {1 / most} to {most}; 1 changes nothing")
+        for option, value in (("frequency_penalty", self.frequency), ("presence_penalty", self.presence)):
+            check(option, value, _is_step(value), f"a number from -{_LARGEST_STEP} to {_LARGEST_STEP}")
+        for token_id, bias in self.logit_bias:
+            check("logit_bias", token_id, is_int(token_id) and token_id >= 0, "token ids, ints of 0 or more,")
+            expected = f"a number from -{_LARGEST_STEP} to {_LARGEST_STEP} for token {token_id}"
+            advice = "" if _is_step(bias) else " (to keep a token out, -100 is as good as minus infinity)"
+            check("logit_bias", bias, _is_step(bias), expected + advice)
+
+    @classmethod
+    def of(
+        cls, logit_bias: Mapping[int, float] | None, repetition: float, frequency: float, presence: float
+    ) -> Penalties:
+        """Return the value of the options that samplers have.
+
+        Raises:
+            OptionError: an option is out of its range, NaN and infinities among that.
+        """
+        if logit_bias is not None and not isinstance(logit_bias, Mapping):
+            check("logit_bias", logit_bias, False, "a mapping from token ids to numbers, or None")
+        # The checks come first where ids cannot be compared.
+        pairs = tuple((logit_bias or {}).items())
+        cls(logit_bias=pairs)
+        return cls(logit_bias=tuple(sorted(pairs)), repetition=repetition, frequency=frequency, presence=presence)
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether anything depends on the tokens of the row."""
+        return self.repetition != 1 or self.frequency != 0 or self.presence != 0
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Refuse a bias for a token that a vocabulary does not have.
+
+        Raises:
+            OptionError: an id of `logit_bias` is `vocab_size` or more.
+        """
+        if self.logit_bias and self.logit_bias[-1][0] >= vocab_size:
+            raise OptionError(
+                f"expected ids below {vocab_size}, the size of the model's vocabulary, in `logit_bias`, "
+                f"got {self.logit_bias[-1][0]}",
+                "logit_bias",
+            )
+
+
+NO_PENALTIES = Penalties()
+
+
+def penalised(
+    logits: torch.Tensor, penalties: Sequence[Penalties], counts: Sequence[TokenCounts | None] | None
+) -> torch.Tensor:
+    """Return the logits with every row's penalties.
+
+    Args:
+        logits: (R, V) float32 or float64; not changed. Minus infinity stays minus infinity.
+        penalties: one value per row.
+        counts: the tokens of each row; None for rows whose penalties need none.
+
+    Returns:
+        (R, V): a changed copy, or `logits` where there is nothing to change.
+
+    Raises:
+        OptionError: a bias is for a token of V or more.
+        TypeError: counts are missing.
+
+    Cost: a copy of the logits, a handful of calls in all, and work on the distinct tokens of the rows. Replaces the plain
+    form: for every row, for every token of it, change one number.
+    """
+    biased = [(row, p) for row, p in enumerate(penalties) if p.logit_bias]
+    counted = [(row, p, _needed(counts, row)) for row, p in enumerate(penalties) if p.needs_counts]
+    if not biased and not counted:
+        return logits
+    logits = logits.clone(memory_format=torch.contiguous_format)
+    vocab_size, flat = logits.shape[-1], logits.view(-1)
+    if biased:
+        for _, p in biased:
+            p.check_vocabulary(vocab_size)
+        pairs = [(row * vocab_size + token_id, bias) for row, p in biased for token_id, bias in p.logit_bias]
+        places, values = zip(*pairs, strict=True)
+        flat[torch.tensor(places, device=logits.device)] += torch.tensor(
+            values, dtype=logits.dtype, device=logits.device
+        )
+    if counted:
+        _penalise(flat, vocab_size, counted)
+    return logits
+
+
+def _penalise(flat: torch.Tensor, vocab_size: int, rows: Sequence[tuple[int, Penalties, TokenCounts]]) -> None:
+    """Change the logits of the tokens that the rows hold; `flat` is (R * V,)."""
+    token_ids, in_row, generated = (
+        np.concatenate(columns)
+        for columns in zip(*((c.token_ids, c.in_row, c.generated) for _, _, c in rows), strict=True)
+    )
+    owners = np.repeat(np.arange(len(rows)), [len(c.token_ids) for _, _, c in rows])
+    if token_ids.max(initial=0) >= vocab_size:
+        # An embedding may know more tokens than the model can write.
+        known = token_ids < vocab_size
+        token_ids, in_row, generated, owners = token_ids[known], in_row[known], generated[known], owners[known]
+    starts = np.array([row * vocab_size for row, _, _ in rows])
+    places = torch.from_numpy(starts[owners] + token_ids).to(flat.device)
+    logits = flat[places]
+    repetition, frequency, presence = np.array([(p.repetition, p.frequency, p.presence) for _, p, _ in rows]).T
+    if (repetition != 1).any():
+        factor = torch.from_numpy(np.where(in_row > 0, repetition[owners], 1.0)).to(logits)
+        logits = torch.where(logits < 0, logits * factor, logits / factor)
+    if frequency.any() or presence.any():
+        logits -= torch.from_numpy(frequency[owners] * generated + presence[owners] * (generated > 0)).to(logits)
+    flat[places] = logits
+
+
+def _needed(counts: Sequence[TokenCounts | None] | None, row: int) -> TokenCounts:
+    found = None if counts is None else counts[row]
+    if found is None:
+        raise TypeError(f"expected the token counts of row {row} as `counts`, which its penalties need, got None")
+    return found
