@@ -99,6 +99,10 @@ class UnsupportedBranch(OutlinesContError, RuntimeError):
     """A policy asked for something that the loop does not do, or several policies asked for things that conflict."""
 
 
+class EngineInterrupted(OutlinesContError, RuntimeError):
+    """A step of the engine was interrupted while a row was on its way out; the row is lost, the others go on."""
+
+
 class ResumeError(OutlinesContError, ValueError):
     """A state cannot be resumed: nothing in it was cut, or what was cut belongs to another constraint."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from fsm import FSMError
-from outlines_cont.engine.beam import BeamLoop
-from outlines_cont.engine.loop import run
+from outlines_cont.engine.beam import BeamJob
+from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
@@ -107,27 +108,64 @@ class Run:
             self._check_resumed()
 
     def steps(self) -> Iterator[None]:
-        """Run to the end, one step of the loop after the other."""
-        if isinstance(self._maker.sampler, BeamSearch):
-            yield from self._search(self._maker.sampler)
-            return
-        running = [(i, row) for i, row in enumerate(self.rows) if row is not None]
-        done: dict[int, StateRow] = {}
-        yield from run(self._maker.model, [row for _, row in running], self._maker.sampler, self._counts, done)
-        for at, row in done.items():
-            self._results[running[at][0]] = self.finish(row)
+        """Run to the end, one step of the engine after the other; who stops earlier lets the rows go."""
+        job = self._submitted()
+        try:
+            while not job.is_over:
+                self.engine.advance(job)
+                yield
+        finally:
+            self.engine.cancel(job)
+        self._collect(job)
 
-    def _search(self, search: BeamSearch) -> Iterator[None]:
+    async def async_steps(self) -> AsyncIterator[None]:
+        """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
+        job = self._submitted()
+        try:
+            while not job.is_over:
+                await self.engine.advance_async(job)
+                yield
+        finally:
+            self.engine.cancel(job)
+        self._collect(job)
+
+    @property
+    def engine(self) -> Engine:
+        """What runs the rows, with those of others."""
+        return engine_of(self._maker.model)
+
+    def _submitted(self) -> Job:
+        """Return the rows that run as a job, which is on its way."""
+        sampler = self._maker.sampler
+        job = self._search(sampler) if isinstance(sampler, BeamSearch) else self._alone(sampler)
+        self.engine.submit(job)
+        return job
+
+    def _alone(self, sampler: Sampler) -> Job:
+        return Job([row for row in self.rows if row is not None], sampler, self._counts)
+
+    def _search(self, search: BeamSearch) -> BeamJob:
+        entries = [[row for i in place if (row := self.rows[i]) is not None] for place in self._places]
+        ended = [[self._results[i] for i in place if self.rows[i] is None] for place in self._places]
+        return BeamJob(entries, ended, search, self._maker.model.eos_token_ids, self._counts, self)
+
+    @property
+    def _places(self) -> list[range]:
+        """For each batch entry the indices of its samples."""
         samples = self._num_samples
-        places = [range(start, start + samples) for start in range(0, len(self.rows), samples)]
-        entries = [[row for i in place if (row := self.rows[i]) is not None] for place in places]
-        ended = [[self._results[i] for i in place if self.rows[i] is None] for place in places]
-        streams = [[self._results[i].stream for i in place] for place in places]
-        loop = BeamLoop(self._maker.model, entries, ended, search, self._counts, self)
-        while loop.rows:
-            loop.step()
-            yield
-        found = loop.ended
+        return [range(start, start + samples) for start in range(0, len(self.rows), samples)]
+
+    def _collect(self, job: Job) -> None:
+        """Take in what has become of the rows."""
+        if isinstance(job, BeamJob):
+            self._collect_found(job.ended)
+            return
+        running = [i for i, row in enumerate(self.rows) if row is not None]
+        for at, row in job.done.items():
+            self._results[running[at]] = self.finish(row)
+
+    def _collect_found(self, found: list[list[StateRow]]) -> None:
+        streams = [[self._results[i].stream for i in place] for place in self._places]
         self._num_samples = max(map(len, found))
         padded = [rows + [_missing(rows)] * (self._num_samples - len(rows)) for rows in found]
         self._results = [

@@ -27,6 +27,10 @@ class Sampler(Protocol):
         """S, the samples per prompt; None follows the state, and is 1 for a prompt."""
 
     @property
+    def law(self) -> Law:
+        """What each token is chosen by; so rows with different samplers are drawn together."""
+
+    @property
     def needs_random(self) -> bool:
         """Whether a draw takes a random number."""
 

@@ -1,4 +1,4 @@
-"""Beam search: the loop with a joint choice over the rows of one batch entry.
+"""Beam search: a job with a joint choice over the rows of one batch entry.
 
 At every step the hypotheses of an entry are its ended rows and every continuation of its running rows by one token; the best
 of all of them are kept. An ended hypothesis keeps its place until better ones push it out, and the search is over when no
@@ -18,9 +18,9 @@ from typing import Protocol
 
 import torch
 
-from outlines_cont.engine.loop import Loop
-from outlines_cont.engine.row import Draw, Row, Want
-from outlines_cont.interfaces import LanguageModel
+from outlines_cont.engine.failure import fails
+from outlines_cont.engine.job import Job
+from outlines_cont.engine.row import Draw, Row
 from outlines_cont.models.meter import Meter
 from outlines_cont.samplers import BeamSearch, greedy
 from outlines_cont.state_row import StateRow
@@ -67,22 +67,25 @@ class Ends(Protocol):
         """Return whether the text is one that the generator was asked for, and no part of one."""
 
 
-class BeamLoop(Loop):
-    """Rows that run together, each a hypothesis of one batch entry."""
+class BeamJob(Job):
+    """Rows each of which is a hypothesis of one batch entry."""
+
+    is_joint = True
 
     def __init__(
         self,
-        model: LanguageModel,
         entries: Sequence[Sequence[Row]],
         ended: Sequence[Sequence[StateRow]],
         search: BeamSearch,
+        eos_token_ids: frozenset[int],
         counts: Meter,
         ends: Ends,
     ) -> None:
         """Begin with the running rows and the ended ones of each entry."""
-        # The one draw of the loop that it makes for itself is never asked for here.
-        super().__init__(model, [row for rows in entries for row in rows], greedy(), counts)
+        # The one draw of the engine that a job may make for itself is never asked for here.
+        super().__init__([row for rows in entries for row in rows], greedy(), counts)
         self._search = search
+        self._eos_token_ids = eos_token_ids
         self._ends = ends
         self._ended = [[self._hypothesis(row) for row in rows] for rows in ended]
         self._entry = {id(row): entry for entry, rows in enumerate(entries) for row in rows}
@@ -97,8 +100,10 @@ class BeamLoop(Loop):
         good = [h for h in kept if h.rank[0] != _FAILED] or kept[:1]
         return [h.ended for h in good if h.ended is not None]
 
-    def _settle(self, row: Row, state_row: StateRow) -> None:
+    def settle(self, row: Row, state_row: StateRow) -> None:
+        """Take in a hypothesis that has ended."""
         self._ended[self._entry[id(row)]].append(self._hypothesis(self._ends.finish(state_row)))
+        self.rows = [other for other in self.rows if other is not row]
 
     def _hypothesis(self, row: StateRow) -> Hypothesis:
         if row.error is not None:
@@ -106,35 +111,35 @@ class BeamLoop(Loop):
         tier = _GOOD if self._ends.is_whole(row) else _CUT
         return Hypothesis((tier, self._search.score(row.weight, len(row.token_ids) - row.weight_start)), ended=row)
 
-    def _sample(self, rows: list[Row], logits: torch.Tensor | None) -> None:
+    def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
         """Keep the best hypotheses of every entry, and let rows fork and go on accordingly."""
         found = [list(ended) for ended in self._ended]
         for row in self.rows:
-            if row.want is not Want.SAMPLE:
+            if not any(row is other for other in rows):
                 found[self._entry[id(row)]].append(Hypothesis(self._rank_of(row, row.weight, 0), row=row))
-        if rows:
-            self._continue(rows, self._logits_of(rows, logits), found)
-        self._keep([self._distinct(entry) for entry in found])
+        self._continue(rows, logits, masked, found)
+        return self._keep([self._distinct(entry) for entry in found])
 
     def _distinct(self, hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
         """Return the best `beams` hypotheses, the best first; of those with the same tokens only the first."""
         kept: dict[tuple[bool, tuple[int, ...]], Hypothesis] = {}
         for hypothesis in sorted(hypotheses, key=lambda h: h.rank, reverse=True):
-            kept.setdefault(hypothesis.key(self._model.eos_token_ids), hypothesis)
+            kept.setdefault(hypothesis.key(self._eos_token_ids), hypothesis)
             if len(kept) == self._search.beams:
                 break
         return list(kept.values())
 
-    def _continue(self, rows: Sequence[Row], logits: torch.Tensor, found: list[list[Hypothesis]]) -> None:
+    def _continue(
+        self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor, found: list[list[Hypothesis]]
+    ) -> None:
         """Add the continuations of every row that can be among the best."""
-        masked = self._masked(logits, [row.mask for row in rows])
         norm = logits.logsumexp(-1)
         token_ids = self._candidates(masked)
         values = masked.gather(-1, token_ids)
         sampling_logprobs = masked.log_softmax(-1).gather(-1, token_ids)
         lines = (token_ids, values, values - norm[:, None], sampling_logprobs)
         for row, total, *columns in zip(rows, norm.tolist(), *(line.tolist() for line in lines), strict=True):
-            if self._fails(row, total, max(columns[-1])):
+            if fails(row, total, max(columns[-1])):
                 found[self._entry[id(row)]].append(Hypothesis((_FAILED, 0.0), row=row))
                 continue
             weight = row.weight
@@ -144,33 +149,32 @@ class BeamLoop(Loop):
                 if math.isfinite(value)
             }
             for draw in draws.values():
-                longer = draw.token_id not in self._model.eos_token_ids
+                longer = draw.token_id not in self._eos_token_ids
                 rank = self._rank_of(row, weight + draw.logprob, longer)
                 found[self._entry[id(row)]].append(Hypothesis(rank, row=row, draw=draw))
 
     def _candidates(self, masked: torch.Tensor) -> torch.Tensor:
         """Return (R, K) ids: the most probable tokens, as many as could be kept, and all ends, which score otherwise."""
-        ends = torch.tensor(sorted(self._model.eos_token_ids), dtype=torch.int64, device=masked.device)
+        ends = torch.tensor(sorted(self._eos_token_ids), dtype=torch.int64, device=masked.device)
         best = masked.topk(min(self._search.beams + len(ends), masked.shape[-1]), dim=-1).indices
         return torch.cat([best, ends.expand(len(masked), -1)], dim=-1)
 
-    def _keep(self, kept: Sequence[Sequence[Hypothesis]]) -> None:
+    def _keep(self, kept: Sequence[Sequence[Hypothesis]]) -> list[tuple[Row, Row]]:
         self._ended = [[h for h in entry if h.row is None] for entry in kept]
-        place = {id(row): index for index, row in enumerate(self.rows)}
         going = [
             (h.row, h.draw, entry) for entry, hypotheses in enumerate(kept) for h in hypotheses if h.row is not None
         ]
-        going.sort(key=lambda item: place[id(item[0])])
-        sources = [place[id(row)] for row, _, _ in going]
         # Forked before any of them goes on: a fork begins where its row stands now.
-        rows = [row if i == 0 or sources[i - 1] != sources[i] else row.fork() for i, (row, _, _) in enumerate(going)]
-        if self._kv is not None and rows and sources != list(range(len(self.rows))):
-            self._kv.keep(sources)
-        self.rows = rows
+        met = set[int]()
+        rows = []
+        for row, _, _ in going:
+            rows.append(row.fork() if id(row) in met else row)
+            met.add(id(row))
         self._entry = {id(row): entry for row, (_, _, entry) in zip(rows, going, strict=True)}
         for row, (_, draw, _) in zip(rows, going, strict=True):
             if draw is not None:
                 row.take(draw)
+        return [(source, row) for row, (source, _, _) in zip(rows, going, strict=True)]
 
     def _rank_of(self, row: Row, weight: float, more_tokens: int) -> Rank:
         if row.error is not None:

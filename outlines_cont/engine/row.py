@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,6 +21,9 @@ from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.state_row import APPENDED, FORCED, GENERATED, WRITTEN, Piece, StateRow
+
+if TYPE_CHECKING:
+    from outlines_cont.engine.job import Job
 
 _TAIL_TOKENS = 8
 
@@ -54,6 +57,7 @@ class Row:
         want: what the row wants from this step, set by `plan`.
         mask: the tokens that may be sampled, where it wants a sample.
         stream: the row's random numbers.
+        job: the call that the row belongs to.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Row:
             score_last: feed what is needed to know the log-probabilities of forced tokens at the very end of the piece.
         """
         self.source = source
+        self.job: Job
         self.token_ids: list[int] = list(source.token_ids)
         self.logits = source.logits
         self.cached = source.cached
@@ -118,8 +123,9 @@ class Row:
     # -- what the loop calls -------------------------------------------------------------------------------------------
 
     def plan(self) -> None:
-        """Ask the policies until the row wants a sample, waits, or has ended."""
-        self._guard(self._plan)
+        """Ask the policies until the row wants a sample, waits, or has ended; nothing where a decision stands."""
+        if not self.is_reading:
+            self._guard(self._plan)
 
     @property
     def place(self) -> str:
@@ -127,24 +133,37 @@ class Row:
         tail = self._tokenizer.decode(self.token_ids[-_TAIL_TOKENS:])
         return f"{len(self.token_ids)} tokens (...{tail!r})"
 
-    def chunk(self) -> list[int]:
-        """Return the pending ids that this step feeds."""
+    @property
+    def num_pending(self) -> int:
+        """How many tokens are to be fed before the row has what it wants."""
         if self.want is Want.SAMPLE:
-            return self.token_ids[self.cached :]
-        if self.want is Want.SCORE:
-            return self.token_ids[self.cached : self._unscored[-1]]
-        return []
+            return len(self.token_ids) - self.cached
+        last = self._unscored[-1] if self.want is Want.SCORE and self._unscored else 0
+        return max(last - self.cached, 0)
 
-    def wanted(self) -> list[int]:
-        """Return the indices into the chunk after which the row needs logits, ascending."""
-        chunk_size = len(self.chunk())
+    @property
+    def is_ready(self) -> bool:
+        """Whether a token can be sampled."""
+        return self.want is Want.SAMPLE and self.logits is not None
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the row has decided what it wants, and waits for its tokens to be fed."""
+        return self.want in (Want.SAMPLE, Want.SCORE) and self.num_pending > 0
+
+    def chunk(self) -> list[int]:
+        """Return the pending ids."""
+        return self.token_ids[self.cached : self.cached + self.num_pending]
+
+    def wanted(self, chunk_size: int) -> list[int]:
+        """Return the indices into the first `chunk_size` pending tokens after which the row needs logits, ascending."""
         if not chunk_size:
             return []
         indices = {index - 1 - self.cached for index in self._unscored}
         if self.want is Want.SAMPLE:
             # What a policy may take back leaves logits to go on from, so nothing needs feeding again.
-            first = max(self.piece_start - 1 - self.cached, chunk_size - 1 - self._horizon, 0)
-            indices.update(range(first, chunk_size))
+            last = self.num_pending - 1
+            indices.update(range(max(self.piece_start - 1 - self.cached, last - self._horizon, 0), last + 1))
         return sorted(index for index in indices if 0 <= index < chunk_size)
 
     def lose(self, cached: int) -> None:
@@ -152,15 +171,16 @@ class Row:
         self.counts.recomputed_tokens += max(self.cached - cached, 0)
         self.cached = min(self.cached, cached)
 
-    def unscored(self) -> list[tuple[int, int]]:
-        """Return (index into the chunk, token id that follows there) of forced tokens that the chunk will score."""
-        return [(index - 1 - self.cached, self.token_ids[index]) for index in self._unscored]
+    def unscored(self, fed: Container[int]) -> list[tuple[int, int]]:
+        """Return (index into the chunk, token id that follows there) of forced tokens that are scored by what was fed."""
+        found = [(index - 1 - self.cached, self.token_ids[index]) for index in self._unscored]
+        return [(index, token_id) for index, token_id in found if index in fed]
 
     def score(self, logprobs: Sequence[float]) -> None:
-        """Take the log-probabilities of the tokens in `unscored`."""
-        for index, logprob in zip(self._unscored, logprobs, strict=True):
+        """Take the log-probabilities of the first tokens in `unscored`."""
+        for index, logprob in zip(self._unscored, logprobs, strict=False):
             self._logprobs[index] = logprob
-        self._unscored.clear()
+        del self._unscored[: len(logprobs)]
         if not all(map(math.isfinite, logprobs)):
             self.fail(_invalid_logits(len(self.token_ids)))
 
@@ -176,12 +196,28 @@ class Row:
 
     def take(self, draw: Draw) -> None:
         """Append a sampled token, or end on it."""
+        self.want = Want.WAIT
         self._guard(self._take, draw)
 
     def fail(self, error: Exception) -> None:
         """End the row with its own error; the others go on."""
         self.error = error
         self._end("error")
+
+    def repair(self) -> None:
+        """After an interrupt: go back to as many tokens as everything is known of. What was decided is decided anew."""
+        tracked = min((len(track.states) - 1 for track in self._tracks), default=0) + self.piece_start
+        written = min(len(self.token_ids), len(self._kinds), len(self._logprobs), len(self._sampling_logprobs))
+        length = min(tracked, written)
+        for values in (self.token_ids, self._kinds, self._logprobs, self._sampling_logprobs):
+            del values[length:]
+        for track in self._tracks:
+            del track.states[length - self.piece_start + 1 :]
+        self._unscored = [index for index in self._unscored if index < length]
+        self._token_counts, self._recent, self.logits = None, {}, None
+        self.cached = min(self.cached, length)
+        if not self.has_ended:
+            self.want = Want.WAIT
 
     @property
     def weight(self) -> float:

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import DeadEnd, IncompleteOutput, InvalidLogits, NoHypothesis, continuous, generate, models, samplers
-from outlines_cont.engine.beam import BeamLoop
+from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.engine.row import Row
 from outlines_cont.models.meter import Meter
@@ -205,11 +206,12 @@ def test_a_policy_that_gives_tokens_back_leaves_hypotheses_that_are_scored_right
     letters = model.tokenizer.encode("abn")
     source = StateRow.of_prompt(model.tokenizer.encode("the name"), RandomStream(0))
     counts = Meter()
-    loop = BeamLoop(
-        model, [[Row(source, [_Retry(letters)], model, counts=counts)]], [[]], BeamSearch(beams=30), counts, _Ends()
-    )
-    while loop.rows:
-        loop.step()
+    rows = [[Row(source, [_Retry(letters)], model, counts=counts)]]
+    job = BeamJob(rows, [[]], BeamSearch(beams=30), model.eos_token_ids, counts, _Ends())
+    engine = Engine(model)
+    engine.submit(job)
+    while not job.is_over:
+        engine.advance(job)
     prompt = len(source.token_ids)
     wanted: dict[tuple[int, ...], float] = {}
     for first in letters:
@@ -217,7 +219,7 @@ def test_a_policy_that_gives_tokens_back_leaves_hypotheses_that_are_scored_right
             for third in letters:
                 ids = (*source.token_ids, first, second, third)
                 wanted[ids] = sum(rescored(model, ids)[prompt:])
-    found: list[Any] = loop.ended[0]
+    found: list[Any] = job.ended[0]
     assert [row.token_ids for row in found] == sorted(wanted, key=lambda ids: -wanted[ids])
     assert [row.weight for row in found] == pytest.approx(sorted(wanted.values(), reverse=True), abs=1e-9)
     assert all(row.error is None for row in found)

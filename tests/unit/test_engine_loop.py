@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.loop import run
+from outlines_cont.engine.engine import Engine
+from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
@@ -67,10 +68,12 @@ def _write(
         Row(StateRow.of_prompt(ids, RandomStream(7, batch)), steering, model, counts=counts, max_tokens=max_tokens)
         for batch, (ids, steering) in enumerate(zip(prompts, policies, strict=True))
     ]
-    done: dict[int, StateRow] = {}
-    for _ in run(model, rows, sampler or greedy(), counts, done):
-        pass
-    return [done[i] for i in range(len(rows))]
+    job = Job(rows, sampler or greedy(), counts)
+    engine = Engine(model)
+    engine.submit(job)
+    while not job.is_over:
+        engine.advance(job)
+    return [job.done[i] for i in range(len(rows))]
 
 
 def _ids(text: str) -> list[int]:

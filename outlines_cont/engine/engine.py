@@ -1,0 +1,353 @@
+"""`Engine`: all rows of one model that run now. Rows come and go between any two steps.
+
+A step asks every row what it wants, lets those that have ended leave, feeds what is pending in one forward, and draws a token
+for every row that has logits to draw from.
+
+Order: jobs are admitted in the order in which they were submitted, as many rows as there is room for; every row that was
+admitted goes on by one token per step. New prompts are read in a lane of their own, `max_batch_tokens` per step, so that a
+long one does not hold up those that write; when it is read, its rows join the others.
+
+Nobody drives an engine in the background: whoever waits for a job takes the steps, for all jobs. Threads take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from itertools import zip_longest
+from queue import Empty, SimpleQueue
+from time import perf_counter
+from weakref import WeakKeyDictionary
+
+import torch
+
+from outlines_cont.engine.failure import fails
+from outlines_cont.engine.job import Job
+from outlines_cont.engine.lane import Lane
+from outlines_cont.engine.masking import Masker
+from outlines_cont.engine.row import Draw, Row, Want
+from outlines_cont.engine.stats import EngineStats
+from outlines_cont.errors import EngineInterrupted, KVBudgetError, UnsupportedBranch
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.meter import Meter
+from outlines_cont.samplers import Sampler
+from outlines_cont.sampling import SamplerBatch
+
+MAX_BATCH_TOKENS = 4096
+MAX_ROWS = 256
+
+
+class Engine:
+    """Runs rows of one model together.
+
+    Args:
+        model: the model.
+        max_batch_tokens: the most tokens of one forward, padding included; longer prompts are read in parts.
+        max_rows: the most rows that run at once; the others wait.
+
+    All methods may be called by any thread.
+    """
+
+    def __init__(
+        self, model: LanguageModel, *, max_batch_tokens: int = MAX_BATCH_TOKENS, max_rows: int = MAX_ROWS
+    ) -> None:
+        self.model = model
+        self.max_batch_tokens = max_batch_tokens
+        self.max_rows = max_rows
+        self._room = max_rows
+        self._lanes: list[Lane] = []
+        self._waiting: deque[Row] = deque()
+        self._jobs: list[Job] = []
+        self._submitted: SimpleQueue[Job] = SimpleQueue()
+        self._counts = Meter()
+        self._stats = EngineStats()
+        self._masker = Masker()
+        self._batch: tuple[list[Sampler], SamplerBatch] | None = None
+        self._lock = threading.RLock()
+        self._steps: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[None]] = WeakKeyDictionary()
+
+    # -- for those who wait --------------------------------------------------------------------------------------------
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held during a step; hold it to read rows that run."""
+        return self._lock
+
+    @property
+    def stats(self) -> EngineStats:
+        """What the engine has done so far; a copy."""
+        with self._lock:
+            return self._stats.copy()
+
+    @property
+    def num_running(self) -> int:
+        """Rows that run now, those that wait for room left out."""
+        return sum(len(lane.rows) for lane in self._lanes)
+
+    def submit(self, job: Job) -> None:
+        """Let the rows of a job run from the next step on, when there is room. Returns at once."""
+        self._submitted.put(job)
+
+    def cancel(self, job: Job) -> None:
+        """Take the rows of a job out, now, or at the end of the step that is being taken. Nothing happens to a job that is over."""
+        if job.is_over:
+            return
+        job.is_cancelled = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._take_submitted()
+                self._sweep()
+            finally:
+                self._lock.release()
+
+    def advance(self, job: Job) -> None:
+        """Take a step for all, unless the job is over by the time that it is this thread's turn."""
+        with self._lock:
+            if not job.is_over:
+                self.step()
+
+    async def advance_async(self, job: Job) -> None:
+        """Wait until a step has been taken, in a thread; tasks of one event loop wait for the same one."""
+        loop = asyncio.get_running_loop()
+        step = self._steps.get(loop)
+        if step is None:
+            step = self._steps[loop] = asyncio.ensure_future(asyncio.to_thread(self.advance, job))
+            step.add_done_callback(lambda done: (self._steps.pop(loop, None) and done.cancelled()) or done.exception())
+        # A task that is cancelled leaves the step to the others.
+        await asyncio.shield(step)
+
+    def step(self) -> None:
+        """Let every row go on by one token.
+
+        Raises:
+            BaseException: an interrupt, or a mistake of the engine itself. Rows that were interrupted stay usable: what they
+                had fed is fed again. What goes wrong in a row is its error, and no one else's.
+        """
+        with self._lock, torch.inference_mode():
+            started = perf_counter()
+            try:
+                self._admit()
+                for lane in self._lanes:
+                    self._step_lane(lane)
+                self._merge()
+            except BaseException:
+                self._recover()
+                raise
+            finally:
+                self._sweep()
+                self._note(perf_counter() - started)
+
+    # -- who runs ------------------------------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Let waiting rows in, in their order: as many as there is room for, those of a joint job all at once."""
+        self._take_submitted()
+        self._sweep()
+        admitted: list[Row] = []
+        while self._waiting and (self.num_running + len(admitted) < self._room or not (self._lanes or admitted)):
+            row = self._waiting.popleft()
+            admitted.append(row)
+            while row.job.is_joint and self._waiting and self._waiting[0].job is row.job:
+                admitted.append(self._waiting.popleft())
+        if not admitted:
+            return
+        groups = [admitted] if self.model.can_stack else [[row] for row in admitted]
+        self._lanes += [Lane(self.model, group, self._counts) for group in groups]
+
+    def _take_submitted(self) -> None:
+        while True:
+            try:
+                job = self._submitted.get_nowait()
+            except Empty:
+                return
+            self._jobs.append(job)
+            self._waiting.extend(job.rows)
+
+    def _merge(self) -> None:
+        """Let lanes that have read their prompts join the first of them."""
+        self._lanes = [lane for lane in self._lanes if lane.rows]
+        ready = [lane for lane in self._lanes if not lane.is_reading] if self.model.can_stack else []
+        for lane in ready[1:]:
+            ready[0].join(lane)
+            self._lanes.remove(lane)
+        if not self._lanes:
+            self._room = self.max_rows
+
+    def _sweep(self) -> None:
+        """Take out the rows of jobs that were cancelled."""
+        cancelled = [job for job in self._jobs if job.is_cancelled and not job.is_over]
+        if not cancelled:
+            return
+        self._waiting = deque(row for row in self._waiting if not row.job.is_cancelled)
+        for lane in self._lanes:
+            for row in lane.rows:
+                if row.job.is_cancelled:
+                    row.want = Want.LEAVE
+            lane.leave()
+        self._lanes = [lane for lane in self._lanes if lane.rows]
+        for job in cancelled:
+            job.rows = []
+
+    def _recover(self) -> None:
+        """After an interrupt: every row is in one lane, and holds no more than what is sure to be whole."""
+        held = {id(row): row for row in [*(row for lane in self._lanes for row in lane.rows), *self._waiting]}
+        running = [row for job in self._jobs for row in job.rows]
+        for lane in self._lanes:
+            lane.forget()
+        self._lanes = []
+        for row in running:
+            row.repair()
+            if id(row) not in held:  # between two places when it happened
+                row.fail(EngineInterrupted("the step in which this row ended was interrupted; run it again"))
+        self._waiting = deque(running)
+
+    # -- one lane ------------------------------------------------------------------------------------------------------
+
+    def _step_lane(self, lane: Lane) -> None:
+        for row in lane.rows:
+            row.plan()
+        self._leave(lane)
+        logits = self._feed(lane)
+        ready = [row for row in lane.rows if row.is_ready]
+        if ready:
+            started = perf_counter()
+            self._sample(lane, ready, logits if logits is not None else torch.stack([_logits(row) for row in ready]))
+            self._stats.sampling_seconds += perf_counter() - started
+        elif logits is None:
+            self._refuse_deadlock(lane)
+
+    def _leave(self, lane: Lane) -> None:
+        for row, state_row in lane.leave():
+            row.job.settle(row, state_row)
+            self._room = min(self._room + 1, self.max_rows)
+
+    def _feed(self, lane: Lane) -> torch.Tensor | None:
+        """Feed what is pending. What goes wrong costs rows what they have fed; a row that is alone with it fails."""
+        if not lane.rows:
+            return None
+        self._stats.rows += len(lane.rows)
+        started = perf_counter()
+        try:
+            return lane.feed(self.max_batch_tokens)
+        except Exception as error:
+            self._part(lane, error)
+            return None
+        finally:
+            self._stats.forward_seconds += perf_counter() - started
+
+    def _part(self, lane: Lane, error: Exception) -> None:
+        """After an error of a forward: try again with fewer rows, until those that cause it are alone."""
+        units = list(dict.fromkeys(_unit(row) for row in lane.rows))
+        if isinstance(error, KVBudgetError) and any(other.rows for other in self._lanes if other is not lane):
+            self._put_back(lane, lane.rows)
+        elif len(units) == 1:
+            lane.forget()
+            for row in lane.rows:
+                row.fail(error)
+        else:
+            later = [row for row in lane.rows if _unit(row) in units[len(units) // 2 :]]
+            if isinstance(error, KVBudgetError):
+                self._put_back(lane, later)
+            else:
+                self._lanes.append(lane.split(later))
+
+    def _put_back(self, lane: Lane, rows: list[Row]) -> None:
+        """Let rows wait until others have ended: there is no room for all of them at once."""
+        self._waiting.extendleft(reversed(lane.split(rows).rows))
+        self._room = max(self.num_running, 1)
+
+    # -- tokens --------------------------------------------------------------------------------------------------------
+
+    def _sample(self, lane: Lane, rows: list[Row], logits: torch.Tensor) -> None:
+        """Draw a token for every row; joint jobs choose among theirs when all of them are ready."""
+        masked = self._masker.masked(logits, [row.mask for row in rows])
+        single = [i for i, row in enumerate(rows) if not row.job.is_joint]
+        if len(single) == len(rows):
+            self._draw(rows, logits, masked)
+            return
+        if single:
+            self._draw([rows[i] for i in single], logits[single], masked[single])
+        for job in dict.fromkeys(row.job for row in rows if row.job.is_joint):
+            if not any(row.is_reading for row in job.rows):
+                mine = [i for i, row in enumerate(rows) if row.job is job]
+                self._choose(lane, job, [rows[i] for i in mine], logits[mine], masked[mine])
+
+    def _draw(self, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
+        norm = logits.logsumexp(dim=-1)
+        token_ids, sampling_logprobs = self._drawn(rows, masked)
+        logprobs = logits.gather(-1, token_ids[:, None])[:, 0] - norm
+        # One transfer from the device per step; ids up to 2 ** 24 are exact in float32.
+        table = torch.stack([token_ids.to(logits.dtype), norm, logprobs, sampling_logprobs])
+        for row, (token_id, *numbers) in zip(rows, table.T.tolist(), strict=True):
+            total, logprob, sampling_logprob = numbers
+            if not fails(row, total, sampling_logprob):
+                row.take(Draw(int(token_id), logprob, sampling_logprob))
+
+    def _drawn(self, rows: list[Row], masked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (R,) token ids and (R,) log-probabilities as they were drawn."""
+        samplers = [row.job.sampler for row in rows]
+        uniforms, counts = None, None
+        if any(sampler.needs_random for sampler in samplers):
+            # Greedy rows draw none, so that their streams do not depend on their neighbours.
+            drawn = [row.stream.draw() if row.job.sampler.needs_random else 0.0 for row in rows]
+            uniforms = torch.tensor(drawn, dtype=torch.float64)
+        if any(sampler.needs_counts for sampler in samplers):
+            counts = [row.token_counts if row.job.sampler.needs_counts else None for row in rows]
+        return self._sampler_of(samplers).sample(masked, uniforms, counts)
+
+    def _sampler_of(self, samplers: list[Sampler]) -> Sampler | SamplerBatch:
+        """Return what draws for all rows: the one sampler that they have, or a batch of laws."""
+        if all(sampler is samplers[0] for sampler in samplers):
+            return samplers[0]
+        if self._batch is None or any(a is not b for a, b in zip_longest(self._batch[0], samplers)):
+            self._batch = samplers, SamplerBatch([sampler.law for sampler in samplers])
+        return self._batch[1]
+
+    def _choose(self, lane: Lane, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
+        """Let a joint job choose what its rows go on with, and put that in their place."""
+        going = job.choose(rows, logits, masked)
+        plan: list[tuple[int, Row]] = []
+        for index, row in enumerate(lane.rows):
+            if row.job is job:
+                plan += [(index, new) for source, new in going if source is row]
+            else:
+                plan.append((index, row))
+        job.rows = [new for _, new in going]
+        lane.replace([index for index, _ in plan], [row for _, row in plan])
+
+    def _refuse_deadlock(self, lane: Lane) -> None:
+        """Fail the rows of jobs all of whose rows wait: nobody is left who could wake them."""
+        for job in dict.fromkeys(row.job for row in lane.rows):
+            if all(row.want is Want.WAIT and row.error is None for row in job.rows):
+                for row in job.rows:
+                    row.fail(UnsupportedBranch(_DEADLOCK))
+
+    def _note(self, seconds: float) -> None:
+        """Add the work of the step to what was counted."""
+        self._stats.steps += 1
+        self._stats.seconds += seconds
+        for counts in [self._counts, *(job.counts for job in self._jobs)]:
+            self.model.count(counts)
+            self._stats.work.add(counts)
+            counts.clear()
+        self._jobs = [job for job in self._jobs if not job.is_over]
+
+
+def _unit(row: Row) -> Row | Job:
+    """Return what cannot be parted: a row, or the rows of a joint job."""
+    return row.job if row.job.is_joint else row
+
+
+def _logits(row: Row) -> torch.Tensor:
+    assert row.logits is not None
+    return row.logits
+
+
+_DEADLOCK = "every row of the call waits; no row is left that could wake another"
+
+
+def engine_of(model: LanguageModel) -> Engine:
+    """Return the engine that all generators of a model share; made when first asked for."""
+    engine: Engine = model.memo.get("engine") or model.memo.setdefault("engine", Engine(model))
+    return engine

@@ -1,0 +1,27 @@
+"""What a row fails with where no token can be drawn."""
+
+from __future__ import annotations
+
+import math
+
+from outlines_cont.engine.row import Row
+from outlines_cont.errors import DeadEnd, InvalidLogits
+
+
+def fails(row: Row, norm: float, sampling_logprob: float) -> bool:
+    """Return whether no token can be drawn for a row, and end it with the reason."""
+    if not math.isfinite(norm):
+        row.fail(InvalidLogits(_INVALID.format(row.place)))
+    elif not math.isfinite(sampling_logprob):
+        row.fail(DeadEnd(_DEAD_END.format(row.place)))
+    return row.error is not None
+
+
+_INVALID = (
+    "expected finite logits from the model after {}, got NaN, an infinity, or minus infinity for every token. "
+    "The weights or their float type may be at fault: try `dtype='float32'`, and check the checkpoint."
+)
+_DEAD_END = (
+    "every token that the constraint allows after {} has probability zero in the model. "
+    "The model itself masks tokens that the text needs; loosen the constraint, or use another model."
+)

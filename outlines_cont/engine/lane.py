@@ -1,0 +1,143 @@
+"""`Lane`: rows whose pending tokens go into the same forwards, with their keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from outlines_cont.engine.row import Row, Want
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv import KVBatch, RecurrentBatch, RowKV, open_batch
+from outlines_cont.models.meter import Meter
+from outlines_cont.state_row import StateRow
+
+
+class Lane:
+    """Rows that run together.
+
+    Attributes:
+        rows: those that still run.
+        counts: the work that belongs to no single row.
+    """
+
+    def __init__(self, model: LanguageModel, rows: Sequence[Row], counts: Meter) -> None:
+        self.rows = list(rows)
+        self.counts = counts
+        self._model = model
+        self._kv: KVBatch | RecurrentBatch | None = None
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether some row has a prompt yet to be fed: more than the one token that every step appends."""
+        return any(row.num_pending > 1 for row in self.rows)
+
+    def leave(self) -> list[tuple[Row, StateRow]]:
+        """Take the rows that have ended out, each as a value with its keys and values."""
+        leaving = [i for i, row in enumerate(self.rows) if row.want is Want.LEAVE]
+        if not leaving:
+            return []
+        staying = [i for i in range(len(self.rows)) if i not in leaving]
+        shares = self._released(leaving)
+        ended = []
+        for i in leaving:
+            row, share = self.rows[i], shares[i]
+            ended.append((row, row.leave(share[: row.cached] if share is not None else None)))
+        if self._kv is not None and staying:
+            self._kv.keep(staying)
+        self.rows = [self.rows[i] for i in staying]
+        return ended
+
+    def feed(self, max_tokens: int) -> torch.Tensor | None:
+        """Feed pending tokens of all rows in one forward, and score the forced ones among them.
+
+        Args:
+            max_tokens: the most tokens of the forward, padding included; longer prompts are read in parts.
+
+        Returns:
+            (R, V) logits to sample from, where those of the forward are just that; else None, and rows have their own.
+
+        Raises:
+            KVBudgetError: there is no room for the new keys and values. Then, and after any other error, call `forget`.
+        """
+        if not any(row.num_pending for row in self.rows):
+            return None
+        if self._kv is None:
+            self._kv = open_batch(self._model, [row.source.kv for row in self.rows])
+        self._match(self._kv)
+        width = max(max_tokens // len(self.rows), 1)
+        chunks = [row.chunk()[:width] for row in self.rows]
+        wanted = [row.wanted(len(chunk)) for row, chunk in zip(self.rows, chunks, strict=True)]
+        if not any(wanted):  # parts of prompts; a forward gives some logits always
+            first = next(i for i, chunk in enumerate(chunks) if chunk)
+            wanted[first] = [len(chunks[first]) - 1]
+        fed = self._kv.feed(chunks, wanted)
+        self.counts.forwards += 1
+        self._score(fed.logits, fed.places)
+        for i, (row, chunk) in enumerate(zip(self.rows, chunks, strict=True)):
+            if chunk:
+                row.fed(len(chunk), {index: fed.logits[i, at] for index, at in fed.places[i].items()})
+        is_plain = fed.logits.shape[1] == 1 and all(map(len, chunks)) and all(row.is_ready for row in self.rows)
+        return fed.logits[:, 0] if is_plain else None
+
+    def replace(self, sources: Sequence[int], rows: Sequence[Row]) -> None:
+        """Go on with other rows: row i goes on where the one at index `sources[i]` stands now. `sources` ascends."""
+        if self._kv is not None and rows and list(sources) != list(range(len(self.rows))):
+            self._kv.keep(sources)
+        elif self._kv is not None and not rows:
+            self._kv.release_all()
+            self._kv = None
+        self.rows = list(rows)
+
+    def join(self, other: Lane) -> None:
+        """Take in the rows of another lane, which is of no use any more. Cost: as that of a new batch."""
+        shares = [*self._all_released(), *other._all_released()]
+        self.rows += other.rows
+        self._kv = open_batch(self._model, shares)
+
+    def split(self, rows: Sequence[Row]) -> Lane:
+        """Let some rows go on in a lane of their own; of nothing that is fed anything is left."""
+        self.forget()
+        rows = list(rows)
+        self.rows = [row for row in self.rows if not any(row is other for other in rows)]
+        return Lane(self._model, rows, self.counts)
+
+    def forget(self) -> None:
+        """Give up the keys and values, after an error: what rows have not from their sources is fed again."""
+        self._kv = None
+        for row in self.rows:
+            row.lose(row.source.cached if row.source.kv is not None else 0)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _released(self, leaving: Sequence[int]) -> list[RowKV | None]:
+        """Return the keys and values of rows that leave, by index; those of the others are None."""
+        if self._kv is None:
+            return [row.source.kv for row in self.rows]
+        if len(leaving) == len(self.rows):
+            return self._kv.release_all()
+        return [self._kv.release(i) if i in leaving else None for i in range(len(self.rows))]
+
+    def _all_released(self) -> list[RowKV | None]:
+        return [row.source.kv for row in self.rows] if self._kv is None else self._kv.release_all()
+
+    def _match(self, kv: KVBatch | RecurrentBatch) -> None:
+        """Bring rows and their keys and values to the same lengths: rows may have gone back, keys and values been evicted."""
+        for i, row in enumerate(self.rows):
+            row.lose(kv.lengths[i])
+            if row.cached < kv.lengths[i]:
+                kv.rewind(i, row.cached)
+                row.lose(kv.lengths[i])
+
+    def _score(self, logits: torch.Tensor, places: Sequence[dict[int, int]]) -> None:
+        """Give every row that was fed the log-probabilities of its forced tokens."""
+        rows = [(i, row, row.unscored(places[i])) for i, row in enumerate(self.rows)]
+        asked = [(i, places[i][index], token_id) for i, _, tokens in rows for index, token_id in tokens]
+        if not asked:
+            return
+        row_index, place, token_ids = torch.tensor(asked, device=logits.device).unbind(1)
+        picked = logits[row_index, place]
+        scores = iter((picked.gather(1, token_ids[:, None])[:, 0] - picked.logsumexp(1)).tolist())
+        for _, row, tokens in rows:
+            if tokens:
+                row.score([next(scores) for _ in tokens])

@@ -1,0 +1,42 @@
+"""Masks applied to logits, all rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from outlines_cont.engine.branch import TokenSet
+
+
+class Masker:
+    """Applies masks; it remembers the last one that all rows had in common, which is often the next one, too."""
+
+    def __init__(self) -> None:
+        self._last: TokenSet | None = None
+        self._last_added = torch.empty(0)
+
+    def masked(self, logits: torch.Tensor, masks: Sequence[TokenSet]) -> torch.Tensor:
+        """Return (R, V) logits with minus infinity where a row's mask has no bit. Cost: one pass over the logits."""
+        if all(mask is TokenSet.all for mask in masks):
+            return logits
+        if any(mask is not masks[0] for mask in masks):
+            return logits + _added(masks, logits)
+        fits = self._last_added.shape[-1:] == logits.shape[-1:] and self._last_added.dtype == logits.dtype
+        if masks[0] is not self._last or not fits:
+            self._last, self._last_added = masks[0], _added(masks[:1], logits)
+        return logits + self._last_added
+
+
+# What is added to the logits of eight tokens, by the byte of the mask that they have: 0, or minus infinity.
+_BY_BYTE = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), 0.0, -np.inf)
+_TABLES = {torch.float32: _BY_BYTE.astype(np.float32), torch.float64: _BY_BYTE}
+
+
+def _added(masks: Sequence[TokenSet], logits: torch.Tensor) -> torch.Tensor:
+    """Return (len(masks), V) of the type of the logits: minus infinity for the tokens that a mask leaves out, else 0."""
+    vocab_size = logits.shape[-1]
+    words = np.stack([mask.bitmask(vocab_size) for mask in masks])
+    table = np.take(_TABLES[logits.dtype], words.view(np.uint8), axis=0).reshape(len(masks), -1)
+    return torch.from_numpy(table[:, :vocab_size]).to(logits.device)
