@@ -62,14 +62,14 @@ class Step:
 
 
 def make_step(kind: str, rows: int, vocab_size: int, seed: int) -> Step:
-    """`likely`: a few tokens are; `open`: some hundreds; `flat`: most of the vocabulary."""
+    """`likely`: a few tokens are; `open`: about a hundred; `flat`: much of the vocabulary."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
     if kind == "flat":
         logits = torch.randn(rows, vocab_size, generator=generator)
     else:
-        falling = (2.0 if kind == "likely" else 1.2) * -torch.arange(1, vocab_size + 1).log()
+        falling = (1.5 if kind == "likely" else 1.0) * -torch.arange(1, vocab_size + 1).log()
         falling = falling + torch.randn(rows, vocab_size, generator=generator) * 0.1
         logits = torch.stack([row[torch.randperm(vocab_size, generator=generator)] for row in falling])
     input_ids = torch.randint(vocab_size, (rows, 1024), generator=generator)

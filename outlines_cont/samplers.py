@@ -164,7 +164,12 @@ class Multinomial(_ByLaw):
         )
 
     def filtered(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return (R, V) tempered logits with minus infinity where a token is not kept; without penalties."""
+        """Return (R, V) logits of the distribution that is left of (R, V) ones; the penalties are left out.
+
+        They are minus infinity where a token is not kept, and may be shifted, by one number for each row.
+
+        Cost: some passes over whole rows; `sample` does without most of them.
+        """
         return Cut.of([self.law] * len(logits)).kept(logits)
 
     def __repr__(self) -> str:
