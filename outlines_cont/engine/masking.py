@@ -38,5 +38,9 @@ def _added(masks: Sequence[TokenSet], logits: torch.Tensor) -> torch.Tensor:
     """Return (len(masks), V) of the type of the logits: minus infinity for the tokens that a mask leaves out, else 0."""
     vocab_size = logits.shape[-1]
     words = np.stack([mask.bitmask(vocab_size) for mask in masks])
-    table = np.take(_TABLES[logits.dtype], words.view(np.uint8), axis=0).reshape(len(masks), -1)
-    return torch.from_numpy(table[:, :vocab_size]).to(logits.device)
+    table, lines = _TABLES[logits.dtype], words.view(np.uint8)
+    if logits.device.type == "cpu":
+        return torch.from_numpy(np.take(table, lines, axis=0).reshape(len(masks), -1)[:, :vocab_size])
+    # Bits travel to the device, not the 32 times as many bytes of what they stand for.
+    places = torch.from_numpy(lines).to(logits.device, torch.int32)
+    return torch.from_numpy(table).to(logits.device)[places].reshape(len(masks), -1)[:, :vocab_size]

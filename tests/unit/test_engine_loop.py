@@ -171,7 +171,7 @@ def test_a_waiting_row_goes_on_later_and_does_not_hold_the_others() -> None:
 def test_rows_that_all_wait_are_refused_instead_of_waiting_for_ever() -> None:
     (row,) = _write(random_model(), [_ids("the")], [[Planned(lambda state, row: [Branch()])]])
     assert row.finish_reason == "error"
-    assert "every row of the loop waits" in str(row.error)
+    assert "every row of the call waits" in str(row.error)
 
 
 def test_several_branches_are_refused_for_this_row_alone() -> None:
