@@ -37,7 +37,7 @@ from pathlib import Path
 from random import Random
 from time import perf_counter
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 
 import jsonschema_rs
 
@@ -129,7 +129,7 @@ def cases(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for path in sorted(folder.glob("*.json")):
         schema = json.loads(path.read_bytes())
         yield path.name, schema
-        for keyword in ("$defs", "definitions"):
+        for keyword in () if "//json-schema.org" in _uri(schema) else ("$defs", "definitions"):
             below = json.dumps(schema.get(keyword) or {})
             if any(not found.startswith(f"/{keyword}/") for found in re.findall(r'"\$ref": "#([^"]*)"', below)):
                 continue  # they need what lies outside of the definitions
@@ -349,6 +349,11 @@ def judge(name: str, schema: dict[str, Any], registry: dict[str, Any], seconds: 
         expression = fsm.json_schema(schema, formats="annotate", registry=registry)
         result.compile_ms = 1e3 * (perf_counter() - start)
         in_any_order = fsm.json_schema(schema, formats="annotate", registry=registry, key_order="any")
+    except EmptyLanguage:
+        valid = [v for v in _values(schema, [b"{}"], Random(name)) if _validator(schema, registry).is_valid(v)]
+        if valid:
+            result.verdict, result.detail = "wrong", f"has no text, but {_text(valid[0])[:300]} is valid"
+        return result
     except FSMError as error:
         result.verdict, result.detail = _refusal(error), str(error)
         return result
@@ -385,14 +390,26 @@ def _refusal(error: FSMError) -> str:
         return f"budget {error.limit}"
     if "Nothing is ever fetched" in str(error):
         return "incomplete"
-    return "empty" if isinstance(error, EmptyLanguage) else "refused"
+    return "refused"
 
 
 def _validator(schema: dict[str, Any], registry: dict[str, Any]) -> Any:
-    uri = _uri(schema) or "urn:schema"  # by reference, as a root is refused whose own references are no proper URIs
-    known = jsonschema_rs.Registry([*registry.items(), (uri, schema)])
-    root = {"$schema": schema["$schema"], "$ref": uri}
-    return jsonschema_rs.validator_for(root, registry=known, validate_formats=False, offline=True)
+    known = jsonschema_rs.Registry([(uri, _with_proper_references(one)) for uri, one in registry.items()])
+    return jsonschema_rs.validator_for(
+        _with_proper_references(schema), registry=known, validate_formats=False, offline=True
+    )
+
+
+def _with_proper_references(value: Any) -> Any:
+    """The schema with references such as `#/definitions/Row<Cell>` spelled as URIs must be."""
+    if isinstance(value, list):
+        return [_with_proper_references(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _with_proper_references(one) for key, one in value.items()}
+    if isinstance(value.get("$ref"), str):
+        found["$ref"] = quote(value["$ref"], safe="%/:?#@!$&'()*+,;=~-._")
+    return found
 
 
 def _texts(expression: fsm.Expression, random: Random) -> Iterator[bytes]:
