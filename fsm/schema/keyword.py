@@ -41,6 +41,7 @@ ANNOTATIONS = frozenset(
         "examples",
         "readOnly",
         "title",
+        "typeof",  # of what TypeScript writes for functions; no misspelt `type`
         "writeOnly",
     }
 )

@@ -10,8 +10,9 @@ automaton, another one by a check.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from fsm import node as nodes
 from fsm.automaton import Automaton
@@ -113,22 +114,21 @@ def object_node(places: Conjunction, context: Context) -> Steps:
 def _entries(
     members: list[tuple[str, Node, bool]], others: list[tuple[_Kind, Node]], keys: _Keys, context: Context
 ) -> Generator[Conjunction, Node, list[Entry]]:
-    """The entries of a table: every member as it is, and once more for each duty that it may do."""
+    """The entries of a table: every member once for each set of duties that its value may do."""
     colon, found = context.syntax.colon, list[Entry]()
-    for slot, (name, value, is_required) in enumerate(members):
-        key = nodes.literal(spelled(name))
-        found.append(Entry(key, nodes.concat(colon, value), slot, is_required))
-        for number, duty in enumerate(keys.duties):
-            if keys.is_in(name, duty.keys):
-                narrow = yield (*keys.value_places(name), duty.value)
-                if narrow is not EMPTY:
-                    found.append(Entry(key, nodes.concat(colon, narrow), slot, is_required, 1 << number))
-    for kind, value in others:
-        found.append(Entry(kind.keys, nodes.concat(colon, value)))
-        for number in sorted(kind.duties):
-            narrow = yield (*keys.places_of(kind), keys.duties[number].value)
-            if narrow is not EMPTY:
-                found.append(Entry(kind.keys, nodes.concat(colon, narrow), duties=1 << number))
+    for slot, (name, _, is_required) in enumerate(members):
+        places = keys.value_places(name)
+        for done in keys.sets_of_duties(n for n, duty in enumerate(keys.duties) if keys.is_in(name, duty.keys)):
+            value = yield (*places, *(keys.duties[number].value for number in done))
+            if value is not EMPTY:
+                key = nodes.literal(spelled(name))
+                found.append(Entry(key, nodes.concat(colon, value), slot, is_required, sum(1 << n for n in done)))
+    for kind, _ in others:
+        places = keys.places_of(kind)
+        for done in keys.sets_of_duties(kind.duties):
+            value = yield (*places, *(keys.duties[number].value for number in done))
+            if value is not EMPTY:
+                found.append(Entry(kind.keys, nodes.concat(colon, value), duties=sum(1 << n for n in done)))
     return found
 
 
@@ -200,6 +200,15 @@ class _Keys:
             keys.append(nodes.complement(nodes.words(map(spelled, member.known))))
         language = nodes.intersection(keys)
         self.duties.append(_Duty(place, language, place.below(member.schema, "properties")))
+
+    def sets_of_duties(self, able: Iterable[int]) -> Iterator[tuple[int, ...]]:
+        """The sets of duties that a member may do, of those that its key is able to do; one that any value does is in each."""
+        always, others = [], []
+        for number in sorted(able):
+            (always if self.duties[number].value.schema is True else others).append(number)
+        for size in range(len(others) + 1):
+            for chosen in combinations(others, size):
+                yield (*always, *chosen)
 
     def is_in(self, name: str, keys: Node) -> bool:
         """True when a name belongs to a language of keys."""
