@@ -142,6 +142,7 @@ class _Keys:
         self.duties: list[_Duty] = []
         self._automata: dict[Node, Automaton] = {}
         self._loose: set[int] = set()
+        self._derivatives = Derivatives(max_search=300)  # kept, as the kinds of keys have most of their states in common
 
     def read(self) -> Generator[Conjunction, Node, None]:
         """Compile the patterns, the schemas of names and the duties."""
@@ -281,7 +282,7 @@ class _Keys:
             found = [part for kind in found for part in self._divide(kind, node, pattern=pattern)]
         for number, duty in enumerate(self.duties):
             found = [part for kind in found for part in self._divide(kind, duty.keys, duty=number)]
-        return [kind for kind in found if _is_inhabited(kind.keys)]
+        return [kind for kind in found if self._is_inhabited(kind.keys)]
 
     def _divide(self, kind: _Kind, node: Node, *, pattern: str | None = None, duty: int | None = None) -> list[_Kind]:
         inside = replace(kind, keys=nodes.intersection((kind.keys, node)))
@@ -290,9 +291,15 @@ class _Keys:
         if duty is not None:
             inside = replace(inside, duties=kind.duties | {duty})
         outside = replace(kind, keys=nodes.intersection((kind.keys, nodes.complement(node))))
-        found = [part for part in (inside, outside) if _is_inhabited(part.keys)]
+        found = [part for part in (inside, outside) if self._is_inhabited(part.keys)]
         self._context.limits.check("max_key_kinds", len(found), "kinds of keys", self._places[0].pointer)
         return found
+
+    def _is_inhabited(self, keys: Node) -> bool:
+        try:
+            return self._derivatives.is_inhabited(keys)
+        except BudgetExceeded:
+            return True
 
 
 def _few_texts(keys: Node) -> list[bytes] | None:
@@ -309,13 +316,6 @@ def _few_texts(keys: Node) -> list[bytes] | None:
         if len(stack) > _MAX_FEW * _MAX_FEW:
             return None
     return sorted(found)
-
-
-def _is_inhabited(keys: Node) -> bool:
-    try:
-        return Derivatives(max_search=300).is_inhabited(keys)
-    except BudgetExceeded:
-        return True
 
 
 def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node, Node]:
