@@ -47,7 +47,7 @@ import jsonschema_rs
 import fsm
 from benchmarks.machine import describe, sentence
 from benchmarks.table import markdown, write
-from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError, SchemaError
+from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError
 from fsm.shortest import shortest_text
 from tests.walks import random_text
 
@@ -474,7 +474,7 @@ def judge_apart(name: str, schema: dict[str, Any], registry: dict[str, Any], sec
 def _send(there: Any, name: str, schema: dict[str, Any], registry: dict[str, Any], seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     try:
-        result = judge(name, schema, registry, seconds / 2, there.send)
+        result = judge(name, schema, registry, seconds / 4, there.send)
     except Exception as error:  # whatever it is, it is what this program looks for
         result = Result(name, "crash", f"{type(error).__name__}: {error}"[:500])
     there.send(result)
@@ -516,7 +516,11 @@ def page(found: list[Result], machine: str) -> str:
             f"exact, the others are checked. {sum(one.valid for one in found):,} valid and "
             f"{sum(one.invalid for one in found):,} invalid values were asked.\n",
             "What is not right:\n",
-            *(f"- {one.name}: {one.verdict}: {_line(one.detail)}" for one in found if one.verdict not in ("right", "broken")),
+            *(
+                f"- {one.name}: {one.verdict}: {_line(one.detail)}"
+                for one in found
+                if one.verdict not in ("right", "broken")
+            ),
             "",
         ]
     )
@@ -528,7 +532,9 @@ def _line(text: str) -> str:
 
 def main() -> None:
     """Collect schemas, or judge them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_schemas", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.real_schemas", description=(__doc__ or "").split("\n")[0]
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     collecting = commands.add_parser("collect", help="find schemas in archives")
     collecting.add_argument("folder", type=Path)

@@ -56,9 +56,7 @@ class _Signature:
         """What is sure where both hold."""
         tags = {**self.tags, **other.tags}
         tags |= {name: self.tags[name] & other.tags[name] for name in self.tags.keys() & other.tags.keys()}
-        return _Signature(
-            self.types & other.types, self.required | other.required, tags, (*self.closed, *other.closed)
-        )
+        return _Signature(self.types & other.types, self.required | other.required, tags, (*self.closed, *other.closed))
 
     def join(self, other: _Signature) -> _Signature:
         """What is sure where one of the two holds."""
@@ -144,13 +142,21 @@ def _scalars(place: Place) -> frozenset[Any] | None:
     return frozenset(identity(value) for value in values)
 
 
+def around(owner: Place) -> Iterable[Place]:
+    """A place, and those that apply it to the same value and hold for it themselves."""
+    place: Place | None = owner
+    while place is not None and not place.negated:
+        yield place
+        place = place.via
+
+
 def are_disjoint(owner: Place, branches: list[Place], reader: Reader) -> bool:
-    """True when it is sure that no value of `owner` satisfies two of its branches.
+    """True when it is sure that no value of `owner`, and of the places that led to it, satisfies two of its branches.
 
     False may mean that it was not found out.
     """
     if len(branches) * (len(branches) - 1) > 2 * _MAX_PAIRS:
         return False
-    own = _own_signature(owner)
+    own = reduce(_Signature.meet, map(_own_signature, around(owner)))
     signatures = [own.meet(_signature(branch, reader)) for branch in branches if branch.schema is not False]
     return all(a.is_apart_from(b, reader.limits) for a, b in combinations(signatures, 2))

@@ -12,7 +12,7 @@ from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.node import Check
 from fsm.schema.dialect import LATEST, dialect_of, in_latest_words
-from fsm.schema.disjoint import are_disjoint, types_at
+from fsm.schema.disjoint import are_disjoint, around, types_at
 from fsm.schema.enumeration import pointer_to, schema_of, values_at
 from fsm.schema.keyword import (
     ANNOTATIONS,
@@ -336,8 +336,8 @@ class Document:
         return [(b, *(o for m, o in enumerate(others) if m != n)) for n, b in enumerate(branches)]
 
     def _are_disjoint(self, place: Place, branches: list[Place]) -> bool:
-        """Asked once for each place, as values that share a schema ask again and again."""
-        key = ("disjoint", *place.key)
+        """Asked once for each place and those around it, as values that share a schema ask again and again."""
+        key = ("disjoint", *(outer.key for outer in around(place)))
         if key not in self._made:
             self._made[key] = are_disjoint(place, branches, self)
         return bool(self._made[key])

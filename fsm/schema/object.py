@@ -142,7 +142,9 @@ class _Keys:
         self.duties: list[_Duty] = []
         self._automata: dict[Node, Automaton] = {}
         self._loose: set[int] = set()
-        self._derivatives = Derivatives(max_search=300)  # kept, as the kinds of keys have most of their states in common
+        self._derivatives = Derivatives(
+            max_search=300
+        )  # kept, as the kinds of keys have most of their states in common
 
     def read(self) -> Generator[Conjunction, Node, None]:
         """Compile the patterns, the schemas of names and the duties."""
@@ -204,9 +206,9 @@ class _Keys:
 
     def sets_of_duties(self, able: Iterable[int]) -> Iterator[tuple[int, ...]]:
         """The sets of duties that a member may do, of those that its key is able to do; one that any value does is in each."""
-        always, others = [], []
-        for number in sorted(able):
-            (always if self.duties[number].value.schema is True else others).append(number)
+        able = sorted(able)
+        always = [number for number in able if self.duties[number].value.schema is True]
+        others = [number for number in able if number not in always]
         for size in range(len(others) + 1):
             for chosen in combinations(others, size):
                 yield (*always, *chosen)

@@ -38,7 +38,34 @@ PIECES = [
     "\\A", "\\Z", "(?m:", "\\x41", "\\u00e9", "[]a]", "(?#", "ß", "ſ", "K", "\n",
 ]  # fmt: skip
 TEXTS = ["".join(text) for size in range(3) for text in itertools.product("ab1 ", repeat=size)]
-TEXTS += ["aba", "aab", "bab", "ab1", "b b", "A", "Aa", "é", "É", "aé", "\n", "a\n", "\na", "a\nb", "_", ".", "a.b", "ſ", "s", "S", "ß", "K", "k", "\\", "a-b", "aaaaa"]
+TEXTS += [
+    "aba",
+    "aab",
+    "bab",
+    "ab1",
+    "b b",
+    "A",
+    "Aa",
+    "é",
+    "É",
+    "aé",
+    "\n",
+    "a\n",
+    "\na",
+    "a\nb",
+    "_",
+    ".",
+    "a.b",
+    "ſ",
+    "s",
+    "S",
+    "ß",
+    "K",
+    "k",
+    "\\",
+    "a-b",
+    "aaaaa",
+]
 
 
 def regular_expressions(data: bytes) -> None:
@@ -77,15 +104,49 @@ def ecma_patterns(data: bytes) -> None:
             expected = re.compile(pattern, re.ASCII)
     except re.error:
         return
-    plain = [text for text in TEXTS if text and text.isascii() and "\n" not in text]  # `\\B` of "" is false in Python alone
+    plain = [
+        text for text in TEXTS if text and text.isascii() and "\n" not in text
+    ]  # `\\B` of "" is false in Python alone
     spelled = {json.dumps(text): text for text in plain}
     _same(pattern, expression, spelled, lambda text: expected.search(spelled[text]) is not None)
 
 
-SCALARS = [None, True, False, 0, 1, -1, 2, 2.5, 0.1, "", "a", "b", "ab", "é", [], {}, [1], {"a": 1}, 10**20, 1e300, "\x00", '"']
+SCALARS = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2,
+    2.5,
+    0.1,
+    "",
+    "a",
+    "b",
+    "ab",
+    "é",
+    [],
+    {},
+    [1],
+    {"a": 1},
+    10**20,
+    "\x00",
+    '"',
+]
 PATTERNS = ["a", "^a", "b$", "^[ab]*$", "^$", "c|^b", "(?=a)", "\\bb", "^.$", "(", "\\1", "[^a]"]
 NAMES = ["a", "b", "ab", "", "é", "$ref", "c"]
-VALUES: list[Any] = [*SCALARS, ["a"], ["a", "a"], {"b": "a"}, {"a": {"a": []}}, [[1], {}], {"a": 1, "b": 2}, [1, 2, 1], {"ab": "ab"}]
+VALUES: list[Any] = [
+    *SCALARS,
+    ["a"],
+    ["a", "a"],
+    {"b": "a"},
+    {"a": {"a": []}},
+    [[1], {}],
+    {"a": 1, "b": 2},
+    [1, 2, 1],
+    {"ab": "ab"},
+]
 
 
 def schemas(data: bytes) -> None:
@@ -142,7 +203,9 @@ def _value(source: Source, kind: str, depth: int) -> Any:
         case "pattern":
             return source.choice(PATTERNS)
         case "type":
-            return source.choice(["object", "array", "string", "integer", "number", "null", "boolean", ["string", "array"]])
+            return source.choice(
+                ["object", "array", "string", "integer", "number", "null", "boolean", ["string", "array"]]
+            )
         case "values":
             return [source.choice(VALUES) for _ in range(source.below(4))]
         case "reference":
@@ -215,10 +278,13 @@ def _parses(parser: Any, text: str) -> bool:
     return True
 
 
-TOKENS: list[bytes | None] = [b"a", b"b", b"ab", b"ba", b"aa", b'"', b'":', b"1", b"11", b" ", b"{", b"}", b"[", b"]", b",", b", ", b"\xc3", b"\xa9",
+TOKENS: list[bytes | None] = [b"a", b"b", b"ab", b"ba", b"aa", b'"', b'":', b"1", b"11", b" ", b"{", b"}", b"[", b"]",
+          b",", b", ", b"\xc3", b"\xa9",
           b"\xc3\xa9", b"\n", b"null", b"nu", b"ll", b"aab", b'"a"', b'{"a"', b"-", b".", b"0", b"\\", b"\\n", b"", None]  # fmt: skip
 LANGUAGES: list[Callable[[], Expression]] = [
-    lambda: json_schema({"type": ["object", "null"], "properties": {"a": {"type": "integer"}, "b": {"enum": ["ab", 1]}}}),
+    lambda: json_schema(
+        {"type": ["object", "null"], "properties": {"a": {"type": "integer"}, "b": {"enum": ["ab", 1]}}}
+    ),
     lambda: json_schema({"type": "array", "items": {"maxLength": 3, "type": ["string", "number"]}, "maxItems": 2}),
     lambda: json_schema({"properties": {"a": {"$ref": "#"}}, "type": "object", "additionalProperties": False}),
     lambda: grammar('start: "a" start? "b"'),

@@ -30,6 +30,12 @@ APART: dict[str, dict[str, Any]] = {
         "oneOf": [tagged("a"), {"allOf": [{"$ref": "#/$defs/b"}]}],
         "$defs": {"b": tagged("b")},
     },
+    "a tag that what leads here requires": {
+        "type": "object",
+        "required": ["kind"],
+        "allOf": [{"$ref": "#/$defs/b"}],
+        "$defs": {"b": {"oneOf": [tagged("a"), tagged("b")]}},
+    },
     "a key that the other does not allow": {"oneOf": [CLOSED, {"type": "object", "required": ["b"]}]},
     "a key that no pattern of the other allows": {
         "oneOf": [{**CLOSED, "patternProperties": {"^x-": {}}}, REFERENCE],
@@ -45,6 +51,14 @@ TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
     "a key that a pattern allows": (
         {"oneOf": [{**CLOSED, "patternProperties": {"ref": {}}}, REFERENCE]},
         '{"$ref": "b"}',
+    ),
+    "a tag that only another value requires": (
+        {
+            "properties": {"x": {"required": ["kind"], "allOf": [{"$ref": "#/$defs/b"}]}},
+            "$ref": "#/$defs/b",
+            "$defs": {"b": {"type": "object", "oneOf": [tagged("a"), tagged("b")]}},
+        },
+        "{}",
     ),
     "a key that nobody requires": ({"oneOf": [CLOSED, {"type": "object", "properties": {"b": {}}}]}, "{}"),
 }
