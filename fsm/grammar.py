@@ -5,14 +5,16 @@ terminals and rules becomes a term: each rule is a recursive rule, rules that be
 each terminal is read as a lexer reads it:
 
 - a terminal takes as much as it can: after it comes only what could not go on with it. So `a b` of two names needs a space. A terminal
-  with a lazy repetition (`.*?`) takes as little as it can;
+  with a lazy repetition (`.*?`) takes as little as it can.
+  Of alternatives in a pattern it takes the longest that fits, where Lark takes the first: `/x|xy/` is `xy` here and `x` there, so
+  write the longer one first;
 - a name is no keyword: where the text of a string terminal (`"if"`) is also a text of a regular expression, the latter does not produce
   it, and after such a keyword comes nothing that would make a longer name of it;
 - what `%ignore` names may stand after a terminal: one text of at most 32 bytes, since models that may write blanks for ever do; with
   `ignored="any"` any number of them, also before the first terminal.
 
-What finishes parses with `lark.Lark(text).parse`; a few texts that Lark would parse are left out by these rules. Priorities decide only
-which tree a text has, so they say nothing here.
+But for such alternatives, what finishes parses with `lark.Lark(text).parse`; a few texts that Lark would parse are left out by these
+rules. Priorities decide only which tree a text has, so they say nothing here.
 Refused: `%declare` (indentation and other work of a lexer in Python), imports of other files, empty terminals, and regular expressions
 that `fsm.regex` refuses.
 """

@@ -168,7 +168,8 @@ class MemberTable:
             return False
         left = [duty for duty in range(self.duties) if not done >> duty & 1]
         helpers = [[e for e in able if e.duties >> duty & 1] for duty in left]
-        least = min((self._size(chosen, missing) for chosen in product(*helpers)), default=None)
+        sizes = (self._size(chosen, missing) for chosen in product(*helpers) if not _clash(chosen))
+        least = min(sizes, default=None)
         return least is not None and (room is None or max(least, 1) <= room)
 
     def _reachable(self, seen: int) -> Iterator[Entry]:
@@ -178,6 +179,12 @@ class MemberTable:
                 yield entry
 
     def _size(self, chosen: tuple[Entry, ...], missing: int) -> int:
-        """How many members the chosen entries and the missing required ones are; two that clash count as too many."""
+        """How many members the chosen entries and the missing required ones are."""
         slots = {e.slot for e in chosen if e.slot is not None} | {n for n in range(self._slots) if missing >> n & 1}
         return len(slots) + len({id(e) for e in chosen if e.slot is None})
+
+
+def _clash(chosen: tuple[Entry, ...]) -> bool:
+    """True when two of the entries are the same member with different values."""
+    by_slot = {entry.slot: entry for entry in chosen if entry.slot is not None}
+    return any(by_slot[entry.slot] is not entry for entry in chosen if entry.slot is not None)

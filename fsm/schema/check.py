@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import jsonschema_rs
 
+from fsm.errors import SchemaError
 from fsm.schema.keyword import escape
 from fsm.schema.place import Conjunction, Place
 
@@ -160,18 +162,25 @@ class SchemaCheck:
     @cached_property
     def _validator(self) -> Any:
         document = self._document
-        wanted = [self._reference(place) for place in self._places]
+        wanted = _with_proper_references([self._reference(place) for place in self._places])
         resources = [(document.resources.uri, plain(document.root.schema))]
         resources += [(uri, plain(schema)) for uri, schema in document.registry.items()]
         dialect = document.dialect
         draft = getattr(jsonschema_rs, _DRAFTS[dialect.name])
-        registry = jsonschema_rs.Registry(resources, draft=draft)
-        return jsonschema_rs.validator_for(
-            {"$schema": f"{_SCHEMES[dialect.name]}://json-schema.org/{dialect.name}/schema", "allOf": wanted},
-            registry=registry,
-            validate_formats=document.asserts_format,
-            offline=True,
-        )
+        try:
+            return jsonschema_rs.validator_for(
+                {"$schema": f"{_SCHEMES[dialect.name]}://json-schema.org/{dialect.name}/schema", "allOf": wanted},
+                registry=jsonschema_rs.Registry(resources, draft=draft),
+                validate_formats=document.asserts_format,
+                offline=True,
+            )
+        except (jsonschema_rs.ValidationError, ValueError) as error:
+            problem = str(error).partition("\n")[0]
+            raise SchemaError(
+                f"the validator does not take this schema, though a part of it must be checked: {problem}. Correct it, or "
+                "write the part without what is only checked",
+                self._places[0].pointer if self._places else "",
+            ) from None
 
     def _reference(self, place: Place) -> Any:
         document = self._document
@@ -197,6 +206,7 @@ _DRAFTS = {
     "draft-06": "Draft6",
     "draft-04": "Draft4",
 }
+_SAFE = "%/:?#@!$&'()*+,;=~-._"  # what a URI may hold as it is, beside letters and digits
 _SCHEMES = {name: "https" if "/" in name else "http" for name in _DRAFTS}
 
 
@@ -216,8 +226,22 @@ def _pointers(root: Any, wanted: Any) -> Iterator[str]:
 
 
 def plain(value: Any) -> Any:
-    """A schema without `Decimal`s, which the validator does not know."""
-    return json.loads(json.dumps(value, default=_float))
+    """A schema as the validator wants it: without `Decimal`s, and with references that are proper URIs."""
+    return _with_proper_references(json.loads(json.dumps(value, default=_float)))
+
+
+def _with_proper_references(value: Any) -> Any:
+    """The same with `#/$defs/Row<Cell>` percent-encoded, as generated schemas often leave it."""
+    if isinstance(value, list):
+        return [_with_proper_references(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: quote(part, safe=_SAFE)
+        if key == "$ref" and isinstance(part, str)
+        else (part if key in ("enum", "const") else _with_proper_references(part))
+        for key, part in value.items()
+    }
 
 
 def _float(value: Any) -> Any:

@@ -12,7 +12,7 @@ from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.node import Check
 from fsm.schema.dialect import LATEST, dialect_of, in_latest_words
-from fsm.schema.disjoint import are_disjoint, types_at
+from fsm.schema.disjoint import are_disjoint, around, types_at
 from fsm.schema.enumeration import pointer_to, schema_of, values_at
 from fsm.schema.keyword import (
     ANNOTATIONS,
@@ -327,13 +327,20 @@ class Document:
         settled = [self.settle(branch) for branch in branches]
         for branch in settled:
             self._visit(branch)
-        if len(branches) == 1 or are_disjoint(settled, self.follow):
+        if len(branches) == 1 or self._are_disjoint(place, settled):
             return [(branch,) for branch in branches]
         if loosely:
             missing[id(place.schema), "oneOf"] = place, "oneOf"
             return [(branch,) for branch in branches]
         others = [place.beside(b.schema, "oneOf", n, negated=True) for n, b in enumerate(branches)]
         return [(b, *(o for m, o in enumerate(others) if m != n)) for n, b in enumerate(branches)]
+
+    def _are_disjoint(self, place: Place, branches: list[Place]) -> bool:
+        """Asked once for each place and those around it, as values that share a schema ask again and again."""
+        key = ("disjoint", *(outer.key for outer in around(place)))
+        if key not in self._made:
+            self._made[key] = are_disjoint(place, branches, self)
+        return bool(self._made[key])
 
     def _if(self, place: Place) -> list[Choice]:
         condition = place.get("if")

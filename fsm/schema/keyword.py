@@ -1,7 +1,7 @@
 """The keywords of JSON Schema 2020-12: which are enforced, which only annotate, which are refused, and what shape each has.
 
-A keyword that is none of these annotates, as the standard says; but one that looks like a misspelt keyword is an error, since it
-would reject nothing. `Made` are the words for what no schema can say in one keyword (what is left of a `not`).
+A keyword that is none of these annotates, as the standard says; but one that looks like a misspelt keyword of the first kind is an
+error, since it would reject nothing. `Made` are the words for what no schema can say in one keyword (what is left of a `not`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ ANNOTATIONS = frozenset(
         "examples",
         "readOnly",
         "title",
+        "typeof",  # of what TypeScript writes for functions; no misspelt `type`
         "writeOnly",
     }
 )
@@ -252,10 +253,10 @@ KEYWORDS: dict[str, Keyword] = {
 
 
 def check_known(keyword: object, pointer: str) -> None:
-    """Raise for a keyword that could reject a value and is not enforced, or that looks like another one misspelt.
+    """Raise for a keyword that could reject a value and is not enforced, or that looks like an enforced one misspelt.
 
     Raises:
-        SchemaError: see above. What is unknown and looks like no keyword annotates, as the standard says.
+        SchemaError: see above. What is unknown and looks like none of those annotates, as the standard says.
     """
     if not isinstance(keyword, str):
         raise _expect("a string as keyword", keyword, pointer)
@@ -265,7 +266,7 @@ def check_known(keyword: object, pointer: str) -> None:
     if keyword in REFUSED:
         raise SchemaError(f"`{keyword}` is not a keyword of this draft. {REFUSED[keyword]}", pointer)
     near = get_close_matches(keyword, [*KEYWORDS, *ANNOTATIONS], 1, 0.8)
-    if near:
+    if near and near[0] in KEYWORDS:
         raise SchemaError(
             f"unknown keyword {shorten(keyword)}. Did you mean {near[0]!r}? Correct it, remove it, or begin it with 'x-' "
             "if it is a note",

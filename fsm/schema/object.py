@@ -10,8 +10,9 @@ automaton, another one by a check.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from fsm import node as nodes
 from fsm.automaton import Automaton
@@ -113,22 +114,21 @@ def object_node(places: Conjunction, context: Context) -> Steps:
 def _entries(
     members: list[tuple[str, Node, bool]], others: list[tuple[_Kind, Node]], keys: _Keys, context: Context
 ) -> Generator[Conjunction, Node, list[Entry]]:
-    """The entries of a table: every member as it is, and once more for each duty that it may do."""
+    """The entries of a table: every member once for each set of duties that its value may do."""
     colon, found = context.syntax.colon, list[Entry]()
-    for slot, (name, value, is_required) in enumerate(members):
-        key = nodes.literal(spelled(name))
-        found.append(Entry(key, nodes.concat(colon, value), slot, is_required))
-        for number, duty in enumerate(keys.duties):
-            if keys.is_in(name, duty.keys):
-                narrow = yield (*keys.value_places(name), duty.value)
-                if narrow is not EMPTY:
-                    found.append(Entry(key, nodes.concat(colon, narrow), slot, is_required, 1 << number))
-    for kind, value in others:
-        found.append(Entry(kind.keys, nodes.concat(colon, value)))
-        for number in sorted(kind.duties):
-            narrow = yield (*keys.places_of(kind), keys.duties[number].value)
-            if narrow is not EMPTY:
-                found.append(Entry(kind.keys, nodes.concat(colon, narrow), duties=1 << number))
+    for slot, (name, _, is_required) in enumerate(members):
+        places = keys.value_places(name)
+        for done in keys.sets_of_duties(n for n, duty in enumerate(keys.duties) if keys.is_in(name, duty.keys)):
+            value = yield (*places, *(keys.duties[number].value for number in done))
+            if value is not EMPTY:
+                key = nodes.literal(spelled(name))
+                found.append(Entry(key, nodes.concat(colon, value), slot, is_required, sum(1 << n for n in done)))
+    for kind, _ in others:
+        places = keys.places_of(kind)
+        for done in keys.sets_of_duties(kind.duties):
+            value = yield (*places, *(keys.duties[number].value for number in done))
+            if value is not EMPTY:
+                found.append(Entry(kind.keys, nodes.concat(colon, value), duties=sum(1 << n for n in done)))
     return found
 
 
@@ -142,6 +142,9 @@ class _Keys:
         self.duties: list[_Duty] = []
         self._automata: dict[Node, Automaton] = {}
         self._loose: set[int] = set()
+        self._derivatives = Derivatives(
+            max_search=300
+        )  # kept, as the kinds of keys have most of their states in common
 
     def read(self) -> Generator[Conjunction, Node, None]:
         """Compile the patterns, the schemas of names and the duties."""
@@ -200,6 +203,15 @@ class _Keys:
             keys.append(nodes.complement(nodes.words(map(spelled, member.known))))
         language = nodes.intersection(keys)
         self.duties.append(_Duty(place, language, place.below(member.schema, "properties")))
+
+    def sets_of_duties(self, able: Iterable[int]) -> Iterator[tuple[int, ...]]:
+        """The sets of duties that a member may do, of those that its key is able to do; one that any value does is in each."""
+        able = sorted(able)
+        always = [number for number in able if self.duties[number].value.schema is True]
+        others = [number for number in able if number not in always]
+        for size in range(len(others) + 1):
+            for chosen in combinations(others, size):
+                yield (*always, *chosen)
 
     def is_in(self, name: str, keys: Node) -> bool:
         """True when a name belongs to a language of keys."""
@@ -272,7 +284,7 @@ class _Keys:
             found = [part for kind in found for part in self._divide(kind, node, pattern=pattern)]
         for number, duty in enumerate(self.duties):
             found = [part for kind in found for part in self._divide(kind, duty.keys, duty=number)]
-        return [kind for kind in found if _is_inhabited(kind.keys)]
+        return [kind for kind in found if self._is_inhabited(kind.keys)]
 
     def _divide(self, kind: _Kind, node: Node, *, pattern: str | None = None, duty: int | None = None) -> list[_Kind]:
         inside = replace(kind, keys=nodes.intersection((kind.keys, node)))
@@ -281,9 +293,15 @@ class _Keys:
         if duty is not None:
             inside = replace(inside, duties=kind.duties | {duty})
         outside = replace(kind, keys=nodes.intersection((kind.keys, nodes.complement(node))))
-        found = [part for part in (inside, outside) if _is_inhabited(part.keys)]
+        found = [part for part in (inside, outside) if self._is_inhabited(part.keys)]
         self._context.limits.check("max_key_kinds", len(found), "kinds of keys", self._places[0].pointer)
         return found
+
+    def _is_inhabited(self, keys: Node) -> bool:
+        try:
+            return self._derivatives.is_inhabited(keys)
+        except BudgetExceeded:
+            return True
 
 
 def _few_texts(keys: Node) -> list[bytes] | None:
@@ -300,13 +318,6 @@ def _few_texts(keys: Node) -> list[bytes] | None:
         if len(stack) > _MAX_FEW * _MAX_FEW:
             return None
     return sorted(found)
-
-
-def _is_inhabited(keys: Node) -> bool:
-    try:
-        return Derivatives(max_search=300).is_inhabited(keys)
-    except BudgetExceeded:
-        return True
 
 
 def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node, Node]:

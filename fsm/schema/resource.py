@@ -58,7 +58,13 @@ class Resources:
                 raise SchemaError(f"expected a schema under {name!r} in `registry`, received {shorten(schema)}")
             found.append((urldefrag(name)[0], _specification(schema, dialect).create_resource(schema)))
         known: Registry[Any] = REGISTRY
-        self._registry = known.with_resources(found).crawl()
+        try:
+            self._registry = known.with_resources(found).crawl()
+        except (AttributeError, TypeError, ValueError):  # what the library says of values that it does not expect
+            raise SchemaError(
+                "expected URIs as `$id`, and names as `$anchor` and `$dynamicAnchor`; one of them, somewhere in the schema, is "
+                "something else. Correct it or remove it"
+            ) from None
         self._names: dict[str, frozenset[str]] = {}
 
     def scope(self) -> Scope:
@@ -93,8 +99,11 @@ class Resources:
             SchemaError: it names nothing that is known.
         """
         base, _, fragment = reference.partition("#")
-        uri = urljoin(scope.uri, base) if base else scope.uri  # the library joins nothing to a URN
         fragment = unquote(fragment)
+        try:
+            uri = urljoin(scope.uri, base) if base else scope.uri  # the library joins nothing to a URN
+        except ValueError as error:
+            raise SchemaError(f"reference {shorten(reference)} is no URI: {error}. Correct it", pointer) from None
         try:
             if not fragment or fragment.startswith("/"):
                 return self._walk(uri, fragment, scope, reference, pointer)
