@@ -18,6 +18,7 @@ from collections import deque
 from itertools import zip_longest
 from queue import Empty, SimpleQueue
 from time import perf_counter
+from traceback import clear_frames
 from weakref import WeakKeyDictionary
 
 import torch
@@ -238,6 +239,7 @@ class Engine:
 
     def _part(self, lane: Lane, error: Exception) -> None:
         """After an error of a forward: try again with fewer rows, until those that cause it are alone."""
+        clear_frames(error.__traceback__)  # they hold keys and values, and rows hold the error
         units = list(dict.fromkeys(_unit(row) for row in lane.rows))
         if isinstance(error, KVBudgetError) and any(other.rows for other in self._lanes if other is not lane):
             self._put_back(lane, lane.rows)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from outlines_cont.engine.row import Row, Want
+from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import KVBatch, RecurrentBatch, RowKV, open_batch
 from outlines_cont.models.meter import Meter
@@ -43,9 +44,7 @@ class Lane:
         for i in leaving:
             row, share = self.rows[i], shares[i]
             ended.append((row, row.leave(share[: row.cached] if share is not None else None)))
-        if self._kv is not None and staying:
-            self._kv.keep(staying)
-        self.rows = [self.rows[i] for i in staying]
+        self._keep(staying, [self.rows[i] for i in staying])
         return ended
 
     def feed(self, max_tokens: int) -> torch.Tensor | None:
@@ -82,18 +81,16 @@ class Lane:
 
     def replace(self, sources: Sequence[int], rows: Sequence[Row]) -> None:
         """Go on with other rows: row i goes on where the one at index `sources[i]` stands now. `sources` ascends."""
-        if self._kv is not None and rows and list(sources) != list(range(len(self.rows))):
-            self._kv.keep(sources)
-        elif self._kv is not None and not rows:
-            self._kv.release_all()
-            self._kv = None
-        self.rows = list(rows)
+        if list(sources) == list(range(len(self.rows))):
+            self.rows = list(rows)
+        else:
+            self._keep(sources, rows)
 
     def join(self, other: Lane) -> None:
         """Take in the rows of another lane, which is of no use any more. Cost: as that of a new batch."""
         shares = [*self._all_released(), *other._all_released()]
         self.rows += other.rows
-        self._kv = open_batch(self._model, shares)
+        self._open(shares)
 
     def split(self, rows: Sequence[Row]) -> Lane:
         """Let some rows go on in a lane of their own; of nothing that is fed anything is left."""
@@ -110,13 +107,33 @@ class Lane:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
+    def _keep(self, sources: Sequence[int], rows: Sequence[Row]) -> None:
+        """Go on with `rows`, each with what is held of the one at its index in `sources`."""
+        shares = [] if self._kv is None else self._kv.release_all()
+        self.rows = list(rows)
+        if self._kv is not None and rows:
+            self._open([shares[index] for index in sources])
+        else:
+            self._kv = None
+
+    def _open(self, shares: Sequence[RowKV | None]) -> None:
+        """Hold keys and values of all rows; where there is no room to bring them together, none."""
+        try:
+            self._kv = open_batch(self._model, shares)
+        except KVBudgetError:
+            self.forget()
+
     def _released(self, leaving: Sequence[int]) -> list[RowKV | None]:
         """Return the keys and values of rows that leave, by index; those of the others are None."""
         if self._kv is None:
             return [row.source.kv for row in self.rows]
         if len(leaving) == len(self.rows):
-            return self._kv.release_all()
-        return [self._kv.release(i) if i in leaving else None for i in range(len(self.rows))]
+            shares, self._kv = self._kv.release_all(), None
+            return shares
+        try:
+            return [self._kv.release(i) if i in leaving else None for i in range(len(self.rows))]
+        except KVBudgetError:  # a row that leaves takes a copy; it goes without
+            return [None] * len(self.rows)
 
     def _all_released(self) -> list[RowKV | None]:
         return [row.source.kv for row in self.rows] if self._kv is None else self._kv.release_all()
