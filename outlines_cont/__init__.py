@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from outlines_cont import generate, models, samplers
     from outlines_cont.continuation import continuous
     from outlines_cont.engine.branch import Branch, TokenSet
+    from outlines_cont.engine.engine import Engine, engine_of
     from outlines_cont.errors import (
         BatchMismatch,
         CheckFailed,
         ContextLengthError,
         DeadEnd,
         EmptyPrompt,
+        EngineInterrupted,
         IncompleteOutput,
         InvalidLogits,
         KVBudgetError,
@@ -50,6 +52,8 @@ __all__ = [
     "ContextLengthError",
     "DeadEnd",
     "EmptyPrompt",
+    "Engine",
+    "EngineInterrupted",
     "IncompleteOutput",
     "InvalidLogits",
     "KVBudgetError",
@@ -73,6 +77,7 @@ __all__ = [
     "UnsupportedBranch",
     "UnsupportedModel",
     "continuous",
+    "engine_of",
     "generate",
     "kv_bytes",
     "models",
@@ -82,10 +87,12 @@ __all__ = [
 _MODULES = ("generate", "models", "samplers")
 _HOMES = {
     "Branch": "engine.branch",
+    "Engine": "engine.engine",
     "SequenceState": "state",
     "Span": "span",
     "TokenSet": "engine.branch",
     "continuous": "continuation",
+    "engine_of": "engine.engine",
     "kv_bytes": "state",
 }
 

@@ -44,6 +44,20 @@ class Continuation:
         """
         return self._to_end(Run(self.generator, prompt, max_tokens=max_tokens, stop_at=stop_at, rng=rng))
 
+    async def acall(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        stop_at: str | Sequence[str] | None = None,
+        rng: Rng = None,
+    ) -> SequenceState:
+        """Do the same without holding up an event loop. Tasks share the steps of the engine; a cancelled one lets its rows go."""
+        run = Run(self.generator, prompt, max_tokens=max_tokens, stop_at=stop_at, rng=rng)
+        async for _ in run.async_steps():
+            pass
+        return run.state()
+
     def resume(
         self,
         state: SequenceState,

@@ -6,9 +6,10 @@ A generator is a frozen value. Called with a prompt, a state, or a list of eithe
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import json as json_module
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
@@ -84,6 +85,20 @@ class Generator:
             pass
         return self._values(run.state())
 
+    async def acall(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        stop_at: str | Sequence[str] | None = None,
+        rng: Rng = None,
+    ) -> Any:
+        """Do the same without holding up an event loop. Tasks share the steps of the engine; a cancelled one lets its rows go."""
+        run = self._run(prompt, max_tokens, stop_at, rng)
+        async for _ in run.async_steps():
+            pass
+        return self._values(run.state())
+
     def stream(
         self,
         prompt: Prompt,
@@ -101,14 +116,18 @@ class Generator:
         Raises:
             As a call does: what can be checked at once here, the rest after the last text.
         """
-        if isinstance(self.sampler, BeamSearch | BestOf):
-            raise OptionError(
-                "expected a sampler whose text stands once it is written, to stream it: a search chooses at the end. "
-                "Use `greedy()` or `multinomial()`, or call the generator without `stream`.",
-                "sampler",
-            )
-        run = self._run(prompt, max_tokens, stop_at, rng)
-        return self._stream(run)
+        return self._stream(self._streamed_run(prompt, max_tokens, stop_at, rng))
+
+    def astream(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        stop_at: str | Sequence[str] | None = None,
+        rng: Rng = None,
+    ) -> AsyncIterator[Any]:
+        """Do the same without holding up an event loop: `async for text in generator.astream(prompt)`."""
+        return self._astream(self._streamed_run(prompt, max_tokens, stop_at, rng))
 
     def policies(self, stop_at: Sequence[str]) -> list[Policy[Any]]:
         """Return what steers a row of this generator."""
@@ -133,13 +152,32 @@ class Generator:
         # Nobody sees log-probabilities here, so those of forced tokens at the very end need no forward.
         return Run(self, prompt, max_tokens=max_tokens, stop_at=stop_at, rng=rng, score_last=False)
 
+    def _streamed_run(
+        self, prompt: Prompt, max_tokens: int | None, stop_at: str | Sequence[str] | None, rng: Rng
+    ) -> Run:
+        if isinstance(self.sampler, BeamSearch | BestOf):
+            raise OptionError(
+                "expected a sampler whose text stands once it is written, to stream it: a search chooses at the end. "
+                "Use `greedy()` or `multinomial()`, or call the generator without `stream`.",
+                "sampler",
+            )
+        return self._run(prompt, max_tokens, stop_at, rng)
+
     def _stream(self, run: Run) -> Iterator[Any]:
         feeds = run.texts()
-        samples = len(feeds) // run.batch_size
         for _ in run.steps():
-            texts = [feed.pull() for feed in feeds]
+            texts = run.pull(feeds)
             if any(texts):
-                yield _squeezed([texts[i : i + samples] for i in range(0, len(texts), samples)])
+                yield _squeezed(run.grid(texts))
+        self._values(run.state())
+
+    async def _astream(self, run: Run) -> AsyncIterator[Any]:
+        feeds = run.texts()
+        async for _ in run.async_steps():
+            # In a thread, since another task may have begun the next step, which holds the lock.
+            texts = await asyncio.to_thread(run.pull, feeds)
+            if any(texts):
+                yield _squeezed(run.grid(texts))
         self._values(run.state())
 
     def _values(self, state: SequenceState) -> Any:

@@ -174,11 +174,6 @@ class Run:
             for row, stream in zip(rows, _spread(own, self._num_samples), strict=True)
         ]
 
-    @property
-    def batch_size(self) -> int:
-        """B."""
-        return len(self._results) // self._num_samples
-
     def state(self) -> SequenceState:
         """Return the state that the run has come to; to be asked after `steps`."""
         samples, flat = self._num_samples, self._results
@@ -191,6 +186,15 @@ class Run:
     def texts(self) -> list[TextFeed]:
         """Return the new text of each row, as it comes."""
         return [TextFeed(row, self._maker.model) for row in self.rows]
+
+    def pull(self, feeds: Sequence[TextFeed]) -> list[str]:
+        """Return the new text of each row, between two steps."""
+        with self.engine.lock:
+            return [feed.pull() for feed in feeds]
+
+    def grid(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return one text per row as `[batch][sample]` lists."""
+        return [list(texts[place.start : place.stop]) for place in self._places]
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a row that has ended with its value, or with the error of making it."""

@@ -1,0 +1,306 @@
+"""The engine: many calls at once, from threads and tasks, with errors, cancelling and little room."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from outlines_cont import continuous, generate, samplers
+from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.engine.job import Job
+from outlines_cont.engine.row import Row
+from outlines_cont.errors import EngineInterrupted, KVBudgetError, OutlinesContError
+from outlines_cont.models import HuggingFaceModel, from_transformers
+from outlines_cont.models.meter import Meter
+from outlines_cont.policies import FreeText
+from outlines_cont.random_stream import RandomStream
+from outlines_cont.state_row import StateRow
+from tests.fakes import FakeTokenizer, random_model, random_network
+from tests.oracle import greedy_ids
+
+TEXTS = ["the name", "a", "of the rose", "yes no yes", "red", "日本"]
+
+
+def job_of(model: HuggingFaceModel, text: str, *, max_tokens: int = 6, sampler: Any = None) -> Job:
+    """One row of free text."""
+    counts = Meter()
+    source = StateRow.of_prompt(model.tokenizer.encode(text, add_special_tokens=True), RandomStream(3))
+    row = Row(source, [FreeText.of_model(model)], model, counts=counts, max_tokens=max_tokens)
+    return Job([row], sampler or samplers.greedy(), counts)
+
+
+def run(engine: Engine, *jobs: Job) -> list[StateRow]:
+    for job in jobs:
+        engine.advance(job)
+        while not job.is_over:
+            engine.advance(job)
+    return [job.done[0] for job in jobs]
+
+
+def expected(model: HuggingFaceModel, text: str, count: int = 6) -> list[int]:
+    return greedy_ids(model, model.tokenizer.encode(text, add_special_tokens=True), count)
+
+
+def written(row: StateRow) -> list[int]:
+    assert row.error is None, row.error
+    return list(row.token_ids[row.piece.start :]) if row.piece else []
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma3"])
+@pytest.mark.parametrize("apart", [0, 1, 3])
+def test_rows_that_join_at_different_steps_write_what_they_would_write_alone(family: str, apart: int) -> None:
+    model = random_model(family)
+    engine, jobs = Engine(model), []
+    for text in TEXTS:
+        jobs.append(job_of(model, text))
+        engine.submit(jobs[-1])
+        for _ in range(apart):
+            engine.step()
+    for text, row in zip(TEXTS, run(engine, *jobs), strict=True):
+        assert expected(model, text) == written(row)
+
+
+@pytest.mark.parametrize("budget", [1, 5, 24, 1000])
+def test_long_prompts_are_read_in_parts(budget: int) -> None:
+    model = random_model()
+    engine = Engine(model, max_batch_tokens=budget)
+    jobs = [job_of(model, text) for text in ("the name of the rose " * 4, "a", "the name")]
+    for job in jobs:
+        engine.submit(job)
+    for text, row in zip(("the name of the rose " * 4, "a", "the name"), run(engine, *jobs), strict=True):
+        assert expected(model, text) == written(row)
+
+
+def test_a_long_prompt_does_not_hold_up_those_that_write() -> None:
+    model = random_model()
+    engine = Engine(model, max_batch_tokens=4)
+    short, long = job_of(model, "a", max_tokens=5), job_of(model, "the name of the rose " * 4)
+    engine.submit(short)
+    engine.step()
+    engine.submit(long)
+    run(engine, short)
+    assert not long.is_over
+    assert not long.rows[0].is_ready
+    assert expected(model, "the name of the rose " * 4) == written(run(engine, long)[0])
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 5])
+def test_rows_beyond_the_limit_wait_and_are_admitted_in_order(max_rows: int) -> None:
+    model = random_model()
+    engine = Engine(model, max_rows=max_rows)
+    jobs = [job_of(model, text) for text in TEXTS]
+    for job in jobs:
+        engine.submit(job)
+    over: list[int] = []
+    while len(over) < len(jobs):
+        engine.step()
+        assert engine.num_running <= max_rows
+        over += [i for i, job in enumerate(jobs) if job.is_over and i not in over]
+    assert sorted(over) == over
+    for text, job in zip(TEXTS, jobs, strict=True):
+        assert expected(model, text) == written(job.done[0])
+
+
+def test_rows_with_different_samplers_get_what_they_would_get_alone() -> None:
+    model = random_model()
+    chosen = [
+        samplers.greedy(),
+        samplers.multinomial(temperature=3.0),
+        samplers.multinomial(top_k=5, temperature=2.0),
+        samplers.greedy(repetition_penalty=1.5),
+        samplers.multinomial(top_p=0.9, frequency_penalty=0.5, temperature=2.0),
+    ]
+    alone = []
+    for sampler in chosen:
+        engine = Engine(model)
+        alone.append(run(engine, *submitted(engine, [job_of(model, "the name", sampler=sampler)]))[0])
+    engine = Engine(model)
+    together = run(engine, *submitted(engine, [job_of(model, "the name", sampler=sampler) for sampler in chosen]))
+    assert [row.token_ids for row in alone] == [row.token_ids for row in together]
+
+
+def submitted(engine: Engine, jobs: list[Job]) -> list[Job]:
+    for job in jobs:
+        engine.submit(job)
+    return jobs
+
+
+def poisoned(model: HuggingFaceModel, is_bad: Callable[[torch.Tensor], bool], act: Callable[[], None]) -> None:
+    """Let forwards with a row of bad ids fail."""
+    forward = model.forward
+
+    def checked(input_ids: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        if is_bad(input_ids):
+            act()
+        return forward(input_ids, *arguments)
+
+    model.forward = checked  # type: ignore[method-assign]
+
+
+def test_a_row_that_breaks_the_forward_fails_alone() -> None:
+    model = random_model("llama")
+    bad = model.tokenizer.encode("red")[0]
+
+    def act() -> None:
+        raise RuntimeError("poison")
+
+    poisoned(model, lambda ids: bool((ids == bad).any()), act)
+    try:
+        engine = Engine(model)
+        texts = [text for text in TEXTS if text != "red"]
+        fine = [job_of(model, text) for text in texts]
+        wrong = job_of(model, "red")
+        run(engine, *submitted(engine, [*fine[:3], wrong, *fine[3:]]))
+    finally:
+        del model.forward
+    assert isinstance(wrong.done[0].error, RuntimeError)
+    for text, job in zip(texts, fine, strict=True):
+        assert expected(model, text) == written(job.done[0])
+
+
+def test_an_interrupt_in_the_middle_of_a_step_leaves_the_engine_usable() -> None:
+    model = random_model("llama")
+    for at in range(1, 12):
+        calls = [0]
+
+        def act(calls: list[int] = calls, at: int = at) -> None:
+            calls[0] += 1
+            if calls[0] == at:
+                raise KeyboardInterrupt
+
+        poisoned(model, lambda ids: True, act)
+        try:
+            engine = Engine(model)
+            jobs = submitted(engine, [job_of(model, text) for text in TEXTS])
+            interrupted = False
+            while not all(job.is_over for job in jobs):
+                try:
+                    engine.step()
+                except KeyboardInterrupt:
+                    interrupted = True
+        finally:
+            del model.forward
+        assert interrupted == (calls[0] >= at)
+        for text, job in zip(TEXTS, jobs, strict=True):
+            if not isinstance(job.done[0].error, EngineInterrupted):
+                assert expected(model, text) == written(job.done[0])
+
+
+def test_a_cancelled_call_lets_its_rows_go_at_once() -> None:
+    model = random_model("llama")
+    stream = generate.text(model).stream("the name", max_tokens=50)
+    next(stream)
+    engine = engine_of(model)
+    assert engine.num_running == 1
+    stream.close()  # type: ignore[attr-defined]
+    assert engine.num_running == 0
+    gc.collect()
+    assert model.kv_store.nbytes == 0
+    assert continuous(generate.text(model))("a", max_tokens=3).shape[:2] == (1, 1)
+
+
+def test_threads_share_the_steps() -> None:
+    model = random_model("llama")
+    generator = continuous(generate.text(model))
+    alone = {text: generator(text, max_tokens=12).rows[0][0].token_ids for text in TEXTS}
+    found: dict[str, tuple[int, ...]] = {}
+
+    def write(text: str) -> None:
+        found[text] = generator(text, max_tokens=12).rows[0][0].token_ids
+
+    threads = [threading.Thread(target=write, args=(text,)) for text in TEXTS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert alone == found
+    assert engine_of(model).num_running == 0
+
+
+def test_tasks_share_the_steps_and_streams_are_whole() -> None:
+    model = random_model("llama")
+    generator = generate.text(model)
+    alone = [generator(text, max_tokens=9) for text in TEXTS]
+
+    async def streamed(text: str) -> str:
+        return "".join([part async for part in generator.astream(text, max_tokens=9)])
+
+    async def main() -> tuple[list[str], list[str]]:
+        calls = [generator.acall(text, max_tokens=9) for text in TEXTS]
+        return await asyncio.gather(*calls), await asyncio.gather(*map(streamed, TEXTS))
+
+    with model.meter() as meter:
+        called, streams = asyncio.run(main())
+    assert alone == called == streams
+    # One forward per step for all tasks, not one per task.
+    assert meter.forwards < 2 * 9 * len(TEXTS) / 2
+
+
+def test_a_cancelled_task_frees_its_rows() -> None:
+    model = random_model("llama")
+    generator = continuous(generate.text(model))
+    engine = engine_of(model)
+
+    async def main() -> list[int]:
+        long = asyncio.create_task(generator.acall("the name of", max_tokens=200))
+        while engine.num_running == 0:
+            await asyncio.sleep(0.001)
+        short = asyncio.create_task(generator.acall("a", max_tokens=30))
+        await asyncio.sleep(0.01)
+        long.cancel()
+        state = await short
+        with pytest.raises(asyncio.CancelledError):
+            await long
+        return list(state.rows[0][0].token_ids)
+
+    alone = list(generator("a", max_tokens=30).rows[0][0].token_ids)
+    assert alone == asyncio.run(main())
+    assert engine.num_running == 0
+
+
+def budgeted(tokens: int) -> HuggingFaceModel:
+    network = random_network("llama")
+    config = network.config
+    width = config.num_key_value_heads * config.hidden_size // config.num_attention_heads
+    per_token = 2 * config.num_hidden_layers * width * network.dtype.itemsize
+    return from_transformers(network, FakeTokenizer(), kv_budget_bytes=tokens * per_token)
+
+
+def test_rows_for_which_there_is_no_room_wait_and_one_that_is_too_large_fails_alone() -> None:
+    model = budgeted(140)
+    generator = continuous(generate.text(model))
+    state = generator(["the name of the rose " * 3] * 8, max_tokens=4)
+    assert state.errors == [[None]] * 8
+    assert len({row.token_ids for group in state.rows for row in group}) == 1
+    state = generator(["the name of the rose " * 25, "a"], max_tokens=4)
+    assert isinstance(state.errors[0][0], KVBudgetError)
+    assert state.errors[1][0] is None
+    assert generator("a", max_tokens=3).errors == [[None]]
+
+
+def test_an_error_of_a_row_holds_no_keys_and_values() -> None:
+    model = budgeted(60)
+    state = continuous(generate.text(model))("the name of the rose " * 25, max_tokens=4)
+    assert isinstance(state.errors[0][0], OutlinesContError)
+    assert model.kv_store.nbytes == 0
+
+
+def test_stats_add_up() -> None:
+    model = random_model("llama")
+    engine = Engine(model)
+    jobs = submitted(engine, [job_of(model, text, max_tokens=5) for text in TEXTS])
+    with model.meter() as meter:
+        run(engine, *jobs)
+    stats = engine.stats
+    assert meter.forwards == stats.work.forwards
+    assert meter.sampled_tokens == stats.work.sampled_tokens == 5 * len(TEXTS)
+    assert 0 < stats.forward_seconds <= stats.seconds
+    assert 0 < stats.rows_per_step <= len(TEXTS)
+    assert stats.python_seconds + stats.forward_seconds <= stats.seconds
+    assert "forwards" in str(stats)
