@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,9 +21,6 @@ from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.state_row import APPENDED, FORCED, GENERATED, WRITTEN, Piece, StateRow
-
-if TYPE_CHECKING:
-    from outlines_cont.engine.job import Job
 
 _TAIL_TOKENS = 8
 
@@ -57,7 +54,7 @@ class Row:
         want: what the row wants from this step, set by `plan`.
         mask: the tokens that may be sampled, where it wants a sample.
         stream: the row's random numbers.
-        job: the call that the row belongs to.
+        job: the call that the row belongs to; see `Job`.
     """
 
     def __init__(
@@ -85,7 +82,7 @@ class Row:
             score_last: feed what is needed to know the log-probabilities of forced tokens at the very end of the piece.
         """
         self.source = source
-        self.job: Job
+        self.job: Any = None
         self.token_ids: list[int] = list(source.token_ids)
         self.logits = source.logits
         self.cached = source.cached
