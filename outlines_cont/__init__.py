@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from outlines_cont.errors import (
         BatchMismatch,
         CheckFailed,
+        ClosedError,
         ContextLengthError,
         DeadEnd,
         EmptyPrompt,
         IncompleteOutput,
+        InferenceRequired,
         InvalidLogits,
         KVBudgetError,
         MissingEOS,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         NoHypothesis,
         OptionError,
         OutlinesContError,
+        PromptRequired,
         PromptTypeError,
         ResumeError,
         SampleMismatch,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
         UnsupportedBranch,
         UnsupportedModel,
     )
+    from outlines_cont.executor import BatchedExecutor, Conversation, Mark
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
 
@@ -45,20 +49,26 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BatchMismatch",
+    "BatchedExecutor",
     "Branch",
     "CheckFailed",
+    "ClosedError",
     "ContextLengthError",
+    "Conversation",
     "DeadEnd",
     "EmptyPrompt",
     "IncompleteOutput",
+    "InferenceRequired",
     "InvalidLogits",
     "KVBudgetError",
+    "Mark",
     "MissingEOS",
     "MissingTokenizer",
     "ModelMismatch",
     "NoHypothesis",
     "OptionError",
     "OutlinesContError",
+    "PromptRequired",
     "PromptTypeError",
     "ResumeError",
     "SampleMismatch",
@@ -81,7 +91,10 @@ __all__ = [
 
 _MODULES = ("generate", "models", "samplers")
 _HOMES = {
+    "BatchedExecutor": "executor",
     "Branch": "engine.branch",
+    "Conversation": "executor",
+    "Mark": "executor",
     "SequenceState": "state",
     "Span": "span",
     "TokenSet": "engine.branch",
