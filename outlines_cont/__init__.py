@@ -42,8 +42,10 @@ if TYPE_CHECKING:
         UnsupportedModel,
     )
     from outlines_cont.executor import BatchedExecutor, Conversation, Mark
+    from outlines_cont.guidance import Guidance, guide
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
+    from outlines_cont.tree import CompletionTree
 
 __version__ = "0.1.0"
 
@@ -53,10 +55,12 @@ __all__ = [
     "Branch",
     "CheckFailed",
     "ClosedError",
+    "CompletionTree",
     "ContextLengthError",
     "Conversation",
     "DeadEnd",
     "EmptyPrompt",
+    "Guidance",
     "IncompleteOutput",
     "InferenceRequired",
     "InvalidLogits",
@@ -84,6 +88,7 @@ __all__ = [
     "UnsupportedModel",
     "continuous",
     "generate",
+    "guide",
     "kv_bytes",
     "models",
     "samplers",
@@ -93,12 +98,15 @@ _MODULES = ("generate", "models", "samplers")
 _HOMES = {
     "BatchedExecutor": "executor",
     "Branch": "engine.branch",
+    "CompletionTree": "tree",
     "Conversation": "executor",
+    "Guidance": "guidance",
     "Mark": "executor",
     "SequenceState": "state",
     "Span": "span",
     "TokenSet": "engine.branch",
     "continuous": "continuation",
+    "guide": "guidance",
     "kv_bytes": "state",
 }
 

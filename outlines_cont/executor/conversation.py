@@ -49,6 +49,9 @@ class Home(Protocol):
     def lock(self) -> AbstractContextManager[Any]:
         """Held while a conversation is read or changed; the same thread may take it again."""
 
+    def create(self, prompt: Any = None) -> Conversation:
+        """Return a new conversation that begins with `prompt`."""
+
     def open(self, row: StateRow, pending: int) -> Conversation:
         """Return a new conversation that goes on from `row`."""
 
@@ -62,12 +65,22 @@ class Home(Protocol):
         """Return (len(indices), V) logits after some tokens of a row, ascending."""
 
     def sample(
-        self, conversations: Sequence[Conversation], sampler: Sampler | None, *, mask: TokenSet | None
+        self,
+        conversations: Sequence[Conversation],
+        sampler: Sampler | None,
+        *,
+        mask: TokenSet | None,
+        scores: torch.Tensor | None,
     ) -> list[int]:
         """Draw a token for each conversation."""
 
     def step(
-        self, conversations: Sequence[Conversation], sampler: Sampler | None, *, mask: TokenSet | None
+        self,
+        conversations: Sequence[Conversation],
+        sampler: Sampler | None,
+        *,
+        mask: TokenSet | None,
+        scores: torch.Tensor | None,
     ) -> list[int]:
         """Draw a token for each conversation, and append it."""
 
@@ -237,7 +250,9 @@ class Conversation:
             assert tensor is not None
             return tensor.clone()
 
-    def sample(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
+    def sample(
+        self, sampler: Sampler | None = None, *, mask: TokenSet | None = None, scores: torch.Tensor | None = None
+    ) -> int:
         """Return a token id that was drawn from the logits after the last token; it is not appended.
 
         Calling it again draws again, from the same logits, with the next random number.
@@ -245,17 +260,20 @@ class Conversation:
         Args:
             sampler: `samplers.greedy()` for None, or `samplers.multinomial(...)`.
             mask: the ids that may be drawn; None for all. A constraint is obeyed, too.
+            scores: (V,) to draw from in the place of the logits, for a law of your own.
 
         Raises:
             PromptRequired, InferenceRequired: call `prompt`, or `executor.infer()`, first.
             DeadEnd: no id that may be drawn has a probability.
             InvalidLogits: the model has returned NaN or an infinity.
         """
-        return self._home.sample([self], sampler, mask=mask)[0]
+        return self._home.sample([self], sampler, mask=mask, scores=None if scores is None else scores[None])[0]
 
-    def step(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
+    def step(
+        self, sampler: Sampler | None = None, *, mask: TokenSet | None = None, scores: torch.Tensor | None = None
+    ) -> int:
         """The same as `sample`, and the id is appended with its log-probability; it waits for the next `infer`."""
-        return self._home.step([self], sampler, mask=mask)[0]
+        return self._home.step([self], sampler, mask=mask, scores=None if scores is None else scores[None])[0]
 
     # -- branches and places -------------------------------------------------------------------------------------------
 

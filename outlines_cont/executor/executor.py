@@ -143,11 +143,19 @@ class BatchedExecutor:
             return meter.fed_tokens
 
     def sample(
-        self, conversations: Sequence[Conversation], sampler: Sampler | None = None, *, mask: TokenSet | None = None
+        self,
+        conversations: Sequence[Conversation],
+        sampler: Sampler | None = None,
+        *,
+        mask: TokenSet | None = None,
+        scores: torch.Tensor | None = None,
     ) -> list[int]:
-        """Draw a token for each conversation, all at once; see `Conversation.sample`. Where one cannot, none is drawn."""
+        """Draw a token for each conversation, all at once; see `Conversation.sample`. Where one cannot, none is drawn.
+
+        `mask` is for all of them; `scores` are (R, V), one line per conversation.
+        """
         with self._lock:
-            return [token_id for token_id, _, _ in self._draw(conversations, sampler, mask, None)]
+            return [token_id for token_id, _, _ in self._draw(conversations, sampler, mask, scores)]
 
     def step(
         self,
@@ -155,11 +163,12 @@ class BatchedExecutor:
         sampler: Sampler | None = None,
         *,
         mask: TokenSet | None = None,
+        scores: torch.Tensor | None = None,
     ) -> list[int]:
         """Draw a token for each conversation (None: all that are open) and append it; see `Conversation.step`."""
         with self._lock:
             chosen = self.conversations if conversations is None else list(conversations)
-            drawn = self._draw(chosen, sampler, mask, None)
+            drawn = self._draw(chosen, sampler, mask, scores)
             for conversation, draw in zip(chosen, drawn, strict=True):
                 conversation._take(*draw)
             return [token_id for token_id, _, _ in drawn]
@@ -264,6 +273,8 @@ class BatchedExecutor:
         self.fill(conversations)
         rows = [conversation._open() for conversation in conversations]
         logits = torch.stack([row.logits for row in rows if row.logits is not None])
+        if scores is not None and scores.shape != logits.shape:
+            raise OptionError(f"expected `scores` of shape {tuple(logits.shape)}, got {tuple(scores.shape)}", "scores")
         norm = logits.logsumexp(dim=-1)
         allowed = TokenSet.all if mask is None else mask
         masks = [conversation._mask() & allowed for conversation in conversations]

@@ -105,7 +105,7 @@ def test_sixteen_conversations_of_twenty_tokens_take_twenty_forwards(executor: B
         for _ in range(20):
             executor.infer()
             executor.step()
-    assert (20, 320) == (meter.forwards, meter.sampled_tokens)
+    assert (meter.forwards, meter.sampled_tokens) == (20, 320)
     assert meter.recomputed_tokens == 0
     for start, conversation in zip(starts[:3], conversations, strict=False):
         assert [*start, *any_greedy(model, start, 20)] == conversation.token_ids
@@ -150,7 +150,7 @@ def test_infer_without_anything_pending_does_nothing(executor: BatchedExecutor) 
     with random_model().meter() as meter:
         assert executor.infer() == 0
     assert meter.forwards == 0
-    assert (0, 2) == (len(empty), len(conversation))
+    assert (len(empty), len(conversation)) == (0, 2)
 
 
 def test_another_conversations_infer_leaves_logits_alone(executor: BatchedExecutor) -> None:
@@ -569,7 +569,7 @@ def test_dropping_pending_tokens_leaves_the_others_pending(executor: BatchedExec
     executor.infer()
     conversation.prompt([70, 71, 72])
     conversation.drop(2, 5)
-    assert [65, 66, 72] == conversation.token_ids
+    assert conversation.token_ids == [65, 66, 72]
     assert conversation.num_pending == 1
     executor.infer()
     same_logits(conversation)
@@ -597,7 +597,7 @@ def test_a_shift_turns_the_keys_as_by_hand(family: str) -> None:
             assert np.concatenate([turned.real, turned.imag], -1) == pytest.approx(new[:, 3:].numpy(), abs=1e-4)
         with model.meter() as meter:
             conversation.fork().sample()
-        assert (1, 1) == (meter.forwards, meter.fed_tokens)
+        assert (meter.forwards, meter.fed_tokens) == (1, 1)
         # What attends to nothing that was dropped: the first layer's keys are those of a fresh run.
         fresh = executor.create(conversation.token_ids)
         executor.infer()
@@ -780,7 +780,7 @@ def test_closing_everything_frees_everything() -> None:
     assert executor.kv_bytes >= kv_bytes([fork.state for fork in forks]) > 0
     for one in [conversation, *forks]:
         one.close()
-    assert (0, 0) == (executor.kv_bytes, model.kv_store.nbytes)
+    assert (executor.kv_bytes, model.kv_store.nbytes) == (0, 0)
     assert len(marks) == 1
     executor.close()
 
@@ -798,7 +798,7 @@ def test_a_conversation_that_nobody_holds_is_gone() -> None:
     gc.disable()
     try:
         del kept
-        assert (0, 0) == (executor.kv_bytes, model.kv_store.nbytes)
+        assert (executor.kv_bytes, model.kv_store.nbytes) == (0, 0)
     finally:
         gc.enable()
 
