@@ -147,6 +147,12 @@ class Conversation:
         return self._leash is None or self._leash.is_accepting
 
     @property
+    def allowed(self) -> TokenSet:
+        """What the constraint lets follow; all tokens without one."""
+        self._open()
+        return TokenSet.all if self._leash is None else self._leash.mask
+
+    @property
     def state(self) -> SequenceState:
         """The conversation as a value of one row for any generator; keys and values are shared, and it never changes.
 
@@ -433,10 +439,6 @@ class Conversation:
         self._needs_token()
         self._needs_inference()
         return self._open()
-
-    def _mask(self) -> TokenSet:
-        """Return what the constraint allows."""
-        return TokenSet.all if self._leash is None else self._leash.mask
 
     def _take(self, token_id: int, logprob: float, sampling_logprob: float) -> None:
         """Append a sampled token."""

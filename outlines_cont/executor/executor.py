@@ -277,7 +277,7 @@ class BatchedExecutor:
             raise OptionError(f"expected `scores` of shape {tuple(logits.shape)}, got {tuple(scores.shape)}", "scores")
         norm = logits.logsumexp(dim=-1)
         allowed = TokenSet.all if mask is None else mask
-        masks = [conversation._mask() & allowed for conversation in conversations]
+        masks = [conversation.allowed & allowed for conversation in conversations]
         masked = _masked(logits if scores is None else scores, masks)
         streams = [row.stream.open() for row in rows]
         uniforms = None
