@@ -55,8 +55,8 @@ class Home(Protocol):
     def open(self, row: StateRow, pending: int) -> Conversation:
         """Return a new conversation that goes on from `row`."""
 
-    def forget(self, conversation: Conversation) -> None:
-        """Take note that a conversation is closed."""
+    def forget(self, number: int) -> None:
+        """Take note that the conversation of this number is closed."""
 
     def fill(self, conversations: Sequence[Conversation]) -> None:
         """Feed what is lacking, so that the logits after the last token of each are known."""
@@ -95,9 +95,10 @@ class Conversation:
     Sampling does not append: `sample` returns an id, and `prompt(id)` appends it; `step` does both.
     """
 
-    def __init__(self, home: Home, row: StateRow, pending: int) -> None:
+    def __init__(self, home: Home, number: int, row: StateRow, pending: int) -> None:
         """See `BatchedExecutor.create`."""
         self._home = home
+        self._number = number
         self._row: StateRow | None = row
         self._pending = pending
         self._num_forks = 0
@@ -392,7 +393,7 @@ class Conversation:
         with self._home.lock:
             self._row, self._leash = None, None
             self._marks.clear()
-            self._home.forget(self)
+            self._home.forget(self._number)
 
     def __enter__(self) -> Self:
         self._open()

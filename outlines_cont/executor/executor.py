@@ -126,7 +126,7 @@ class BatchedExecutor:
         After it every conversation with a token can be sampled. Where nothing is pending it does nothing.
 
         Returns:
-            How many tokens were fed, those that had to be computed again included.
+            How many tokens had to be fed, those that must be computed again included.
 
         Raises:
             ClosedError: the executor is closed.
@@ -213,9 +213,9 @@ class BatchedExecutor:
             self._check_open()
             return self._enter(next(self._numbers), row, pending)
 
-    def forget(self, conversation: Conversation) -> None:
-        """Take note that a conversation is closed."""
-        self._known = WeakValueDictionary({n: other for n, other in self._known.items() if other is not conversation})
+    def forget(self, number: int) -> None:
+        """Take note that the conversation of this number is closed."""
+        self._known.pop(number, None)
 
     def fill(self, conversations: Sequence[Conversation]) -> None:
         """Feed what is lacking, so that the logits after the last token of each conversation are known."""
@@ -234,7 +234,7 @@ class BatchedExecutor:
             )
 
     def _enter(self, number: int, row: StateRow, pending: int) -> Conversation:
-        conversation = Conversation(self, row, pending)
+        conversation = Conversation(self, number, row, pending)
         self._known[number] = conversation
         return conversation
 
