@@ -14,6 +14,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import fsm
 from outlines_cont import (
@@ -872,3 +873,36 @@ def test_a_conversation_ends_where_its_model_says() -> None:
         assert conversation.text == "say>ok"
         assert "5 conversations" not in repr(executor)
         assert "1 conversations" in repr(executor)
+
+
+def test_a_recurrent_model_is_exact_too() -> None:
+    config = transformers.Mamba2Config(
+        vocab_size=len(TOKENIZER),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_heads=8,
+        head_dim=8,
+        state_size=8,
+        n_groups=2,
+        expand=2,
+        bos_token_id=0,
+        eos_token_id=EOS,
+        pad_token_id=EOS,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = models.from_transformers(transformers.Mamba2ForCausalLM(config).double().eval(), FakeTokenizer())
+    assert model.is_recurrent
+    with BatchedExecutor(model, max_batch_tokens=4) as executor:
+        conversation, other = executor.create("the name of"), executor.create("red")
+        executor.infer()
+        fork = conversation.fork()
+        fork.rewind(1)
+        same_logits(fork)
+        fork.drop(0, 1)
+        conversation.prompt(" rose")
+        executor.infer()
+        for one in (conversation, other, fork):
+            same_logits(one)
+        with pytest.raises(UnsupportedModel):
+            conversation.drop(1, 2, mode="shift")
