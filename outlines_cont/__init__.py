@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from outlines_cont.errors import (
         BatchMismatch,
         CheckFailed,
+        ClosedError,
         ContextLengthError,
         DeadEnd,
         EmptyPrompt,
         EngineInterrupted,
         IncompleteOutput,
+        InferenceRequired,
         InvalidLogits,
         KVBudgetError,
         MissingEOS,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         NoHypothesis,
         OptionError,
         OutlinesContError,
+        PromptRequired,
         PromptTypeError,
         ResumeError,
         SampleMismatch,
@@ -40,29 +43,40 @@ if TYPE_CHECKING:
         UnsupportedBranch,
         UnsupportedModel,
     )
+    from outlines_cont.executor import BatchedExecutor, Conversation, Mark
+    from outlines_cont.guidance import Guidance, guide
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
+    from outlines_cont.tree import CompletionTree
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BatchMismatch",
+    "BatchedExecutor",
     "Branch",
     "CheckFailed",
+    "ClosedError",
+    "CompletionTree",
     "ContextLengthError",
+    "Conversation",
     "DeadEnd",
     "EmptyPrompt",
     "Engine",
     "EngineInterrupted",
+    "Guidance",
     "IncompleteOutput",
+    "InferenceRequired",
     "InvalidLogits",
     "KVBudgetError",
+    "Mark",
     "MissingEOS",
     "MissingTokenizer",
     "ModelMismatch",
     "NoHypothesis",
     "OptionError",
     "OutlinesContError",
+    "PromptRequired",
     "PromptTypeError",
     "ResumeError",
     "SampleMismatch",
@@ -79,6 +93,7 @@ __all__ = [
     "continuous",
     "engine_of",
     "generate",
+    "guide",
     "kv_bytes",
     "models",
     "samplers",
@@ -86,13 +101,19 @@ __all__ = [
 
 _MODULES = ("generate", "models", "samplers")
 _HOMES = {
+    "BatchedExecutor": "executor",
     "Branch": "engine.branch",
     "Engine": "engine.engine",
+    "CompletionTree": "tree",
+    "Conversation": "executor",
+    "Guidance": "guidance",
+    "Mark": "executor",
     "SequenceState": "state",
     "Span": "span",
     "TokenSet": "engine.branch",
     "continuous": "continuation",
     "engine_of": "engine.engine",
+    "guide": "guidance",
     "kv_bytes": "state",
 }
 

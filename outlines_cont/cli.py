@@ -1,4 +1,4 @@
-"""The command line: `outlines-cont demo`, `extract` and `schema`. It parses and prints; `commands` does the work.
+"""The command line: `outlines-cont demo`, `extract`, `schema` and `tree`. It parses and prints; `commands` does the work.
 
 Heavy imports happen inside the commands, so that `--help` and wrong options answer at once.
 """
@@ -219,6 +219,66 @@ def schema(
     """
     with _one_line_errors(lambda: "Interrupted."):
         _schema(source, strict, any_order, draw)
+
+
+@app.command(epilog='Example: outlines-cont tree "Not many people know that" --output tree.svg')
+def tree(
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT", help="Where all completions begin.")
+    ] = "Not many people know that",
+    depth: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of each completion.")] = 72,
+    every: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens between two partings.")] = 16,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the random numbers.")] = 0,
+    distinct: Annotated[bool, typer.Option("--distinct", help="Let twins begin with different tokens.")] = False,
+    model: ModelOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.svg|FILE.html", help="Write a picture, too.")
+    ] = None,
+    device: DeviceOption = None,
+    dtype: DTypeOption = None,
+) -> None:
+    """Grow a tree of completions: every leaf becomes two after each 16 tokens, and all leaves run in one batch.
+
+    What completions have in common is computed and held once, so a tree takes as many forwards as its longest completion
+    has tokens.
+
+    Exit status: 0, 2 for a wrong option, a model that cannot be loaded or a file that cannot be written, 130 interrupted.
+    """
+    with _one_line_errors(lambda: "Interrupted."):
+        _tree(prompt, depth, every, seed, distinct, model, output, device, dtype)
+
+
+def _tree(
+    prompt: str,
+    depth: int,
+    every: int,
+    seed: int,
+    distinct: bool,
+    name: str | None,
+    output: Path | None,
+    device: str | None,
+    dtype: DType | None,
+) -> None:
+    from rich.console import Console
+
+    from outlines_cont.commands.extractor import load_or_refuse
+    from outlines_cont.commands.tree import check_picture, show_growing, write_picture
+    from outlines_cont.tree import CompletionTree
+
+    check_picture(output)
+    model = load_or_refuse(name, device, dtype)
+    grown = CompletionTree(model, prompt, depth=depth, every=every, seed=seed, distinct=distinct)
+    started = time.monotonic()
+    with model.meter() as meter:
+        show_growing(grown, Console())
+    leaves, seconds = len(grown.leaves), time.monotonic() - started
+    typer.echo(
+        f"{leaves} leaves, {grown.num_sampled} tokens sampled in {meter.forwards} forwards (one by one: "
+        f"{leaves * depth:,}), {seconds:.1f} s; {grown.kv_bytes / 1e6:.1f} MB of keys and values"
+    )
+    if output is not None:
+        write_picture(grown, output)
+        typer.echo(f"Picture: {output}")
 
 
 def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) -> None:

@@ -150,3 +150,19 @@ class StateMismatch(OutlinesContError, ValueError):
 
 class SavedError(OutlinesContError, RuntimeError):
     """The error of a row of a state that was loaded: its text as it was saved."""
+
+
+class ClosedError(OutlinesContError, RuntimeError):
+    """A conversation or its executor is used after `close`."""
+
+
+class PromptRequired(OutlinesContError, RuntimeError):
+    """A conversation has no token yet, so there is nothing after which a token could be sampled."""
+
+
+class InferenceRequired(OutlinesContError, RuntimeError):
+    """A conversation was prompted with tokens that no `infer` has fed yet; `pending` is their number."""
+
+    def __init__(self, message: str, pending: int) -> None:
+        super().__init__(message)
+        self.pending = pending

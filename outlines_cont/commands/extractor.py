@@ -64,17 +64,26 @@ def load_extractor(options: ExtractOptions, schema: RecordSchema) -> Extractor:
         SetupError: the model cannot be loaded.
         fsm.FSMError, OutlinesContError: the model cannot write what the schema asks for.
     """
-    try:
-        model = load_model(options.model, options.device, options.dtype)
-    except Exception as error:
-        # Hub, files, weights, devices: each has errors of its own, and none of them is ours.
-        name = "the bundled model" if options.model is None else f"the model {options.model!r}"
-        raise SetupError(
-            f"{name} cannot be loaded: {type(error).__name__}: {error} -- "
-            "Give a hub id, or a folder with config, weights and tokenizer, and a --device and --dtype that this machine has."
-        ) from error
+    model = load_or_refuse(options.model, options.device, options.dtype)
     generator = generate.json(model, schema.schema, whitespace=options.whitespace)
     return Extractor(continuous(generator), options.max_tokens)
+
+
+def load_or_refuse(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:
+    """The same as `load_model`, with one error for everything that can go wrong.
+
+    Raises:
+        SetupError: the model cannot be loaded.
+    """
+    try:
+        return load_model(name, device, dtype)
+    except Exception as error:
+        # Hub, files, weights, devices: each has errors of its own, and none of them is ours.
+        which = "the bundled model" if name is None else f"the model {name!r}"
+        raise SetupError(
+            f"{which} cannot be loaded: {type(error).__name__}: {error} -- "
+            "Give a hub id, or a folder with config, weights and tokenizer, and a --device and --dtype that this machine has."
+        ) from error
 
 
 def load_model(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:

@@ -15,7 +15,15 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/tutorial.md", "docs/chaining.md", "docs/constrain.md", "docs/engine.md", "docs/sampling.md"],
+    [
+        "README.md",
+        "docs/tutorial.md",
+        "docs/chaining.md",
+        "docs/constrain.md",
+        "docs/engine.md",
+        "docs/fork.md",
+        "docs/sampling.md",
+    ],
 )
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)

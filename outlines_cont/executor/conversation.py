@@ -1,0 +1,573 @@
+"""`Conversation`: one sequence that its user prompts, samples, forks and rewinds by hand.
+
+Left out: pieces and their values (generators make them), and saving a constraint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from operator import index
+from typing import Any, Literal, Protocol, Self
+from weakref import WeakKeyDictionary
+
+import torch
+
+from fsm import Expression
+from outlines_cont.engine.branch import TokenSet
+from outlines_cont.errors import (
+    ClosedError,
+    ContextLengthError,
+    EmptyPrompt,
+    InferenceRequired,
+    ModelMismatch,
+    OptionError,
+    PromptRequired,
+    PromptTypeError,
+)
+from outlines_cont.executor.leash import Leash
+from outlines_cont.executor.mark import Mark
+from outlines_cont.executor.rotary import Rotary
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies.constraint import Constraint
+from outlines_cont.row_text import extended, joined, kept_tokens
+from outlines_cont.samplers import Sampler
+from outlines_cont.state import SequenceState
+from outlines_cont.state_row import GENERATED, StateRow
+
+
+class Home(Protocol):
+    """What a conversation asks of its executor."""
+
+    @property
+    def model(self) -> LanguageModel:
+        """The model of all conversations."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held while a conversation is read or changed; the same thread may take it again."""
+
+    def create(self, prompt: Any = None) -> Conversation:
+        """Return a new conversation that begins with `prompt`."""
+
+    def open(self, row: StateRow, pending: int) -> Conversation:
+        """Return a new conversation that goes on from `row`."""
+
+    def forget(self, number: int) -> None:
+        """Take note that the conversation of this number is closed."""
+
+    def fill(self, conversations: Sequence[Conversation]) -> None:
+        """Feed what is lacking, so that the logits after the last token of each are known."""
+
+    def read(self, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
+        """Return (len(indices), V) logits after some tokens of a row, ascending."""
+
+    def sample(
+        self,
+        conversations: Sequence[Conversation],
+        sampler: Sampler | None,
+        *,
+        mask: TokenSet | None,
+        scores: torch.Tensor | None,
+    ) -> list[int]:
+        """Draw a token for each conversation."""
+
+    def step(
+        self,
+        conversations: Sequence[Conversation],
+        sampler: Sampler | None,
+        *,
+        mask: TokenSet | None,
+        scores: torch.Tensor | None,
+    ) -> list[int]:
+        """Draw a token for each conversation, and append it."""
+
+
+class Conversation:
+    """One sequence of a `BatchedExecutor`, made by `executor.create()`.
+
+    The order of calls is prompt (any number of times), `executor.infer()`, then sample, fork, rewind, mark, drop, save in
+    any order and any number of times. Logits stay until the conversation itself is prompted, whatever others do. After
+    `rewind`, `rewind_to` and `drop` sampling works at once: what is not known any more is computed on the spot.
+
+    Sampling does not append: `sample` returns an id, and `prompt(id)` appends it; `step` does both.
+    """
+
+    def __init__(self, home: Home, number: int, row: StateRow, pending: int) -> None:
+        """See `BatchedExecutor.create`."""
+        self._home = home
+        self._number = number
+        self._row: StateRow | None = row
+        self._pending = pending
+        self._num_forks = 0
+        self._leash: Leash | None = None
+        # Index of the first token whose keys and values are not exactly those of a fresh run.
+        self._approximate_from: int | None = None
+        self._marks: WeakKeyDictionary[Mark, tuple[StateRow, int, Leash | None, int | None]] = WeakKeyDictionary()
+
+    # -- what it holds -------------------------------------------------------------------------------------------------
+
+    @property
+    def token_ids(self) -> list[int]:
+        """All ids, those that are not fed yet included."""
+        return list(self._open().token_ids)
+
+    @property
+    def text(self) -> str:
+        """The text of all ids; a character that is not complete yet shows as U+FFFD."""
+        return self._home.model.tokenizer.decode(self._open().token_ids)
+
+    @property
+    def num_pending(self) -> int:
+        """How many tokens the next `infer` has to feed before one can be sampled."""
+        self._open()
+        return self._pending
+
+    @property
+    def seed(self) -> int:
+        """The seed of the random numbers."""
+        return self._open().stream.seed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._row is None
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether `drop(mode="shift")` has left keys and values that a fresh run would not have."""
+        self._open()
+        return self._approximate_from is not None
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the text obeys the constraint as it stands; True without one."""
+        self._open()
+        return self._leash is None or self._leash.is_accepting
+
+    @property
+    def allowed(self) -> TokenSet:
+        """What the constraint lets follow; all tokens without one."""
+        self._open()
+        return TokenSet.all if self._leash is None else self._leash.mask
+
+    @property
+    def state(self) -> SequenceState:
+        """The conversation as a value of one row for any generator; keys and values are shared, and it never changes.
+
+        What is only approximate is left out of it: continued, it is computed exactly.
+        """
+        with self._home.lock:
+            row = self._open()
+            if self._approximate_from is not None:
+                kept = kept_tokens(row, self._approximate_from)
+                row = replace(row, kv=kept.kv, logits=None)
+            return SequenceState(self._home.model, ((row,),), row.stream.seed)
+
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return len(self._open().token_ids)
+
+    def __repr__(self) -> str:
+        if self._row is None:
+            return "<Conversation, closed>"
+        return f"<Conversation of {len(self)} tokens, {self._pending} pending>"
+
+    # -- growing -------------------------------------------------------------------------------------------------------
+
+    def prompt(self, prompt: str | int | Iterable[int] | SequenceState) -> None:
+        """Append text, token ids, or the tokens of a state; nothing is fed before the next `executor.infer()`.
+
+        Args:
+            prompt: text (special tokens are put in front of the first one only; in it they are not read as such), ids (one,
+                or any sequence), or a state of one row. An empty conversation takes over the keys, values and logits of a
+                state; what the state has fed is not pending. An empty text or list appends nothing.
+
+        Raises:
+            ClosedError: the conversation is closed.
+            PromptTypeError: something else.
+            OptionError: an id is out of range, or a state has other than one row, or one that failed.
+            ModelMismatch: the state belongs to another model.
+            ContextLengthError: the context of the model is too short.
+            fsm.TokenNotAllowed: a token breaks the constraint.
+            An error leaves everything as it was.
+        """
+        with self._home.lock:
+            row = self._open()
+            if isinstance(prompt, str):
+                self._grow(self._with_text(row, prompt))
+            elif isinstance(prompt, SequenceState):
+                self._take_state(row, prompt)
+            else:
+                self._grow(row.append(self._checked_ids(prompt), reset=False))
+
+    def constrain(self, expression: Expression | None) -> None:
+        """Let only tokens follow that keep what comes after this place in a language, until an end of text; None lifts it.
+
+        `sample` and `step` obey, `prompt` refuses what breaks it. Forks keep the constraint and their place in it, a rewind
+        goes back in it; one to before its beginning lets it begin there.
+
+        Args:
+            expression: such as `fsm.regex("[0-9]+")` or `fsm.json_schema(...)`.
+
+        Raises:
+            fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
+        """
+        with self._home.lock:
+            row = self._open()
+            if expression is None:
+                self._leash = None
+                return
+            constraint = Constraint.of_model(self._home.model, expression, force=False)
+            self._leash = Leash.at(constraint, len(row.token_ids))
+
+    # -- logits and tokens ---------------------------------------------------------------------------------------------
+
+    def logits(self, at: int | range | slice = -1) -> torch.Tensor:
+        """Return a copy of the logits after some tokens: (V,) for an int, (n, V) for a range or a slice.
+
+        Args:
+            at: indices of tokens, negative ones from the end; -1 is after the last token, 0 after the first.
+
+        Raises:
+            PromptRequired: there is no token.
+            InferenceRequired: a token that is meant was not fed yet.
+            IndexError: there is no such token.
+
+        Cost: nothing for the last token after `infer`; else one forward over the tokens that are meant.
+        """
+        with self._home.lock:
+            length = self._needs_token()
+            indices = _indices(at, length)
+            if any(i >= length - self._pending for i in indices):
+                self._needs_inference()
+            if not self._pending:
+                self._home.fill([self])
+            row = self._open()
+            known = {length - 1: row.logits} if row.logits is not None else {}
+            missing = sorted({i for i in indices if i not in known})
+            if missing:
+                known.update(zip(missing, self._home.read(row, missing), strict=True))
+            if isinstance(at, range | slice):
+                lines = [tensor for i in indices if (tensor := known[i]) is not None]
+                return torch.stack(lines) if lines else _no_logits(self._home.model)
+            (tensor,) = (known[i] for i in indices)
+            assert tensor is not None
+            return tensor.clone()
+
+    def sample(
+        self, sampler: Sampler | None = None, *, mask: TokenSet | None = None, scores: torch.Tensor | None = None
+    ) -> int:
+        """Return a token id that was drawn from the logits after the last token; it is not appended.
+
+        Calling it again draws again, from the same logits, with the next random number.
+
+        Args:
+            sampler: `samplers.greedy()` for None, or `samplers.multinomial(...)`.
+            mask: the ids that may be drawn; None for all. A constraint is obeyed, too.
+            scores: (V,) to draw from in the place of the logits, for a law of your own.
+
+        Raises:
+            PromptRequired, InferenceRequired: call `prompt`, or `executor.infer()`, first.
+            DeadEnd: no id that may be drawn has a probability.
+            InvalidLogits: the model has returned NaN or an infinity.
+        """
+        return self._home.sample([self], sampler, mask=mask, scores=None if scores is None else scores[None])[0]
+
+    def step(
+        self, sampler: Sampler | None = None, *, mask: TokenSet | None = None, scores: torch.Tensor | None = None
+    ) -> int:
+        """The same as `sample`, and the id is appended with its log-probability; it waits for the next `infer`."""
+        return self._home.step([self], sampler, mask=mask, scores=None if scores is None else scores[None])[0]
+
+    # -- branches and places -------------------------------------------------------------------------------------------
+
+    def fork(self, *, same: bool = False) -> Conversation:
+        """Return a second conversation that goes on from here; both share what was fed, and each may change freely.
+
+        Pending tokens, the constraint, the marks and what was only approximate are those of this one.
+
+        Args:
+            same: the fork draws the same random numbers as this one from now on. Otherwise it has a stream of its own, which
+                depends on this one's, its place in it, and how often it was forked before.
+        """
+        with self._home.lock:
+            row = self._open()
+            if not same:
+                row = replace(row, stream=row.stream.fork(self._num_forks))
+                self._num_forks += 1
+            fork = self._home.open(row, self._pending)
+            fork._leash, fork._approximate_from = self._leash, self._approximate_from
+            fork._marks.update(self._marks)
+            return fork
+
+    def rewind(self, n: int) -> None:
+        """Take back the last `n` tokens, pending ones first. Random numbers go on where they are.
+
+        Raises:
+            OptionError: `n` is not an int from 0 to the number of tokens. Nothing has changed.
+
+        Cost: nothing now; the next sample or `infer` feeds the last token once more.
+        """
+        with self._home.lock:
+            row = self._open()
+            count = _count(n, "n", len(row.token_ids))
+            if count:
+                self._set(kept_tokens(row, len(row.token_ids) - count), max(self._pending - count, 0))
+
+    def mark(self) -> Mark:
+        """Return a mark of this place, with which `rewind_to` comes back; what was fed here is kept as long as the mark."""
+        with self._home.lock:
+            row = self._open()
+            mark = Mark(len(row.token_ids))
+            self._marks[mark] = (row, self._pending, self._leash, self._approximate_from)
+            return mark
+
+    def rewind_to(self, mark: Mark) -> None:
+        """Return to a mark, whatever has happened since; tokens, keys, values, logits and constraint are those of then.
+
+        Random numbers go on where they are, so that what is sampled now is not what was sampled then.
+
+        Raises:
+            OptionError: the mark was made elsewhere.
+        """
+        with self._home.lock:
+            row = self._open()
+            if not isinstance(mark, Mark) or mark not in self._marks:
+                raise OptionError(
+                    f"expected a mark of this conversation, or of one that it was forked from later, got {mark!r}",
+                    "mark",
+                )
+            place, self._pending, self._leash, self._approximate_from = self._marks[mark]
+            self._row = replace(place, stream=row.stream)
+
+    def drop(self, start: int, stop: int, mode: Literal["recompute", "shift"] = "recompute") -> None:
+        """Take out the tokens from index `start` up to `stop`; what follows them moves up.
+
+        Args:
+            start, stop: 0 <= start <= stop <= number of tokens.
+            mode: `recompute` feeds what follows once more, and is exact. `shift` turns the keys of what follows to their new
+                positions and feeds nothing but the last token: its deeper layers still remember what was dropped, and
+                `is_approximate` says so.
+
+        Raises:
+            OptionError: other indices, or another mode. Nothing has changed.
+            UnsupportedModel: `shift`, and the keys of the model do not turn with their position in the plain way.
+            fsm.TokenNotAllowed: what is left breaks the constraint.
+
+        Cost: nothing now but a copy for `shift`; the next sample or `infer` feeds what is needed.
+        """
+        with self._home.lock:
+            row = self._open()
+            length = len(row.token_ids)
+            stop = _count(stop, "stop", length)
+            start = _count(start, "start", stop)
+            if mode not in ("recompute", "shift"):
+                raise OptionError(f"expected 'recompute' or 'shift' as `mode`, got {mode!r}", "mode")
+            rotary = Rotary.of_model(self._home.model) if mode == "shift" else None
+            if start == stop:
+                return
+            left = _without(row, start, stop)
+            approximate = self._approximate_from
+            if rotary is not None and row.kv is not None and row.cached > stop:
+                left = replace(left, kv=rotary.closed_up(row.kv, start, stop, self._home.model))
+                approximate = start if approximate is None else min(approximate, start)
+            dropped = max(stop - max(start, length - self._pending), 0)
+            self._set(left, self._pending - dropped, moved=(start, stop))
+            self._approximate_from = approximate if left.cached > (approximate or 0) else None
+
+    # -- files and the end ---------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, kv: bool = True) -> None:
+        """Write the conversation to one file that `executor.load` and `SequenceState.load` read; see `SequenceState.save`.
+
+        Its tokens and its place in the random numbers are kept, with `kv` also keys, values and logits. Marks and the
+        constraint are not.
+        """
+        self.state.save(path, kv=kv)
+
+    def close(self) -> None:
+        """Let everything go that no other conversation, mark or state needs. Closing again does nothing."""
+        with self._home.lock:
+            self._row, self._leash = None, None
+            self._marks.clear()
+            self._home.forget(self._number)
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> StateRow:
+        """Return the row of an open conversation."""
+        if self._row is None:
+            raise ClosedError(
+                "expected an open conversation, got one after `close()`. Make one with `executor.create()`."
+            )
+        return self._row
+
+    def _held(self) -> list[StateRow]:
+        """Return every row whose keys and values are kept: its own, and those of its marks."""
+        return [self._open(), *(place[0] for place in list(self._marks.values()))]
+
+    def _needs_token(self) -> int:
+        """Return the number of tokens, at least one."""
+        length = len(self._open().token_ids)
+        if not length:
+            raise PromptRequired(
+                "expected a conversation with a token, got an empty one. Call `conversation.prompt(...)`, "
+                "then `executor.infer()`."
+            )
+        return length
+
+    def _needs_inference(self) -> None:
+        """Raise for tokens that were not fed yet."""
+        if self._pending:
+            raise InferenceRequired(
+                f"expected a conversation without pending tokens, got one with {self._pending} of {len(self)}. "
+                "Call `executor.infer()` first; it feeds those of all conversations at once.",
+                self._pending,
+            )
+
+    def _ready(self) -> StateRow:
+        """Return the row of a conversation that a token may be sampled for."""
+        self._needs_token()
+        self._needs_inference()
+        return self._open()
+
+    def _take(self, token_id: int, logprob: float, sampling_logprob: float) -> None:
+        """Append a sampled token."""
+        row = self._open()
+        self._grow(
+            replace(
+                row,
+                token_ids=(*row.token_ids, token_id),
+                kinds=row.kinds + GENERATED,
+                logprobs=(*row.logprobs, logprob),
+                sampling_logprobs=(*row.sampling_logprobs, sampling_logprob),
+                logits=None,
+                piece=None,
+                finish_reason="",
+                value=None,
+            )
+        )
+
+    def _with_text(self, row: StateRow, text: str) -> StateRow:
+        tokenizer = self._home.model.tokenizer
+        if row.token_ids:
+            return extended(row, text, tokenizer)
+        token_ids = tokenizer.encode(text, add_special_tokens=True)
+        if text and not token_ids:
+            raise EmptyPrompt(f"expected a text that encodes to some token, got {text[:40]!r}")
+        return replace(StateRow.of_prompt(token_ids, row.stream), ends=row.ends)
+
+    def _take_state(self, row: StateRow, state: SequenceState) -> None:
+        model = self._home.model
+        if state.model is not model:
+            raise ModelMismatch(
+                f"expected a state of the executor's model {model!r}, got one of {state.model!r}. "
+                "Prompt its text instead: `conversation.prompt(str(state))`."
+            )
+        other = only_row(state)
+        if row.token_ids:
+            self._grow(joined(row, other, model.tokenizer))
+            return
+        row = replace(other, stream=row.stream)
+        self._set(row, len(row.token_ids) - row.cached)
+
+    def _checked_ids(self, prompt: int | Iterable[int]) -> list[int]:
+        vocab_size = self._home.model.vocab_size
+        try:
+            if isinstance(prompt, bytes | bytearray):
+                raise TypeError
+            items = [prompt] if hasattr(prompt, "__index__") and not getattr(prompt, "shape", ()) else list(prompt)  # type: ignore[arg-type]
+            token_ids = [index(item) for item in items]  # type: ignore[arg-type]
+        except TypeError:
+            raise PromptTypeError(
+                f"expected a text, token ids or a SequenceState as a prompt, got {type(prompt).__name__}"
+            ) from None
+        odd = next((i for i, item in zip(token_ids, items, strict=True) if not 0 <= i < vocab_size), None)
+        if odd is not None:
+            raise OptionError(f"expected token ids from 0 to {vocab_size - 1} as a prompt, got {odd}", "prompt")
+        return token_ids
+
+    def _grow(self, row: StateRow) -> None:
+        """Take a row that is this one and more at its end; a change of its last tokens counts as new, too."""
+        old = self._open()
+        limit = self._home.model.context_length
+        if limit is not None and len(row.token_ids) > limit:
+            raise ContextLengthError(
+                f"expected at most {limit} tokens, the context of the model; with the prompt a conversation has "
+                f"{len(row.token_ids)}. Prompt less, or use a model with a longer context.",
+                len(row.token_ids),
+                limit,
+            )
+        if row is not old:
+            self._set(row, self._pending + len(row.token_ids) - len(old.token_ids))
+
+    def _set(self, row: StateRow, pending: int, moved: tuple[int, int] = (0, 0)) -> None:
+        """Take a row, if the constraint allows it; the tokens between the two indices `moved` are no longer in it."""
+        leash = self._leash
+        if leash is not None:
+            start = leash.start - max(min(leash.start, moved[1]) - moved[0], 0)
+            leash = leash.after(row.token_ids, min(start, len(row.token_ids)), self._home.model.eos_token_ids)
+        self._row, self._pending, self._leash = row, pending, leash
+        if self._approximate_from is not None and self._approximate_from >= row.cached:
+            self._approximate_from = None
+
+
+def _no_logits(model: LanguageModel) -> torch.Tensor:
+    dtype = torch.float64 if model.dtype == torch.float64 else torch.float32
+    return torch.empty((0, model.vocab_size), dtype=dtype, device=model.device)
+
+
+def only_row(state: SequenceState) -> StateRow:
+    """Return the row of a state that has one.
+
+    Raises:
+        OptionError: it has another number of rows, or the row has failed.
+    """
+    if len(state) != 1:
+        raise OptionError(
+            f"expected a state of one row, got one of {len(state)}. `state.take([(b, s)])` picks one.", "state"
+        )
+    row = state.rows[0][0]
+    if row.error is not None:
+        raise OptionError(f"expected a state that has not failed, got one with {row.error!r}", "state")
+    return row
+
+
+def _without(row: StateRow, start: int, stop: int) -> StateRow:
+    """Return the row without some tokens, with the keys and values of those before them."""
+    head = kept_tokens(row, start)
+    return replace(
+        head,
+        token_ids=head.token_ids + row.token_ids[stop:],
+        kinds=head.kinds + row.kinds[stop:],
+        logprobs=head.logprobs + row.logprobs[stop:],
+        sampling_logprobs=head.sampling_logprobs + row.sampling_logprobs[stop:],
+        weight_start=max(min(row.weight_start, start), row.weight_start - (stop - start)),
+    )
+
+
+def _count(value: Any, name: str, most: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= index(value) <= most:
+        raise OptionError(f"expected an int from 0 to {most} as `{name}`, got {value!r}. Nothing has changed.", name)
+    return index(value)
+
+
+def _indices(at: Any, length: int) -> list[int]:
+    """Return indices of tokens, 0 or larger."""
+    if isinstance(at, slice):
+        return list(range(length)[at])
+    items = list(at) if isinstance(at, range) else [at]
+    for item in items:
+        if isinstance(item, bool) or not hasattr(item, "__index__") or not -length <= index(item) < length:
+            raise IndexError(f"expected the index of one of {length} tokens, or a range of them, as `at`, got {at!r}")
+    return [index(item) % length for item in items]

@@ -1,0 +1,326 @@
+"""`BatchedExecutor`: many conversations on one model, whose pending tokens run together.
+
+The feature is that of LLamaSharp's BatchedExecutor. Left out: embeddings and images as prompts.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import count
+from typing import Any, Self
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+
+from outlines_cont.engine.branch import TokenSet
+from outlines_cont.errors import ClosedError, DeadEnd, InvalidLogits, OptionError
+from outlines_cont.executor.conversation import Conversation, only_row
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.meter import Meter
+from outlines_cont.prefill import is_lacking, prefilled, read_logits
+from outlines_cont.random_stream import RandomStream, open_seeds
+from outlines_cont.samplers import Sampler, greedy
+from outlines_cont.state import SequenceState, kv_bytes
+from outlines_cont.state_row import StateRow
+
+_MAX_BATCH_TOKENS = 8192
+_TAIL_TOKENS = 8
+
+
+class BatchedExecutor:
+    """Conversations that run together on one model.
+
+    `create` a conversation, `prompt` it, `infer` for all, `sample`. A conversation lives as long as somebody holds it; closed
+    or dropped, its keys and values are freed unless another one shares them. Threads may use one executor: calls wait for
+    each other.
+    """
+
+    def __init__(
+        self, model: LanguageModel, *, seed: int | None = None, max_batch_tokens: int = _MAX_BATCH_TOKENS
+    ) -> None:
+        """Begin without a conversation.
+
+        Args:
+            model: what `models.transformers` or `models.from_transformers` has made.
+            seed: of the random numbers of all conversations that name none; None draws one.
+            max_batch_tokens: the most tokens of one forward, padding included. Longer prompts are fed in several.
+
+        Raises:
+            OptionError: `max_batch_tokens` is not an int, 1 or more, or `seed` is no seed.
+        """
+        if isinstance(max_batch_tokens, bool) or not isinstance(max_batch_tokens, int) or max_batch_tokens < 1:
+            raise OptionError(
+                f"expected an int, 1 or more, as `max_batch_tokens`, got {max_batch_tokens!r}", "max_batch_tokens"
+            )
+        self.max_batch_tokens = max_batch_tokens
+        self.seed = open_seeds(seed, 1)[0][0]
+        self._model = model
+        self._lock = threading.RLock()
+        self._is_closed = False
+        self._numbers = count()
+        self._known: WeakValueDictionary[int, Conversation] = WeakValueDictionary()
+
+    @property
+    def model(self) -> LanguageModel:
+        """The model of all conversations."""
+        return self._model
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held during every call; hold it to make several calls as one."""
+        return self._lock
+
+    @property
+    def conversations(self) -> list[Conversation]:
+        """The open conversations, the oldest first."""
+        with self._lock:
+            return [conversation for _, conversation in sorted(self._known.items())]
+
+    @property
+    def num_pending(self) -> int:
+        """How many tokens the next `infer` has to feed, those aside that must be computed again."""
+        return sum(conversation.num_pending for conversation in self.conversations)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of keys, values and logits of all open conversations and their marks; what is shared counts once."""
+        with self._lock:
+            rows = [row for conversation in self.conversations for row in conversation._held()]
+            return kv_bytes([SequenceState(self._model, ((row,),), 0) for row in rows])
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    def create(self, prompt: Any = None, *, seed: int | None = None) -> Conversation:
+        """Return a new conversation.
+
+        Args:
+            prompt: what it begins with, as `conversation.prompt` takes it; None for nothing.
+            seed: of its random numbers. None takes a stream of the executor's seed that no other conversation has, which is
+                the same in every run that makes conversations in the same order.
+
+        Raises:
+            ClosedError: the executor is closed.
+            OptionError: the seed is out of range; and what `prompt` raises.
+        """
+        with self._lock:
+            self._check_open()
+            number = next(self._numbers)
+            stream = RandomStream(self.seed, number) if seed is None else RandomStream(open_seeds(seed, 1)[0][0])
+            conversation = self._enter(number, StateRow.of_prompt([], stream), 0)
+            if prompt is not None:
+                conversation.prompt(prompt)
+            return conversation
+
+    def infer(self) -> int:
+        """Feed everything that is pending, of all open conversations, however long.
+
+        After it every conversation with a token can be sampled. Where nothing is pending it does nothing.
+
+        Returns:
+            How many tokens had to be fed, those that must be computed again included.
+
+        Raises:
+            ClosedError: the executor is closed.
+            KVBudgetError: one conversation alone needs more than the budget of the model. All are as they were; others can
+                run after that one was closed or rewound.
+
+        Cost: one forward over the longest pending part where rows times that are at most `max_batch_tokens`; else as many as
+        that takes, short ones first. A model whose rows cannot run in one batch takes one per conversation.
+        """
+        with self._lock:
+            self._check_open()
+            meter = Meter()
+            self._fill(self.conversations, meter)
+            return meter.fed_tokens
+
+    def sample(
+        self,
+        conversations: Sequence[Conversation],
+        sampler: Sampler | None = None,
+        *,
+        mask: TokenSet | None = None,
+        scores: torch.Tensor | None = None,
+    ) -> list[int]:
+        """Draw a token for each conversation, all at once; see `Conversation.sample`. Where one cannot, none is drawn.
+
+        `mask` is for all of them; `scores` are (R, V), one line per conversation.
+        """
+        with self._lock:
+            return [token_id for token_id, _, _ in self._draw(conversations, sampler, mask, scores)]
+
+    def step(
+        self,
+        conversations: Sequence[Conversation] | None = None,
+        sampler: Sampler | None = None,
+        *,
+        mask: TokenSet | None = None,
+        scores: torch.Tensor | None = None,
+    ) -> list[int]:
+        """Draw a token for each conversation (None: all that are open) and append it; see `Conversation.step`."""
+        with self._lock:
+            chosen = self.conversations if conversations is None else list(conversations)
+            drawn = self._draw(chosen, sampler, mask, scores)
+            for conversation, draw in zip(chosen, drawn, strict=True):
+                conversation._take(*draw)
+            return [token_id for token_id, _, _ in drawn]
+
+    def load(self, path: str | os.PathLike[str]) -> Conversation:
+        """Return a new conversation that goes on where the one that was saved stood, random numbers included.
+
+        Raises:
+            StateFileError: the file is missing, cut, altered, or something else.
+            StateMismatch: it belongs to another model or tokenizer.
+            OptionError: it holds several rows; load those with `SequenceState.load`.
+            ClosedError: the executor is closed.
+        """
+        with self._lock:
+            self._check_open()
+            row = only_row(SequenceState.load(path, self._model))
+            return self.open(row, len(row.token_ids) - row.cached)
+
+    def close(self) -> None:
+        """Close all conversations; nothing can be created after it. Closing again does nothing."""
+        with self._lock:
+            for conversation in self.conversations:
+                conversation.close()
+            self._is_closed = True
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        kind = "closed" if self._is_closed else f"{len(self._known)} conversations"
+        return f"<{type(self).__name__} on {self._model!r}, {kind}>"
+
+    # -- what conversations ask ----------------------------------------------------------------------------------------
+
+    def open(self, row: StateRow, pending: int) -> Conversation:
+        """Return a new conversation that goes on from `row`, of which the last `pending` tokens were not fed."""
+        with self._lock:
+            self._check_open()
+            return self._enter(next(self._numbers), row, pending)
+
+    def forget(self, number: int) -> None:
+        """Take note that the conversation of this number is closed."""
+        self._known.pop(number, None)
+
+    def fill(self, conversations: Sequence[Conversation]) -> None:
+        """Feed what is lacking, so that the logits after the last token of each conversation are known."""
+        self._fill(conversations, Meter())
+
+    def read(self, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
+        """Return (len(indices), V) logits after some tokens of a row, ascending; see `read_logits`."""
+        return read_logits(self._model, row, indices, max_batch_tokens=self.max_batch_tokens)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError(
+                "expected an open executor, got one after `close()`. Make another `BatchedExecutor(model)`."
+            )
+
+    def _enter(self, number: int, row: StateRow, pending: int) -> Conversation:
+        conversation = Conversation(self, number, row, pending)
+        self._known[number] = conversation
+        return conversation
+
+    def _fill(self, conversations: Sequence[Conversation], meter: Meter) -> None:
+        chosen = [conversation for conversation in conversations if is_lacking(conversation._open())]
+        rows = [conversation._open() for conversation in chosen]
+        filled = prefilled(self._model, rows, max_batch_tokens=self.max_batch_tokens)
+        for conversation, old, new in zip(chosen, rows, filled, strict=True):
+            meter.fed_tokens += max(len(old.token_ids) - old.cached, 1)
+            conversation._row = new
+        for conversation in conversations:
+            conversation._pending = 0
+
+    def _draw(
+        self,
+        conversations: Sequence[Conversation],
+        sampler: Sampler | None,
+        mask: TokenSet | None,
+        scores: torch.Tensor | None,
+    ) -> list[tuple[int, float, float]]:
+        """Return an id, its log-probability and that under the mask for each conversation.
+
+        Args:
+            conversations: they must be ready.
+            sampler: None for the most probable.
+            mask: what may be drawn.
+            scores: (R, V) to draw from in the place of their logits.
+        """
+        sampler = _checked(sampler)
+        for conversation in conversations:
+            if conversation._home is not self:
+                raise OptionError("expected conversations of this executor, got one of another", "conversations")
+            conversation._ready()
+        if not conversations:
+            return []
+        self.fill(conversations)
+        rows = [conversation._open() for conversation in conversations]
+        logits = torch.stack([row.logits for row in rows if row.logits is not None])
+        if scores is not None and scores.shape != logits.shape:
+            raise OptionError(f"expected `scores` of shape {tuple(logits.shape)}, got {tuple(scores.shape)}", "scores")
+        norm = logits.logsumexp(dim=-1)
+        allowed = TokenSet.all if mask is None else mask
+        masks = [conversation.allowed & allowed for conversation in conversations]
+        masked = _masked(logits if scores is None else scores, masks)
+        streams = [row.stream.open() for row in rows]
+        uniforms = None
+        if sampler.needs_random:
+            uniforms = torch.tensor([stream.draw() for stream in streams], dtype=torch.float64)
+        token_ids, sampling_logprobs = sampler.sample(masked, uniforms)
+        logprobs = logits.gather(-1, token_ids[:, None])[:, 0] - norm
+        ids, table = token_ids.tolist(), torch.stack([norm, logprobs, sampling_logprobs.to(norm)]).T.tolist()
+        for row, (total, _, sampled) in zip(rows, table, strict=True):
+            self._check_draw(row, total, sampled)
+        for conversation, row, stream in zip(conversations, rows, streams, strict=True):
+            conversation._row = replace(row, stream=stream.close())
+        self._model.count(Meter(sampled_tokens=len(ids)))
+        return [(token_id, logprob, sampled) for token_id, (_, logprob, sampled) in zip(ids, table, strict=True)]
+
+    def _check_draw(self, row: StateRow, total: float, sampled: float) -> None:
+        if math.isfinite(total) and math.isfinite(sampled):
+            return
+        tail = self._model.tokenizer.decode(row.token_ids[-_TAIL_TOKENS:])
+        place = f"{len(row.token_ids)} tokens (...{tail!r})"
+        if not math.isfinite(total):
+            raise InvalidLogits(f"expected finite logits from the model after {place}, got NaN or an infinity.")
+        raise DeadEnd(
+            f"no token that may be drawn has a probability after {place}. Loosen the mask or the constraint; a constraint that "
+            "is fulfilled needs a model with an end-of-sequence token, or `constrain(None)`."
+        )
+
+
+def _checked(sampler: Sampler | None) -> Sampler:
+    sampler = greedy() if sampler is None else sampler
+    if not hasattr(sampler, "sample"):
+        raise OptionError(
+            f"expected a sampler that draws a token, such as `samplers.multinomial()`, got {sampler!r}", "sampler"
+        )
+    return sampler
+
+
+def _masked(logits: torch.Tensor, masks: Sequence[TokenSet]) -> torch.Tensor:
+    """Return the logits with minus infinity where a row's mask has no bit."""
+    if all(mask is TokenSet.all for mask in masks):
+        return logits
+    vocab_size = logits.shape[-1]
+    same = all(mask is masks[0] for mask in masks)
+    words = np.stack([mask.bitmask(vocab_size) for mask in (masks[:1] if same else masks)])
+    bits = np.unpackbits(words.view(np.uint8), axis=-1, count=vocab_size, bitorder="little")
+    return logits.masked_fill(torch.from_numpy(bits ^ 1).to(logits.device).bool(), -torch.inf)

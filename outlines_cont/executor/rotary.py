@@ -1,0 +1,106 @@
+"""`Rotary`: how the keys of a model turn with their position, for tokens that move without being fed again.
+
+Only plain rotary embeddings (Su et al. 2021, arXiv:2104.09864, in the form that turns the two halves of a head) are taken,
+and a probe must find every layer's keys turned just so. Left out: a rotation per layer type, rotations that change with the
+length of the text, interleaved or partial ones, and compressed keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+from outlines_cont.errors import UnsupportedModel
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv import RowKV
+from outlines_cont.models.capability import tolerance
+
+_FIXED = ("default", "linear", "llama3", "yarn")
+_PROBE_TOKENS, _PROBE_SHIFT = 6, 9
+_ADVICE = 'Use `mode="recompute"`, which is exact for every model.'
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rotary:
+    """The rotation of one model.
+
+    Attributes:
+        frequencies: (D / 2,) float64 on the CPU: by how much a pair of a key turns per position, in radians.
+    """
+
+    frequencies: torch.Tensor
+
+    @classmethod
+    def of_model(cls, model: LanguageModel) -> Rotary:
+        """Return the rotation of `model`; a short probe runs once.
+
+        Raises:
+            UnsupportedModel: its keys do not turn, or in another way.
+        """
+        if "rotary" not in model.memo:
+            found = _find(model)
+            if isinstance(found, Rotary):
+                found = _probed(model, found)
+            model.memo["rotary"] = found
+        found = model.memo["rotary"]
+        if isinstance(found, Rotary):
+            return found
+        raise UnsupportedModel(f"expected plain rotary positions to shift tokens, but {found}. {_ADVICE}")
+
+    def turned(self, keys: torch.Tensor, by: int) -> torch.Tensor:
+        """Return (..., D) keys as they would be `by` positions later; `by` may be negative."""
+        angles = (self.frequencies * by).repeat(2)
+        cos, sin = (table.to(device=keys.device, dtype=keys.dtype) for table in (angles.cos(), angles.sin()))
+        first, second = keys.chunk(2, dim=-1)
+        return keys * cos + torch.cat((-second, first), dim=-1) * sin
+
+    def closed_up(self, kv: RowKV, start: int, stop: int, model: LanguageModel) -> RowKV:
+        """Return a share without the tokens from `start` to `stop`: what follows moves up, its values as they are.
+
+        Cost: a copy of the keys and values from `stop` on; what is before `start` is shared.
+        """
+        head = kv[:start].parts if start else ()
+        layers = [
+            (self.turned(pair[0][:, stop:], start - stop), pair[1][:, stop:]) if pair else None for pair in kv.layers()
+        ]
+        return RowKV((*head, *RowKV.of_layers(model.kv_store, layers).parts))
+
+
+def _find(model: LanguageModel) -> Rotary | str:
+    """Return the one rotation that the model names, or what is in the way."""
+    network: Any = getattr(model, "hugging_face", None)
+    if network is None or model.is_recurrent:
+        return f"the cache of {model!r} is not one of keys and values"
+    modules = [module for module in network.modules() if getattr(module, "inv_freq", None) is not None]
+    if len({id(module) for module in modules}) != 1:
+        return f"{type(network).__name__} has {len(modules) or 'no'} rotations of its keys"
+    kind = getattr(modules[0], "rope_type", "default")
+    if kind not in _FIXED:
+        return f"the rotation of {type(network).__name__} ({kind!r}) changes with the length of the text"
+    return Rotary(modules[0].inv_freq.detach().double().cpu())
+
+
+def _probed(model: LanguageModel, rotary: Rotary) -> Rotary | str:
+    """Return `rotary` if the same tokens at other positions have the same keys turned by it, or what is in the way."""
+    ids = torch.randint(model.vocab_size, (1, _PROBE_TOKENS), generator=torch.Generator().manual_seed(0))
+    pairs = zip(_keys(model, ids, 0), _keys(model, ids, _PROBE_SHIFT), strict=True)
+    for index, (here, there) in enumerate(pairs):
+        if here.shape[-1] != 2 * len(rotary.frequencies):
+            return f"the keys of {model!r} turn in part only"
+        error = (rotary.turned(here, _PROBE_SHIFT) - there).abs().max() / there.std().clamp_min(1e-30)
+        # A comparison with NaN is false.
+        if not float(error) < tolerance(model.dtype):
+            return f"the keys of {model!r} turn in another way (layer {index})"
+    return rotary
+
+
+def _keys(model: LanguageModel, ids: torch.Tensor, first: int) -> list[torch.Tensor]:
+    """Return the keys of every layer, of tokens whose positions begin with `first`."""
+    cache = DynamicCache()
+    positions = torch.arange(first, first + ids.shape[1], device=model.device)[None]
+    model.forward(ids.to(model.device), torch.ones_like(ids).to(model.device), positions, cache, [ids.shape[1] - 1])
+    keys = [getattr(layer, "keys", None) for layer in cache.layers]
+    return [tensor for tensor in keys if tensor is not None]

@@ -1,0 +1,290 @@
+"""Random calls on up to six conversations, against lists of token ids and recomputation, under a small budget.
+
+After every step each conversation has its ids, and one of them, taken at random, has its logits; at the end nothing is held.
+"""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from outlines_cont import (
+    BatchedExecutor,
+    ClosedError,
+    Conversation,
+    InferenceRequired,
+    Mark,
+    OptionError,
+    PromptRequired,
+    UnsupportedModel,
+    models,
+    samplers,
+)
+from outlines_cont.kv.share import Sharing
+from outlines_cont.models import HuggingFaceModel
+from tests.fakes import FakeTokenizer, random_network
+from tests.oracle import next_logits
+
+_TEXTS = st.sampled_from(["the name", "a", " of ", "日🙂", "red green blue", "x" * 9, ""])
+_SLOTS = st.integers(0, 5)
+# Most of the drops are the exact ones, whose logits can be compared.
+_MODES = ("recompute", "recompute", "shift")
+_BYTES_PER_TOKEN = 2 * 2 * 2 * 8 * 8
+_LONGEST = 60
+Marks = list[tuple[Mark, list[int], int, bool]]
+
+
+def _breaking(*arguments: object) -> None:
+    # No mock, which would remember its arguments, and with them keys and values.
+    raise KeyboardInterrupt
+
+
+@dataclass
+class Slot:
+    """A conversation and what it must be."""
+
+    conversation: Conversation
+    ids: list[int] = field(default_factory=list)
+    pending: int = 0
+    exact: bool = True
+    marks: Marks = field(default_factory=list)
+
+
+class Conversations(RuleBasedStateMachine):
+    """Six places, each with a conversation."""
+
+    @initialize(
+        family=st.sampled_from(["llama", "mistral", "gpt2"]),
+        least=st.sampled_from([1, 8, 1024]),
+        limit=st.sampled_from([16, 64, 8192]),
+        stacks=st.booleans(),
+    )
+    def begin(self, family: str, least: int, limit: int, stacks: bool) -> None:
+        self.patches = [mock.patch("outlines_cont.kv.batch.SHARING", Sharing(min_copies=least, min_view=least))]
+        if not stacks:
+            never = mock.PropertyMock(return_value=False)
+            self.patches.append(mock.patch.object(HuggingFaceModel, "can_stack", never))
+        for patch in self.patches:
+            patch.start()
+        self.tokenizer = FakeTokenizer()
+        # More than any single conversation needs, and less than six of them.
+        self.budget = 400 * _BYTES_PER_TOKEN * (2 if family == "gpt2" else 1)
+        network = random_network(family)
+        self.model = models.from_transformers(network, self.tokenizer, kv_budget_bytes=self.budget)
+        self.executor = BatchedExecutor(self.model, seed=1, max_batch_tokens=limit)
+        self.slots = [self._new(text) for text in ["the name", "a", "of the red", "yes no", "red green blue", "日本"]]
+        self.executor.infer()
+        for slot in self.slots:
+            slot.pending = 0
+        self.turn = 0
+
+    def _new(self, text: str) -> Slot:
+        ids = self.tokenizer.encode(text, add_special_tokens=True)
+        return Slot(self.executor.create(text), ids, len(ids))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "executor"):
+            return
+        for slot in self.slots:
+            slot.conversation.close()
+        gc.collect()
+        held = (self.executor.kv_bytes, self.model.kv_store.nbytes, self.executor.conversations)
+        assert held == (0, 0, [])
+        for patch in self.patches:
+            patch.stop()
+
+    def _put(self, at: int, slot: Slot) -> None:
+        old = self.slots[at]
+        if old is not slot:
+            old.conversation.close()
+            with pytest.raises(ClosedError):
+                old.conversation.sample()
+        self.slots[at] = slot
+
+    @rule(at=_SLOTS, text=_TEXTS)
+    def prompt_text(self, at: int, text: str) -> None:
+        slot = self.slots[at]
+        if len(slot.ids) > _LONGEST:
+            return
+        new = self.tokenizer.encode(text, add_special_tokens=not slot.ids)
+        slot.conversation.prompt(text)
+        slot.ids, slot.pending = slot.ids + new, slot.pending + len(new)
+
+    @rule(at=_SLOTS, token_ids=st.lists(st.integers(0, 350), max_size=9))
+    def prompt_ids(self, at: int, token_ids: list[int]) -> None:
+        slot = self.slots[at]
+        if len(slot.ids) <= _LONGEST:
+            slot.conversation.prompt(token_ids)
+            slot.ids, slot.pending = slot.ids + token_ids, slot.pending + len(token_ids)
+
+    @rule(at=_SLOTS, of=_SLOTS)
+    def prompt_state(self, at: int, of: int) -> None:
+        source = self.slots[of]
+        state = source.conversation.state
+        conversation = self.executor.create(state)
+        self._put(at, Slot(conversation, [*source.ids], len(source.ids) - int(state.cached)))
+
+    @rule()
+    def infer(self) -> None:
+        assert sum(slot.pending for slot in self.slots) == self.executor.num_pending
+        fed = self.executor.infer()
+        assert fed >= sum(slot.pending for slot in self.slots)
+        for slot in self.slots:
+            slot.pending = 0
+        assert self.executor.infer() == 0
+
+    @rule(at=_SLOTS, append=st.booleans())
+    def sample(self, at: int, append: bool) -> None:
+        slot = self.slots[at]
+        if not slot.ids or slot.pending:
+            with pytest.raises(InferenceRequired if slot.ids else PromptRequired):
+                slot.conversation.sample(samplers.multinomial())
+        elif append and len(slot.ids) <= _LONGEST:
+            slot.ids = [*slot.ids, slot.conversation.step(samplers.multinomial())]
+            slot.pending = 1
+        elif slot.exact:
+            logits = next_logits(self.model, slot.ids)[-1]
+            assert float(logits[slot.conversation.sample()]) == pytest.approx(float(logits.max()), abs=1e-4)
+
+    @rule(at=_SLOTS, to=_SLOTS, same=st.booleans())
+    def fork(self, at: int, to: int, same: bool) -> None:
+        slot = self.slots[at]
+        if at != to:
+            fork = slot.conversation.fork(same=same)
+            self._put(to, Slot(fork, [*slot.ids], slot.pending, slot.exact, [*slot.marks]))
+
+    @rule(at=_SLOTS, n=st.integers(0, 6))
+    def rewind(self, at: int, n: int) -> None:
+        slot = self.slots[at]
+        for wrong in (-1 - n, len(slot.ids) + 1 + n):
+            with pytest.raises(OptionError):
+                slot.conversation.rewind(wrong)
+        n = min(n, len(slot.ids))
+        slot.conversation.rewind(n)
+        slot.ids, slot.pending = slot.ids[: len(slot.ids) - n], max(slot.pending - n, 0)
+        slot.exact = slot.exact or not slot.conversation.is_approximate
+        self._compare(slot)
+
+    @rule(at=_SLOTS)
+    def mark(self, at: int) -> None:
+        slot = self.slots[at]
+        if len(slot.ids) <= _LONGEST:
+            slot.marks = [*slot.marks[-2:], (slot.conversation.mark(), slot.ids, slot.pending, slot.exact)]
+
+    @rule(at=_SLOTS, which=st.integers(0, 2))
+    def rewind_to(self, at: int, which: int) -> None:
+        slot = self.slots[at]
+        if slot.marks:
+            mark, slot.ids, slot.pending, slot.exact = slot.marks[which % len(slot.marks)]
+            slot.conversation.rewind_to(mark)
+
+    @rule(at=_SLOTS, start=st.integers(0, 6), count=st.integers(0, 3), mode=st.sampled_from(_MODES))
+    def drop(self, at: int, start: int, count: int, mode: Literal["recompute", "shift"]) -> None:
+        slot = self.slots[at]
+        start %= len(slot.ids) + 1
+        stop = min(start + count, len(slot.ids))
+        try:
+            slot.conversation.drop(start, stop, mode=mode)
+        except UnsupportedModel:
+            assert mode == "shift"
+            return
+        fed = len(slot.ids) - slot.pending
+        slot.pending -= len([i for i in range(start, stop) if i >= fed])
+        slot.ids = slot.ids[:start] + slot.ids[stop:]
+        slot.exact = not slot.conversation.is_approximate
+        self._compare(slot)
+
+    @rule(at=_SLOTS, to=_SLOTS, kv=st.booleans())
+    def save_and_load(self, at: int, to: int, kv: bool) -> None:
+        slot = self.slots[at]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "saved")
+            slot.conversation.save(path, kv=kv)
+            held = int(slot.conversation.state.cached) if kv else 0
+            self._put(to, Slot(self.executor.load(path), [*slot.ids], len(slot.ids) - held))
+
+    @rule(at=_SLOTS, text=_TEXTS)
+    def close(self, at: int, text: str) -> None:
+        self._put(at, self._new(text))
+
+    @rule()
+    def a_forward_that_breaks_changes_nothing(self) -> None:
+        with mock.patch.object(self.model, "forward", _breaking):
+            try:
+                self.executor.infer()
+            except KeyboardInterrupt:
+                pass
+            else:
+                for slot in self.slots:
+                    slot.pending = 0
+
+    @invariant()
+    def every_conversation_is_what_it_must_be(self) -> None:
+        if not hasattr(self, "slots"):
+            return
+        for slot in self.slots:
+            assert (slot.ids, slot.pending) == (slot.conversation.token_ids, slot.conversation.num_pending)
+            assert not slot.exact or not slot.conversation.is_approximate
+        assert self.model.kv_store.nbytes <= self.budget
+        self.turn += 1
+        self._compare(self.slots[self.turn % 6], whole=self.turn % 4 == 0)
+
+    def _compare(self, slot: Slot, *, whole: bool = False) -> None:
+        """The logits are those of a fresh run."""
+        if not slot.ids or not slot.exact:
+            return
+        expected = next_logits(self.model, slot.ids)[: len(slot.ids) - slot.pending]
+        if whole:
+            found = slot.conversation.logits(range(len(expected)))
+            assert torch.allclose(expected, found, atol=1e-4)
+        elif not slot.pending:
+            assert torch.allclose(expected[-1], slot.conversation.logits(), atol=1e-4)
+
+
+TestConversations = Conversations.TestCase
+TestConversations.settings = settings(max_examples=6, stateful_step_count=60, deadline=None)
+
+
+@pytest.mark.parametrize(("family", "limit", "seed"), [("llama", 8192, 0), ("gpt2", 16, 1), ("mistral", 64, 2)])
+def test_five_hundred_random_calls(family: str, limit: int, seed: int) -> None:
+    """The same calls, each as often as any other; hypothesis leaves some out of most of its runs."""
+    rng = np.random.default_rng(seed)
+    machine = Conversations()
+    machine.begin(family=family, least=8, limit=limit, stacks=True)
+    texts, modes = ["the name", "a", " of ", "日🙂", "x" * 9, ""], ["recompute", "recompute", "shift"]
+
+    def int_below(stop: int) -> int:
+        return int(rng.integers(stop))
+
+    calls = [
+        lambda: machine.prompt_text(at=int_below(6), text=texts[int_below(6)]),
+        lambda: machine.prompt_ids(at=int_below(6), token_ids=rng.integers(0, 351, int_below(6)).tolist()),
+        lambda: machine.prompt_state(at=int_below(6), of=int_below(6)),
+        machine.infer,
+        machine.infer,
+        machine.infer,
+        lambda: machine.sample(at=int_below(6), append=bool(int_below(2))),
+        lambda: machine.fork(at=int_below(6), to=int_below(6), same=bool(int_below(2))),
+        lambda: machine.rewind(at=int_below(6), n=int_below(6)),
+        lambda: machine.mark(at=int_below(6)),
+        lambda: machine.rewind_to(at=int_below(6), which=int_below(3)),
+        lambda: machine.drop(at=int_below(6), start=int_below(30), count=int_below(5), mode=modes[int_below(3)]),  # type: ignore[arg-type]
+        lambda: machine.save_and_load(at=int_below(6), to=int_below(6), kv=bool(int_below(2))),
+        lambda: machine.close(at=int_below(6), text=texts[int_below(6)]),
+        machine.a_forward_that_breaks_changes_nothing,
+    ]
+    for _ in range(500):
+        calls[int_below(len(calls))]()
+        machine.every_conversation_is_what_it_must_be()
+    machine.teardown()
