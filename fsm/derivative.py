@@ -193,21 +193,22 @@ class Derivatives:
         Raises:
             BudgetExceeded: a search visited `max_search` nodes without an answer.
         """
-        if alphabet == ALL_BYTES and node.is_plain:
-            return True
-        known = self._inhabited.get((node, alphabet))
+        known = self._known(node, alphabet)
         if known is None:
             self._settle(node, alphabet)
             known = self._inhabited[node, alphabet]
         return known
+
+    def _known(self, node: Node, alphabet: int) -> bool | None:
+        """What is known of a node without a look at its parts."""
+        return True if alphabet == ALL_BYTES and node.is_plain else self._inhabited.get((node, alphabet))
 
     def _settle(self, root: Node, alphabet: int) -> None:
         """Find the least fixed point over everything below `root` (rules make circles)."""
         found = {root}
         order, inner = [root], list[Node]()
         for node in order:
-            is_known = (alphabet == ALL_BYTES and node.is_plain) or (node, alphabet) in self._inhabited
-            if not is_known and node.kind not in _SEARCHED:
+            if self._known(node, alphabet) is None and node.kind not in _SEARCHED:
                 inner.append(node)
                 new = [c for c in nodes.children(node) if c not in found]
                 found.update(new)
@@ -259,11 +260,9 @@ class Derivatives:
         return False
 
     def _leaf(self, node: Node, alphabet: int) -> bool:
-        known = self._inhabited.get((node, alphabet))
+        known = self._known(node, alphabet)
         if known is not None:
             return known
-        if alphabet == ALL_BYTES and node.is_plain:
-            return True
         kind = node.kind
         if kind is Kind.BYTES:
             return bool(node.args[0] & alphabet)

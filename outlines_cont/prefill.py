@@ -58,7 +58,7 @@ def read_logits(
         stop = min(rest[-1] + 1, start + (max_batch_tokens or rest[-1] + 1))
         now = [index for index in rest if index < stop]
         chunk = row.token_ids[start:stop]
-        fed = batch.feed([chunk], [[index - start for index in now] or [len(chunk) - 1]])
+        fed = batch.feed([chunk], [[index - start for index in now]])
         model.count(Meter(forwards=1, fed_tokens=len(chunk), recomputed_tokens=max(min(row.cached, stop) - start, 0)))
         lines += [fed.logits[0, fed.places[0][index - start]] for index in now]
         start, rest = stop, rest[len(now) :]
@@ -103,8 +103,7 @@ def _fed(model: LanguageModel, rows: Sequence[StateRow], width: int | None) -> l
     )
     ends = [start + len(chunk) == len(row.token_ids) for row, start, chunk in zip(rows, starts, chunks, strict=True)]
     wanted = [[len(chunk) - 1] if is_end else [] for chunk, is_end in zip(chunks, ends, strict=True)]
-    # A forward has some logits, even where nobody wants them yet.
-    fed = batch.feed(chunks, wanted if any(ends) else [[len(chunks[0]) - 1], *wanted[1:]])
+    fed = batch.feed(chunks, wanted)
     model.count(Meter(forwards=1, fed_tokens=sum(map(len, chunks)), recomputed_tokens=again))
     out = []
     for at, (row, share) in enumerate(zip(rows, batch.release_all(), strict=True)):

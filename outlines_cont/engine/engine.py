@@ -290,12 +290,12 @@ class Engine:
         """Return (R,) token ids and (R,) log-probabilities as they were drawn."""
         samplers = [row.job.sampler for row in rows]
         uniforms, counts = None, None
-        if any(sampler.needs_random for sampler in samplers):
+        if any(row.job.needs_random for row in rows):
             # Greedy rows draw none, so that their streams do not depend on their neighbours.
-            drawn = [row.stream.draw() if row.job.sampler.needs_random else 0.0 for row in rows]
+            drawn = [row.stream.draw() if row.job.needs_random else 0.0 for row in rows]
             uniforms = torch.tensor(drawn, dtype=torch.float64)
-        if any(sampler.needs_counts for sampler in samplers):
-            counts = [row.token_counts if row.job.sampler.needs_counts else None for row in rows]
+        if any(row.job.needs_counts for row in rows):
+            counts = [row.token_counts if row.job.needs_counts else None for row in rows]
         return self._sampler_of(samplers).sample(masked, uniforms, counts)
 
     def _sampler_of(self, samplers: list[Sampler]) -> Sampler | SamplerBatch:

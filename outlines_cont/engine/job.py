@@ -19,6 +19,8 @@ class Job:
         rows: those that still run, in the order in which they were given.
         done: what became of the others, by their index at the beginning.
         sampler: how tokens are drawn.
+        needs_random: whether a draw takes a random number.
+        needs_counts: whether a draw depends on the tokens of the row.
         counts: the work of its rows since the last step.
         is_cancelled: whether nobody wants the rows any more.
     """
@@ -30,6 +32,7 @@ class Job:
         self.rows = list(rows)
         self.done: dict[int, StateRow] = {}
         self.sampler = sampler
+        self.needs_random, self.needs_counts = sampler.needs_random, sampler.needs_counts
         self.counts = counts
         self.is_cancelled = False
         self._index = {id(row): index for index, row in enumerate(rows)}

@@ -67,9 +67,6 @@ class Lane:
         width = max(max_tokens // len(self.rows), 1)
         chunks = [row.chunk()[:width] for row in self.rows]
         wanted = [row.wanted(len(chunk)) for row, chunk in zip(self.rows, chunks, strict=True)]
-        if not any(wanted):  # parts of prompts; a forward gives some logits always
-            first = next(i for i, chunk in enumerate(chunks) if chunk)
-            wanted[first] = [len(chunks[first]) - 1]
         fed = self._kv.feed(chunks, wanted)
         self.counts.forwards += 1
         self._score(fed.logits, fed.places)

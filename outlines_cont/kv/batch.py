@@ -81,7 +81,7 @@ class KVBatch:
 
         Args:
             chunks: R lists of ids, at least one of them not empty.
-            wanted: R lists of indices into the row's chunk, after which the logits are wanted; at least one in all.
+            wanted: R lists of indices into the row's chunk, after which the logits are wanted; none, for parts of prompts.
 
         Raises:
             KVBudgetError: there is no room for the new keys and values; the batch is of no use any more.
@@ -101,6 +101,8 @@ class KVBatch:
             new[row, start:stop] = True
             starts.append(start)
         columns = sorted({start + index for start, indices in zip(starts, wanted, strict=True) for index in indices})
+        # A forward has some logits, even where nobody wants them yet.
+        columns = columns or [width - 1]
         logits = self._forward(ids, positions, new, columns)
         self._tail_lengths = [length + len(chunk) for length, chunk in zip(self._tail_lengths, chunks, strict=True)]
         self._tidy()

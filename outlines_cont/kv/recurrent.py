@@ -86,7 +86,8 @@ class RecurrentBatch:
             torch.ones((1, stop), dtype=torch.int64, device=device),
             torch.arange(self._length, stop, device=device)[None],
             self._cache,
-            sorted(columns),
+            # A forward has some logits, even where nobody wants them yet.
+            sorted(columns) or [len(chunk) - 1],
         )
         self._length = stop
         return Fed(logits, [{column: place for place, column in enumerate(sorted(columns))}])
@@ -106,11 +107,6 @@ class RecurrentBatch:
     def release_all(self) -> list[RowKV | None]:
         """Return the same in a list."""
         return [self.release(0)]
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """Go on with the row; there is no other, and it cannot be forked inside a batch."""
-        if list(rows) != [0]:
-            raise ValueError(f"expected [0], the one row of a recurrent model, got {list(rows)}")
 
     def _restore(self) -> None:
         last = self._snapshots[-1] if self._snapshots else None
