@@ -118,10 +118,17 @@ class TokenFSM:
         """
         key = self._keys.get(state)
         if key is None:
-            self.automaton.check(state)
-            key = self._keys[state] = self._bounded(self.automaton.nodes[state])
+            key = self._make_key(state)
         mask = self.vocabulary.masks.get(key)
         return self._make_mask(key) if mask is None else mask
+
+    def is_late(self, state: int) -> bool:
+        """True where `bitmask` would take time, and surely holds a token that does not end the text.
+
+        So a model may be fed before the mask is made. Raises `UnknownState` as `bitmask` does. Cost: a look-up.
+        """
+        key = self._keys.get(state) or self._make_key(state)
+        return self.vocabulary.spells_everything and not key.nullable and key not in self.vocabulary.masks
 
     def allowed_token_ids(self, state: int) -> NDArray[np.int32]:
         """The same tokens as ids: int32, 1-D, ascending, read-only. Cost: `bitmask` and one pass over its bits."""
@@ -215,6 +222,12 @@ class TokenFSM:
 
     def _token(self, token_id: int) -> bytes | None:
         return self.vocabulary.tokens[token_id] if 0 <= token_id < len(self.vocabulary) else None
+
+    def _make_key(self, state: int) -> Node:
+        """The term to which the mask of `state` belongs."""
+        self.automaton.check(state)
+        key = self._keys[state] = self._bounded(self.automaton.nodes[state])
+        return key
 
     def _bounded(self, node: Node) -> Node:
         """The term that has the same mask but does not count beyond what one token can reach."""

@@ -58,6 +58,9 @@ class TokenFSM(Protocol):
     def bitmask(self, state: int) -> NDArray[np.int32]:
         """Return the same as packed bits."""
 
+    def is_late(self, state: int) -> bool:
+        """Return whether the mask is yet to be made, and surely allows some token that does not end the text."""
+
     def next_state(self, state: int, token_id: int) -> int:
         """Return the state after `token_id`, which must be allowed and no end of text."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -104,6 +104,36 @@ class TokenSet:
         if missing <= 0:
             return self.words[:size] if missing else self.words
         return np.pad(self.words, (0, missing), constant_values=-1 if self.rest else 0)
+
+
+class LateTokenSet(TokenSet):
+    """A finite set that is made when somebody first looks at it: while a forward runs, where that can be arranged.
+
+    Whoever gives one promises that it holds some token that does not end the text, so that a row may be fed before it is known.
+    """
+
+    __slots__ = ("_make", "_words")
+    _make: Callable[[], NDArray[np.int32]]
+    _words: NDArray[np.int32] | None
+
+    def __init__(self, make: Callable[[], NDArray[np.int32]]) -> None:
+        """Hold what `make` returns: words as those of `TokenSet.of_bitmask`. Its errors are those of the first look."""
+        for name, value in (("_make", make), ("_words", None), ("rest", False)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def words(self) -> NDArray[np.int32]:
+        """The words; made now, if they are not yet."""
+        words = self._words
+        if words is None:
+            words = self._make()
+            object.__setattr__(self, "_words", words)
+        return words
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the words are there."""
+        return self._words is not None
 
 
 def _locked(words: NDArray[np.int32]) -> NDArray[np.int32]:

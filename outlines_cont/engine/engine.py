@@ -26,7 +26,7 @@ import torch
 from outlines_cont.engine.failure import fails
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
-from outlines_cont.engine.masking import Masker
+from outlines_cont.engine.masking import Masker, made_beside
 from outlines_cont.engine.row import Draw, Row, Want
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.errors import EngineInterrupted, KVBudgetError, UnsupportedBranch
@@ -210,6 +210,8 @@ class Engine:
             row.plan()
         self._leave(lane)
         logits = self._feed(lane)
+        for row in lane.rows:
+            row.settle()
         ready = [row for row in lane.rows if row.is_ready]
         if ready:
             started = perf_counter()
@@ -230,7 +232,8 @@ class Engine:
         self._stats.rows += len(lane.rows)
         started = perf_counter()
         try:
-            return lane.feed(self.max_batch_tokens)
+            with made_beside([row.mask for row in lane.rows if row.want is Want.SAMPLE], self.model.device):
+                return lane.feed(self.max_batch_tokens)
         except Exception as error:
             self._part(lane, error)
             return None

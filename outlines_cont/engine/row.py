@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet
 from outlines_cont.engine.compose import Track, compose
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import DeadEnd, InvalidLogits
@@ -191,6 +191,13 @@ class Row:
         self.cached += count
         self.logits = logits.get(count - 1) if self.cached == len(self.token_ids) else None
 
+    def settle(self) -> None:
+        """Have the mask made, if it is not yet; its errors are the row's."""
+        if self.is_ready and isinstance(self.mask, LateTokenSet):
+            started = perf_counter()
+            self._guard(lambda: self.mask.words)
+            self.counts.mask_seconds += perf_counter() - started
+
     def take(self, draw: Draw) -> None:
         """Append a sampled token, or end on it."""
         self.want = Want.WAIT
@@ -339,7 +346,7 @@ class Row:
         return branch
 
     def _want_sample(self, mask: TokenSet, sequences: list[list[int]]) -> None:
-        if not (mask & self._not_eos):
+        if not isinstance(mask, LateTokenSet) and not (mask & self._not_eos):
             if not (mask & self._eos):
                 raise DeadEnd(
                     f"no token is allowed after {self.place}. "

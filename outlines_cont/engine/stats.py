@@ -17,7 +17,7 @@ class EngineStats:
         work: tokens by kind, and forwards; see `Meter`.
         seconds: in steps, all in all.
         forward_seconds: in which tokens were fed.
-        mask_seconds: in which policies decided what may come, threads beside the forward included.
+        mask_seconds: in which policies decided what may come; of masks made beside the forward only what it was waited for.
         sampling_seconds: in which tokens were drawn.
     """
 

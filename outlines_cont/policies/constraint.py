@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 import numpy as np
 
 import fsm
 from fsm import Expression, TokenNotAllowed, Vocabulary
-from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.interfaces import LanguageModel, TokenFSM, Tokenizer
 
@@ -90,7 +91,9 @@ class Constraint(Policy[int]):
             forced = self._forced_branches(state, row)
             if forced:
                 return forced
-        return [Branch(sample_mask=TokenSet.of_bitmask(self.token_fsm.bitmask(state)))]
+        if self.token_fsm.is_late(state):
+            return [Branch(sample_mask=LateTokenSet(partial(self.token_fsm.bitmask, state)))]
+        return [Branch(sample_mask=self._allowed(state))]
 
     def _forced_branches(self, state: int, row: RowView) -> list[Branch]:
         key = (state, tuple(row.token_ids[-_CONTEXT:]))
