@@ -10,131 +10,12 @@ medians, and the ratios are of the medians.
 
 from __future__ import annotations
 
-import argparse
-import gc
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-
-from benchmarks import machine, table
-
-_PACKAGES = ("outlines-cont", "transformers", "torch")
-Figures = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is compared.
-
-    Attributes:
-        name: short, for `--cases`.
-        title: what is done.
-        aim: what was to be reached.
-        measure: from the rig and the number of rounds to figures; `ratio` is the one that the aim is about.
-    """
-
-    name: str
-    title: str
-    aim: str
-    measure: Callable[[Rig, int], Figures]
-
-
-class Rig:
-    """The model, wrapped and bare, and prompts of any length."""
-
-    def __init__(self, device: str) -> None:
-        import torch
-        import transformers
-        from tokenizers import Tokenizer, decoders, pre_tokenizers
-        from tokenizers.models import BPE
-
-        from outlines_cont import models
-
-        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        source = Tokenizer(BPE(vocab={"</s>": 0, **{c: i + 1 for i, c in enumerate(alphabet)}}, merges=[]))
-        source.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        source.decoder = decoders.ByteLevel()
-        config = transformers.LlamaConfig(
-            vocab_size=32_000,
-            hidden_size=512,
-            intermediate_size=1376,
-            num_hidden_layers=8,
-            num_attention_heads=8,
-            num_key_value_heads=2,
-            max_position_embeddings=32_768,
-            eos_token_id=None,
-            bos_token_id=None,
-        )
-        torch.manual_seed(0)
-        self.device = device
-        self.network = transformers.LlamaForCausalLM(config).to(device).eval()
-        self.network.generation_config.pad_token_id = 0
-        wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=source)
-        self.model = models.from_transformers(self.network, wrapped)
-        assert self.model.can_branch, self.model.capabilities
-
-    def text(self, length: int, seed: int = 0) -> str:
-        """A prompt of `length` tokens, one per character."""
-        return "".join(chr(97 + (i * i + seed * 7 + i // 5) % 26) for i in range(length))
-
-    def ids(self, text: str) -> Any:
-        """(1, T) ids of a text on the device."""
-        import torch
-
-        return torch.tensor([self.model.tokenizer.encode(text)], device=self.device)
-
-    def writer(self, **options: Any) -> Any:
-        """Free text, continuous."""
-        from outlines_cont import continuous, generate
-
-        return continuous(generate.text(self.model, **options))
-
-    def timed(self, work: Callable[[], Any]) -> tuple[float, Any]:
-        """Return the seconds that `work` takes, and its result."""
-        import torch
-
-        gc.collect()
-        start = perf_counter()
-        result = work()
-        if self.device != "cpu":
-            torch.cuda.synchronize()
-        return perf_counter() - start, result
-
-    def timed_plain(self, work: Callable[[], Any]) -> tuple[float, Any]:
-        """The same without collecting garbage first, for what is called at every step."""
-        start = perf_counter()
-        result = work()
-        return perf_counter() - start, result
-
-    def decode_steps(self, cache: Any, rows: int, steps: int) -> float:
-        """Return the seconds of one plain decode step on a cache of transformers, median of `steps`."""
-        import torch
-
-        token = torch.full((rows, 1), 7, device=self.device)
-        with torch.inference_mode():
-            times = [
-                self.timed(lambda: self.network(input_ids=token, past_key_values=cache, use_cache=True))[0]
-                for _ in range(steps)
-            ]
-        return statistics.median(times)
-
-    def prefilled(self, text: str, rows: int = 1) -> Any:
-        """A `DynamicCache` of a text, repeated."""
-        import torch
-        from transformers import DynamicCache
-
-        cache = DynamicCache()
-        with torch.inference_mode():
-            self.network(input_ids=self.ids(text), past_key_values=cache, use_cache=True, logits_to_keep=1)
-        if rows > 1:
-            cache.batch_repeat_interleave(rows)
-        return cache
+from benchmarks.comparison import Comparison, Figures, main
+from benchmarks.rig import Rig
 
 
 def _slice(rig: Rig, rounds: int) -> Figures:
@@ -324,82 +205,34 @@ def _overhead(rig: Rig, rounds: int) -> Figures:
 
 
 CASES = [
-    Case(
+    Comparison(
         "slice",
         "next token after `state[:k]`, k about 2,048, against prefill from text",
         ">= 20x; <= 1.3 steps",
         _slice,
     ),
-    Case(
+    Comparison(
         "chain", "ten pieces of 8 tokens on a prompt of 1,024, against `generate` with the grown ids", ">= 3x", _chain
     ),
-    Case("branches", "16 branches on 2,048 tokens, decoding, against `DynamicCache` with 16 rows", ">= 4x", _branches),
-    Case("memory", "64 branches of 32 tokens on 2,048, bytes against prefix once + tails", "<= 1.1", _memory),
-    Case("fork", "`state.fork(16)`, ms", "<= 1 ms, no bytes", _fork),
-    Case("samples", "16 samples of 32 tokens, prompt of 2,048, against `num_return_sequences=16`", ">= 4x", _samples),
-    Case("long", "decode step at 16,384 tokens against `DynamicCache`", ">= 1.15x", _long),
-    Case("ragged", "16 rows cut at 16 places, next token, against recomputing", ">= 5x", _ragged),
-    Case(
+    Comparison(
+        "branches", "16 branches on 2,048 tokens, decoding, against `DynamicCache` with 16 rows", ">= 4x", _branches
+    ),
+    Comparison("memory", "64 branches of 32 tokens on 2,048, bytes against prefix once + tails", "<= 1.1", _memory),
+    Comparison("fork", "`state.fork(16)`, ms", "<= 1 ms, no bytes", _fork),
+    Comparison(
+        "samples", "16 samples of 32 tokens, prompt of 2,048, against `num_return_sequences=16`", ">= 4x", _samples
+    ),
+    Comparison("long", "decode step at 16,384 tokens against `DynamicCache`", ">= 1.15x", _long),
+    Comparison("ragged", "16 rows cut at 16 places, next token, against recomputing", ">= 5x", _ragged),
+    Comparison(
         "threshold",
         "a step with a shared prefix over one with copies, about 1,000 copies of a token saved",
         "about 1",
         _threshold,
     ),
-    Case("overhead", "time of the loop outside the forward over that inside, 16 rows", "<= 0.10", _overhead),
+    Comparison("overhead", "time of the loop outside the forward over that inside, 16 rows", "<= 0.10", _overhead),
 ]
 
 
-def main() -> None:
-    """Measure, print the table and write it below `benchmarks/results`."""
-    options = _options()
-    machine.use_one_thread()
-    machine.pin(options.core)
-    described = machine.describe(_PACKAGES)
-    import torch
-
-    torch.set_num_threads(1)
-    rig = Rig(options.device)
-    chosen = [case for case in CASES if not options.cases or case.name in options.cases.split(",")]
-    found: dict[str, Figures] = {}
-    with Progress(console=Console(stderr=True)) as progress:
-        bar = progress.add_task("", total=len(chosen))
-        for case in chosen:
-            progress.update(bar, description=case.name)
-            found[case.name] = case.measure(rig, options.rounds)
-            progress.advance(bar)
-    report = {"machine": described, "rounds": options.rounds, "device": options.device, "cases": found}
-    text = _page(report, chosen)
-    Console(width=200, highlight=False).print(text, markup=False)
-    if options.output:
-        table.write(options.output, report, text)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.continuation", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--rounds", type=int, default=5, help="measurements of each side (default: 5)")
-    parser.add_argument("--cases", default="", help=f"of {', '.join(case.name for case in CASES)} (default: all)")
-    parser.add_argument("--device", default="cpu", help="where the model runs (default: cpu)")
-    parser.add_argument("--core", type=int, help="processor core to run on (default: the last)")
-    parser.add_argument("--output", default="continuation", help="name below benchmarks/results; empty: write nothing")
-    return parser.parse_args()
-
-
-def _page(report: dict[str, Any], chosen: list[Case]) -> str:
-    head = ["what", "aim", "measured", "figures"]
-    rows = []
-    for case in chosen:
-        figures = report["cases"][case.name]
-        others = ", ".join(f"{name} {table.number(float(value))}" for name, value in figures.items() if name != "ratio")
-        rows.append([case.title, case.aim, table.number(float(figures["ratio"])), others])
-    return (
-        f"# Continuing states\n\n{machine.sentence(report['machine'])} A Llama of random weights (width 512, 8 layers, 8 query and "
-        f"2 key heads, 32,000 tokens, float32) on {report['device']}, one core and one thread, medians of {report['rounds']} "
-        "measurements of each side in turn. 'Theirs' is transformers without this package, or the same without the cache.\n\n"
-        + table.markdown(head, rows)
-    )
-
-
 if __name__ == "__main__":
-    main()
+    main("continuation", "Continuing states", (__doc__ or "").split("\n")[0], CASES)

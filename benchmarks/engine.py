@@ -3,31 +3,25 @@
     python -m benchmarks.engine              # every case, five rounds; some ten minutes
     python -m benchmarks.engine --rounds 1 --cases greedy,queue
 
-The model, the machine and the way of measuring are those of `benchmarks.continuation`.
+The model and the way of measuring are those of `benchmarks.continuation`.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from functools import partial
+from time import perf_counter, sleep
 from typing import Any
+from unittest import mock
 
-from rich.console import Console
-from rich.progress import Progress
+from benchmarks.comparison import Comparison, Figures, main, ratio
+from benchmarks.requests import Served, load, serve_continuously, serve_in_batches, serve_ours
+from benchmarks.rig import Rig
 
-from benchmarks import machine, table
-from benchmarks.continuation import Case, Figures, Rig
-
-_PACKAGES = ("outlines-cont", "transformers", "torch")
 _ROWS = 16
 _TOKENS = 64
-
-
-def _ratio(ours: list[float], theirs: list[float], **more: float) -> Figures:
-    """Medians, and how many times as long theirs takes."""
-    own, other = statistics.median(ours), statistics.median(theirs)
-    return {"ratio": other / own, "ours s": own, "theirs s": other, **more}
+_REQUESTS, _SECONDS = 64, 8.0
+_SLOW = 0.02
 
 
 def _generate(rig: Rig, ids: Any, tokens: int, **options: Any) -> Any:
@@ -56,7 +50,7 @@ def _top_p(rig: Rig, rounds: int) -> Figures:
     for _ in range(rounds):
         ours.append(rig.timed(lambda: write(prompts, max_tokens=_TOKENS, rng=1))[0])
         theirs.append(rig.timed(lambda: _generate(rig, ids, _TOKENS, **options))[0])
-    return _ratio(ours, theirs)
+    return ratio(ours, theirs)
 
 
 def _greedy(rig: Rig, rounds: int) -> Figures:
@@ -100,7 +94,7 @@ def _tree(rig: Rig, rounds: int) -> Figures:
         held = kv_bytes([state])
         theirs.append(rig.timed(lambda: [_generate(rig, ids, 32, do_sample=True) for _ in range(16)])[0])
     apart = 16 * (2048 + 32) * _bytes_per_token(rig)
-    return _ratio(ours, theirs, **{"ours MB": held / 1e6, "theirs MB": apart / 1e6, "bytes ratio": apart / held})
+    return ratio(ours, theirs, **{"ours MB": held / 1e6, "theirs MB": apart / 1e6, "bytes ratio": apart / held})
 
 
 def _bytes_per_token(rig: Rig) -> int:
@@ -125,7 +119,7 @@ def _conversations(rig: Rig, rounds: int) -> Figures:
     for _ in range(rounds):
         ours.append(rig.timed(ours_once)[0])
         theirs.append(rig.timed(lambda: _generate(rig, ids, _TOKENS))[0])
-    return _ratio(ours, theirs)
+    return ratio(ours, theirs)
 
 
 def _queue(rig: Rig, rounds: int) -> Figures:
@@ -144,64 +138,80 @@ def _queue(rig: Rig, rounds: int) -> Figures:
     return {"ratio": statistics.median(per_row), "rows per step": stats.rows_per_step}
 
 
+def _requests(rig: Rig, rounds: int) -> Figures:
+    """64 requests with schemas, against fixed batches with xgrammar."""
+    waiting = load(rig, _REQUESTS, _SECONDS)
+    ours, theirs = [], []
+    for _ in range(rounds):
+        rig.ending_model.memo.pop("constraints", None)  # as theirs, every schema is compiled again
+        ours.append(serve_ours(rig, waiting, constrained=True))
+        theirs.append(serve_in_batches(rig, waiting))
+    return _rates(ours, theirs)
+
+
+def _continuous(rig: Rig, rounds: int) -> Figures:
+    """64 requests without a constraint, against continuous batching."""
+    waiting = load(rig, _REQUESTS, _SECONDS)
+    ours, theirs = [], []
+    for _ in range(rounds):
+        ours.append(serve_ours(rig, waiting, constrained=False))
+        theirs.append(serve_continuously(rig, waiting))
+    return _rates(ours, theirs)
+
+
+def _rates(ours: list[Served], theirs: list[Served]) -> Figures:
+    own, other = (statistics.median(served.rate for served in side) for side in (ours, theirs))
+    tokens = {"our tokens": float(ours[0].tokens), "their tokens": float(theirs[0].tokens)}
+    return {"ratio": own / other, "ours tokens/s": own, "theirs tokens/s": other, **tokens}
+
+
+def _beside(rig: Rig, rounds: int) -> Figures:
+    """A mask that takes 20 ms at every step, beside a forward that takes 20 ms."""
+    import fsm
+    from outlines_cont import continuous, generate, models
+    from outlines_cont.policies import Constraint
+
+    model, expression, steps = models.tiny(), fsm.regex("[a-z]{40}"), 40
+    write = continuous(generate.fsm(model, expression))
+    token_fsm = Constraint.of_model(model, expression).token_fsm
+    slow = {"bitmask": partial(_lasting, token_fsm.bitmask), "is_late": lambda state: True}
+    slow_forward = partial(_lasting, model.forward)
+    seconds = []
+    for _ in range(rounds):
+        with mock.patch.multiple(token_fsm, **slow), mock.patch.object(model, "forward", slow_forward):
+            took, state = rig.timed(lambda: write("a"))
+        seconds.append(took / int(state.cached[0, 0]))
+    return {"ratio": statistics.median(seconds) * 1e3, "steps": float(steps)}
+
+
+def _lasting(work: Any, *arguments: Any) -> Any:
+    """Do the work, and let it take 20 ms."""
+    start = perf_counter()
+    result = work(*arguments)
+    sleep(max(_SLOW - (perf_counter() - start), 0))
+    return result
+
+
 CASES = [
-    Case("top_p", "16 rows, top-p sampling, against `generate`", ">= 1.6x", _top_p),
-    Case("greedy", "16 rows, greedy: our step over the bare forward", "<= 1.10x", _greedy),
-    Case("tree", "16 leaves on 2,048 tokens, against 16 generations", ">= 8x", _tree),
-    Case("conversations", "32 conversations on 1,024 shared tokens, against a batch of 32", ">= 3x", _conversations),
-    Case("queue", "1,000 rows queued: Python per row and step, in us", "<= 60", _queue),
+    Comparison("top_p", "16 rows, top-p sampling, against `generate`", ">= 1.6x", _top_p),
+    Comparison("greedy", "16 rows, greedy: our step over the bare forward", "<= 1.10x", _greedy),
+    Comparison("tree", "16 leaves on 2,048 tokens, against 16 generations", ">= 8x", _tree),
+    Comparison(
+        "conversations", "32 conversations on 1,024 shared tokens, against a batch of 32", ">= 3x", _conversations
+    ),
+    Comparison(
+        "requests",
+        "64 requests at random, JSON schema on each: tokens/s against `generate` by 16 with xgrammar",
+        ">= 1.5x",
+        _requests,
+    ),
+    Comparison(
+        "continuous", "64 requests at random, free text: tokens/s against continuous batching", ">= 1.3x", _continuous
+    ),
+    Comparison("beside", "a step with a mask of 20 ms and a forward of 20 ms, in ms", "< 25", _beside),
+    Comparison("queue", "1,000 rows queued: Python per row and step, in us", "<= 60", _queue),
 ]
 
 
-def main() -> None:
-    """Measure, print the table and write it below `benchmarks/results`."""
-    options = _options()
-    machine.use_one_thread()
-    machine.pin(options.core)
-    described = machine.describe(_PACKAGES)
-    import torch
-
-    torch.set_num_threads(1)
-    rig = Rig(options.device)
-    chosen = [case for case in CASES if not options.cases or case.name in options.cases.split(",")]
-    found: dict[str, Figures] = {}
-    with Progress(console=Console(stderr=True)) as progress:
-        bar = progress.add_task("", total=len(chosen))
-        for case in chosen:
-            progress.update(bar, description=case.name)
-            found[case.name] = case.measure(rig, options.rounds)
-            progress.advance(bar)
-    report = {"machine": described, "rounds": options.rounds, "device": options.device, "cases": found}
-    text = _page(report, chosen)
-    Console(width=200, highlight=False).print(text, markup=False)
-    if options.output:
-        table.write(options.output, report, text)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=(__doc__ or "").split("\n")[0])
-    add = partial(parser.add_argument)
-    add("--rounds", type=int, default=5, help="measurements of each side (default: 5)")
-    add("--cases", default="", help=f"of {', '.join(case.name for case in CASES)} (default: all)")
-    add("--device", default="cpu", help="where the model runs (default: cpu)")
-    add("--core", type=int, help="processor core to run on (default: the last)")
-    add("--output", default="engine", help="name below benchmarks/results; empty: write nothing")
-    return parser.parse_args()
-
-
-def _page(report: dict[str, Any], chosen: list[Case]) -> str:
-    head = ["what", "aim", "measured", "figures"]
-    rows = []
-    for case in chosen:
-        figures = report["cases"][case.name]
-        others = ", ".join(f"{name} {table.number(float(value))}" for name, value in figures.items() if name != "ratio")
-        rows.append([case.title, case.aim, table.number(float(figures["ratio"])), others])
-    return (
-        f"# The engine\n\n{machine.sentence(report['machine'])} A Llama of random weights (width 512, 8 layers, 8 query and 2 key "
-        f"heads, 32,000 tokens, float32) on {report['device']}, one core and one thread, medians of {report['rounds']} measurements "
-        "of each side in turn.\n\n" + table.markdown(head, rows)
-    )
-
-
 if __name__ == "__main__":
-    main()
+    main("engine", "The engine", (__doc__ or "").split("\n")[0], CASES)

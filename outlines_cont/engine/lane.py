@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.width import chunk_width
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import KVBatch, RecurrentBatch, RowKV, open_batch
@@ -30,8 +31,8 @@ class Lane:
 
     @property
     def is_reading(self) -> bool:
-        """Whether some row has a prompt yet to be fed: more than the one token that every step appends."""
-        return any(row.num_pending > 1 for row in self.rows)
+        """Whether some row has more of its prompt to be fed than the one token that every step appends."""
+        return any(row.num_pending > 1 and row.cached < len(row.source.token_ids) for row in self.rows)
 
     def leave(self) -> list[tuple[Row, StateRow]]:
         """Take the rows that have ended out, each as a value with its keys and values."""
@@ -51,7 +52,8 @@ class Lane:
         """Feed pending tokens of all rows in one forward, and score the forced ones among them.
 
         Args:
-            max_tokens: the most tokens of the forward, padding included; longer prompts are read in parts.
+            max_tokens: the most tokens of the forward, padding included; longer prompts are read in parts, and so are chunks
+                that would leave most of the forward empty; see `engine.width`.
 
         Returns:
             (R, V) logits to sample from, where those of the forward are just that; else None, and rows have their own.
@@ -64,7 +66,7 @@ class Lane:
         if self._kv is None:
             self._kv = open_batch(self._model, [row.source.kv for row in self.rows])
         self._match(self._kv)
-        width = max(max_tokens // len(self.rows), 1)
+        width = chunk_width([row.num_pending for row in self.rows], max_tokens, self._model.device.type)
         chunks = [row.chunk()[:width] for row in self.rows]
         wanted = [row.wanted(len(chunk)) for row, chunk in zip(self.rows, chunks, strict=True)]
         fed = self._kv.feed(chunks, wanted)

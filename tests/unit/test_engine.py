@@ -94,7 +94,8 @@ def test_a_long_prompt_does_not_hold_up_those_that_write() -> None:
 def test_rows_beyond_the_limit_wait_and_are_admitted_in_order(max_rows: int) -> None:
     model = random_model()
     engine = Engine(model, max_rows=max_rows)
-    jobs = [job_of(model, text) for text in TEXTS]
+    texts = [f"{digit}x" for digit in range(6)]  # equally long, so that who comes first ends first
+    jobs = [job_of(model, text) for text in texts]
     for job in jobs:
         engine.submit(job)
     over: list[int] = []
@@ -103,7 +104,7 @@ def test_rows_beyond_the_limit_wait_and_are_admitted_in_order(max_rows: int) -> 
         assert engine.num_running <= max_rows
         over += [i for i, job in enumerate(jobs) if job.is_over and i not in over]
     assert sorted(over) == over
-    for text, job in zip(TEXTS, jobs, strict=True):
+    for text, job in zip(texts, jobs, strict=True):
         assert expected(model, text) == written(job.done[0])
 
 
