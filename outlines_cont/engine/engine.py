@@ -29,7 +29,7 @@ from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.masking import Masker, made_beside
 from outlines_cont.engine.row import Draw, Row, Want
 from outlines_cont.engine.stats import EngineStats
-from outlines_cont.errors import EngineInterrupted, KVBudgetError, UnsupportedBranch
+from outlines_cont.errors import EngineInterrupted, KVBudgetError, OptionError, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.samplers import Sampler
@@ -45,18 +45,29 @@ class Engine:
     Args:
         model: the model.
         max_batch_tokens: the most tokens of one forward, padding included; longer prompts are read in parts.
-        max_rows: the most rows that run at once; the others wait.
+        max_rows: the most rows that run at once, no more than `max_batch_tokens`; the others wait.
 
-    All methods may be called by any thread.
+    Both limits are attributes, too, and may be changed at any time. All methods may be called by any thread.
+
+    Raises:
+        OptionError: a limit is not an int, 1 or more; `model` is none that `outlines_cont.models` has made.
     """
 
     def __init__(
         self, model: LanguageModel, *, max_batch_tokens: int = MAX_BATCH_TOKENS, max_rows: int = MAX_ROWS
     ) -> None:
+        for name, value in (("max_batch_tokens", max_batch_tokens), ("max_rows", max_rows)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise OptionError(f"expected an int, 1 or more, as `{name}`, got {value!r}", name)
+        if not hasattr(model, "kv_store"):
+            raise OptionError(
+                f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
+                "model",
+            )
         self.model = model
         self.max_batch_tokens = max_batch_tokens
         self.max_rows = max_rows
-        self._room = max_rows
+        self._room: int | None = None  # for rows, where keys and values have run out of room
         self._lanes: list[Lane] = []
         self._waiting: deque[Row] = deque()
         self._jobs: list[Job] = []
@@ -146,7 +157,7 @@ class Engine:
         self._take_submitted()
         self._sweep()
         admitted: list[Row] = []
-        while self._waiting and (self.num_running + len(admitted) < self._room or not (self._lanes or admitted)):
+        while self._waiting and (self.num_running + len(admitted) < self._limit or not (self._lanes or admitted)):
             row = self._waiting.popleft()
             admitted.append(row)
             while row.job.is_joint and self._waiting and self._waiting[0].job is row.job:
@@ -155,6 +166,12 @@ class Engine:
             return
         groups = [admitted] if self.model.can_stack else [[row] for row in admitted]
         self._lanes += [Lane(self.model, group, self._counts) for group in groups]
+
+    @property
+    def _limit(self) -> int:
+        """The most rows that may run now."""
+        limit = min(self.max_rows, self.max_batch_tokens)
+        return limit if self._room is None else min(limit, self._room)
 
     def _take_submitted(self) -> None:
         while True:
@@ -173,7 +190,7 @@ class Engine:
             ready[0].join(lane)
             self._lanes.remove(lane)
         if not self._lanes:
-            self._room = self.max_rows
+            self._room = None
 
     def _sweep(self) -> None:
         """Take out the rows of jobs that were cancelled."""
@@ -223,7 +240,8 @@ class Engine:
     def _leave(self, lane: Lane) -> None:
         for row, state_row in lane.leave():
             row.job.settle(row, state_row)
-            self._room = min(self._room + 1, self.max_rows)
+            if self._room is not None:
+                self._room += 1
 
     def _feed(self, lane: Lane) -> torch.Tensor | None:
         """Feed what is pending. What goes wrong costs rows what they have fed; a row that is alone with it fails."""

@@ -15,10 +15,10 @@ from itertools import count
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
-import numpy as np
 import torch
 
 from outlines_cont.engine.branch import TokenSet
+from outlines_cont.engine.masking import Masker
 from outlines_cont.errors import ClosedError, DeadEnd, InvalidLogits, OptionError
 from outlines_cont.executor.conversation import Conversation, only_row
 from outlines_cont.interfaces import LanguageModel
@@ -29,7 +29,6 @@ from outlines_cont.samplers import Sampler, greedy
 from outlines_cont.state import SequenceState, kv_bytes
 from outlines_cont.state_row import StateRow
 
-_MAX_BATCH_TOKENS = 8192
 _TAIL_TOKENS = 8
 
 
@@ -41,27 +40,20 @@ class BatchedExecutor:
     each other.
     """
 
-    def __init__(
-        self, model: LanguageModel, *, seed: int | None = None, max_batch_tokens: int = _MAX_BATCH_TOKENS
-    ) -> None:
+    def __init__(self, model: LanguageModel, *, seed: int | None = None) -> None:
         """Begin without a conversation.
 
         Args:
             model: what `models.transformers` or `models.from_transformers` has made.
             seed: of the random numbers of all conversations that name none; None draws one.
-            max_batch_tokens: the most tokens of one forward, padding included. Longer prompts are fed in several.
 
         Raises:
-            OptionError: `max_batch_tokens` is not an int, 1 or more, or `seed` is no seed.
+            OptionError: `seed` is no seed.
         """
-        if isinstance(max_batch_tokens, bool) or not isinstance(max_batch_tokens, int) or max_batch_tokens < 1:
-            raise OptionError(
-                f"expected an int, 1 or more, as `max_batch_tokens`, got {max_batch_tokens!r}", "max_batch_tokens"
-            )
-        self.max_batch_tokens = max_batch_tokens
         self.seed = open_seeds(seed, 1)[0][0]
         self._model = model
         self._lock = threading.RLock()
+        self._masker = Masker()
         self._is_closed = False
         self._numbers = count()
         self._known: WeakValueDictionary[int, Conversation] = WeakValueDictionary()
@@ -133,8 +125,8 @@ class BatchedExecutor:
             KVBudgetError: one conversation alone needs more than the budget of the model. All are as they were; others can
                 run after that one was closed or rewound.
 
-        Cost: one forward over the longest pending part where rows times that are at most `max_batch_tokens`; else as many as
-        that takes, short ones first. A model whose rows cannot run in one batch takes one per conversation.
+        Cost: that of steps of the engine of the model (`engine_of`), whose `max_batch_tokens` holds: one forward where the
+        pending parts are equally long and few. A model whose rows cannot run in one batch takes one per conversation.
         """
         with self._lock:
             self._check_open()
@@ -223,7 +215,7 @@ class BatchedExecutor:
 
     def read(self, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
         """Return (len(indices), V) logits after some tokens of a row, ascending; see `read_logits`."""
-        return read_logits(self._model, row, indices, max_batch_tokens=self.max_batch_tokens)
+        return read_logits(self._model, row, indices)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -241,7 +233,7 @@ class BatchedExecutor:
     def _fill(self, conversations: Sequence[Conversation], meter: Meter) -> None:
         chosen = [conversation for conversation in conversations if is_lacking(conversation._open())]
         rows = [conversation._open() for conversation in chosen]
-        filled = prefilled(self._model, rows, max_batch_tokens=self.max_batch_tokens)
+        filled = prefilled(self._model, rows)
         for conversation, old, new in zip(chosen, rows, filled, strict=True):
             meter.fed_tokens += max(len(old.token_ids) - old.cached, 1)
             conversation._row = new
@@ -278,7 +270,7 @@ class BatchedExecutor:
         norm = logits.logsumexp(dim=-1)
         allowed = TokenSet.all if mask is None else mask
         masks = [conversation.allowed & allowed for conversation in conversations]
-        masked = _masked(logits if scores is None else scores, masks)
+        masked = self._masker.masked(logits if scores is None else scores, masks)
         streams = [row.stream.open() for row in rows]
         uniforms = None
         if sampler.needs_random:
@@ -313,14 +305,3 @@ def _checked(sampler: Sampler | None) -> Sampler:
             f"expected a sampler that draws a token, such as `samplers.multinomial()`, got {sampler!r}", "sampler"
         )
     return sampler
-
-
-def _masked(logits: torch.Tensor, masks: Sequence[TokenSet]) -> torch.Tensor:
-    """Return the logits with minus infinity where a row's mask has no bit."""
-    if all(mask is TokenSet.all for mask in masks):
-        return logits
-    vocab_size = logits.shape[-1]
-    same = all(mask is masks[0] for mask in masks)
-    words = np.stack([mask.bitmask(vocab_size) for mask in (masks[:1] if same else masks)])
-    bits = np.unpackbits(words.view(np.uint8), axis=-1, count=vocab_size, bitorder="little")
-    return logits.masked_fill(torch.from_numpy(bits ^ 1).to(logits.device).bool(), -torch.inf)

@@ -28,6 +28,7 @@ from outlines_cont import (
     OptionError,
     PromptRequired,
     UnsupportedModel,
+    engine_of,
     models,
     samplers,
 )
@@ -82,7 +83,8 @@ class Conversations(RuleBasedStateMachine):
         self.budget = 400 * _BYTES_PER_TOKEN * (2 if family == "gpt2" else 1)
         network = random_network(family)
         self.model = models.from_transformers(network, self.tokenizer, kv_budget_bytes=self.budget)
-        self.executor = BatchedExecutor(self.model, seed=1, max_batch_tokens=limit)
+        engine_of(self.model).max_batch_tokens = limit
+        self.executor = BatchedExecutor(self.model, seed=1)
         self.slots = [self._new(text) for text in ["the name", "a", "of the red", "yes no", "red green blue", "日本"]]
         self.executor.infer()
         for slot in self.slots:

@@ -14,15 +14,16 @@ import torch
 from outlines_cont import continuous, generate, samplers
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Job
+from outlines_cont.engine.reading import Reading
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import EngineInterrupted, KVBudgetError, OutlinesContError
+from outlines_cont.errors import EngineInterrupted, KVBudgetError, OptionError, OutlinesContError
 from outlines_cont.models import HuggingFaceModel, from_transformers
 from outlines_cont.models.meter import Meter
 from outlines_cont.policies import FreeText
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import StateRow
 from tests.fakes import FakeTokenizer, random_model, random_network
-from tests.oracle import greedy_ids
+from tests.oracle import greedy_ids, next_logits
 
 TEXTS = ["the name", "a", "of the rose", "yes no yes", "red", "日本"]
 
@@ -305,3 +306,39 @@ def test_stats_add_up() -> None:
     assert 0 < stats.rows_per_step <= len(TEXTS)
     assert stats.python_seconds + stats.forward_seconds <= stats.seconds
     assert "forwards" in str(stats)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"max_rows": 0}, {"max_rows": True}, {"max_batch_tokens": "a"}, {"max_batch_tokens": -1}]
+)
+def test_limits_that_are_none_are_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="expected an int, 1 or more") as caught:
+        Engine(random_model(), **limits)
+    assert caught.value.option == next(iter(limits))
+
+
+def test_a_name_is_no_model() -> None:
+    with pytest.raises(OptionError, match=r"models\.transformers"):
+        Engine("gpt2")  # type: ignore[arg-type]
+
+
+def test_rows_that_only_read_share_forwards_with_those_that_write() -> None:
+    model = from_transformers(random_network("llama"), FakeTokenizer())
+    engine = engine_of(model)
+    counts = Meter()
+    rows = [StateRow.of_prompt(model.tokenizer.encode(text), RandomStream(0)) for text in TEXTS[:3]]
+    reading = Job([Reading(row, model, counts=counts) for row in rows], samplers.greedy(), counts)
+    writing = job_of(model, "of the rose")
+    engine.submit(reading)
+    engine.submit(writing)
+    before = engine.stats.work.forwards
+    while not (reading.is_over and writing.is_over):
+        engine.step()
+    # Six steps of the row that writes; the texts of four lengths are read in as many parts at most, one of which is the first step.
+    assert engine.stats.work.forwards - before <= 9
+    assert written(writing.done[0]) == expected(model, "of the rose")
+    for text, (_, row) in zip(TEXTS, sorted(reading.done.items()), strict=False):
+        logits = next_logits(model, model.tokenizer.encode(text))[-1]
+        assert row.logits is not None
+        torch.testing.assert_close(row.logits, logits, atol=1e-8, rtol=0)
+        assert row.cached == len(row.token_ids)
