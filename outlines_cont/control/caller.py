@@ -25,7 +25,7 @@ class Call:
         self.result: Any = None
         self.error: Exception | None = None
         self.is_over = False
-        self._function = function
+        self._function: Callable[[], Any] | None = function
         self._started: float | None = None
         self._ended: float | None = None
 
@@ -37,10 +37,13 @@ class Call:
         return (perf_counter() if self._ended is None else self._ended) - self._started
 
     def run(self) -> tuple[Any, Exception | None]:
-        """Make the call; return what it gives, or raises."""
+        """Make the call, once; return what it gives, or raises."""
+        # An error keeps the frames above it, and so this call: what it was made with must not live as long.
+        function, self._function = self._function, None
+        assert function is not None
         self._started = perf_counter()
         try:
-            return self._function(), None
+            return function(), None
         except Exception as error:
             return None, error
         except BaseException as error:  # such as `sys.exit()`: it must not end the thread, for which others wait
