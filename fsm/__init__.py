@@ -22,6 +22,7 @@ from fsm.limits import Limits
 from fsm.option import choice
 from fsm.pattern import regex
 from fsm.schema import json_schema
+from fsm.substring import substring
 from fsm.token_fsm import Explanation, TokenFSM
 from fsm.token_tables import TokenTables
 from fsm.until import until
@@ -52,6 +53,7 @@ __all__ = [
     "grammar",
     "json_schema",
     "regex",
+    "substring",
     "types",
     "until",
 ]

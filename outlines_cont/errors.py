@@ -99,6 +99,69 @@ class UnsupportedBranch(OutlinesContError, RuntimeError):
     """A policy asked for something that the loop does not do, or several policies asked for things that conflict."""
 
 
+class DeadlockError(OutlinesContError, RuntimeError):
+    """Rows wait for something that nobody is left to do; `names` are the shared variables that they wait for."""
+
+    def __init__(self, message: str, names: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.names = names
+
+
+class BudgetError(OutlinesContError, RuntimeError):
+    """A program has reached one of its limits; its children say which.
+
+    Attributes:
+        limit: the name of the limit in `Budget`.
+        allowed: what the budget allows.
+        reached: what it came to.
+    """
+
+    limit = ""
+
+    def __init__(self, message: str, allowed: float, reached: float) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+        self.reached = reached
+
+
+class TokenBudgetError(BudgetError):
+    """The forks of a program would have appended more tokens than its budget allows."""
+
+    limit = "tokens"
+
+
+class ForkBudgetError(BudgetError):
+    """A program would have more forks at once than its budget allows."""
+
+    limit = "forks"
+
+
+class CallbackTimeout(BudgetError):
+    """One call of a controller took longer than the budget allows."""
+
+    limit = "callback_seconds"
+
+
+class ProgramTimeout(BudgetError):
+    """A program has run for longer than its budget allows."""
+
+    limit = "seconds"
+
+
+class KVShareError(BudgetError):
+    """The forks of a program hold more bytes of keys and values than its budget allows."""
+
+    limit = "kv_bytes"
+
+
+class ScriptError(OutlinesContError, RuntimeError):
+    """A script of `control` did something that cannot be done there; the message says what."""
+
+
+class ReplayError(ScriptError):
+    """A script did not do again what it had done before a fork, so the fork cannot go on from there."""
+
+
 class EngineInterrupted(OutlinesContError, RuntimeError):
     """A step of the engine was interrupted while a row was on its way out; the row is lost, the others go on."""
 

@@ -75,6 +75,10 @@ class BufferStore(Protocol):
     def nbytes(self) -> int:
         """Bytes of all buffers that are alive."""
 
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of the keys and values of one token; 0 where nothing was fed yet."""
+
     def add(self, buffer: Any) -> None:
         """Take note of a new buffer."""
 

@@ -211,6 +211,18 @@ class BeamSearch:
         return weight / float(max(num_tokens, 1) ** self.length_penalty)
 
 
+def at_temperature(sampler: Sampler, temperature: float | None) -> Sampler:
+    """Return a sampler that is like another but for its temperature: 0 takes the most probable token, None leaves it."""
+    if temperature is None:
+        return sampler
+    law = sampler.law
+    if temperature == 0:
+        return Greedy(penalties=law.penalties)
+    return Multinomial(
+        top_k=law.top_k, top_p=law.top_p, min_p=law.min_p, temperature=temperature, penalties=law.penalties
+    )
+
+
 def greedy(
     *,
     logit_bias: Mapping[int, float] | None = None,

@@ -160,11 +160,14 @@ class Branch:
         backtrack: tokens to give back, 0 or more.
         sample_mask: the tokens that may be sampled; `TokenSet.all` is free sampling, None samples nothing.
         ff_tokens: sequences of token ids to append at once, none of them empty; at most one without a mask.
+        temperature: what the logits of this one sample are divided by, in place of the sampler's; 0 takes the most probable
+            token, None leaves it to the sampler.
     """
 
     backtrack: int = 0
     sample_mask: TokenSet | None = None
     ff_tokens: list[list[int]] = field(default_factory=list)
+    temperature: float | None = None
 
     def __post_init__(self) -> None:
         if self.backtrack < 0:
@@ -175,3 +178,5 @@ class Branch:
             )
         if not all(self.ff_tokens):
             raise ValueError("a sequence in `ff_tokens` is empty; leave it out")
+        if self.temperature is not None and not 0 <= self.temperature < 1e30:
+            raise ValueError(f"`temperature` is a number, 0 or more, got {self.temperature!r}")

@@ -1,7 +1,8 @@
-"""Several policies on one row: which single branch follows from what each of them wants.
+"""Several policies on one row: which branches follow from what each of them wants.
 
 Any policy may stop the row; else one that gives tokens back goes first and alone; else text without a choice is appended as
-far as all the others agree; else one waits for the other; else the masks are intersected.
+far as all the others agree; else one waits for the other; else the masks are intersected. A policy may want several branches:
+then the row forks, and what the others want holds in each of them.
 """
 
 from __future__ import annotations
@@ -29,15 +30,9 @@ class Track:
         fork.policy, fork.states = self.policy, [*self.states]
         return fork
 
-    def branch(self, row: RowView) -> Branch | None:
-        """Return the one branch that the policy wants, None to stop."""
-        branches = self.policy.branches(self.states[-1], row)
-        if len(branches) > 1:
-            raise UnsupportedBranch(
-                f"expected at most one branch from {self.policy!r}, got {len(branches)}. "
-                "This loop does not fork a row; run the row once per branch."
-            )
-        return branches[0] if branches else None
+    def branches(self, row: RowView) -> list[Branch]:
+        """Return the branches that the policy wants: several to fork, none to stop."""
+        return self.policy.branches(self.states[-1], row)
 
     def append(self, token_id: int) -> None:
         """Go on by one token."""
@@ -51,18 +46,36 @@ class Track:
             self.states[-1] = self.policy.rewound(before, self.states[-1])
 
 
-def compose(tracks: list[Track], row: RowView) -> tuple[Branch | None, Track]:
-    """Return the branch that the row takes, None to stop, and the track that decided it.
+def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:
+    """Return the branches that the row takes, several to fork and none to stop, and the track that decided it.
+
+    Raises:
+        UnsupportedBranch: two policies want to fork, or want what excludes each other.
 
     Cost: one call of `branches` per policy; forced text asks the other policies again for every token of it.
     """
     if len(tracks) == 1:
-        return tracks[0].branch(row), tracks[0]
-    branches = [(track.branch(row), track) for track in tracks]
-    for branch, track in branches:
-        if branch is None:
-            return None, track
-    wanted = [(branch, track) for branch, track in branches if branch is not None]
+        return tracks[0].branches(row), tracks[0]
+    wanted = [(track.branches(row), track) for track in tracks]
+    for branches, track in wanted:
+        if not branches:
+            return [], track
+    forking = [(branches, track) for branches, track in wanted if len(branches) > 1]
+    single = [(branches[0], track) for branches, track in wanted if len(branches) == 1]
+    if not forking:
+        branch, decider = _composed(single, tracks, row)
+        return [branch], decider
+    if len(forking) > 1:
+        raise UnsupportedBranch("two policies of one row want to fork it at once. Give the row one that forks.")
+    for branch, track in single:
+        if branch.backtrack:
+            return [branch], track
+    branches, leader = forking[0]
+    return [_composed([(branch, leader), *single], tracks, row)[0] for branch in branches], leader
+
+
+def _composed(wanted: list[tuple[Branch, Track]], tracks: list[Track], row: RowView) -> tuple[Branch, Track]:
+    """Return the one branch that follows from one branch of each policy, and the track that decided it."""
     for branch, track in wanted:
         if branch.backtrack:
             return branch, track
@@ -72,12 +85,15 @@ def compose(tracks: list[Track], row: RowView) -> tuple[Branch | None, Track]:
     for branch, track in wanted:
         if branch.sample_mask is None:
             return branch, track
-    return _intersected(wanted), tracks[0]
+    return _intersected(wanted), wanted[0][1]
 
 
 def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
     mask = TokenSet.all
     sequences: list[list[int]] = []
+    temperatures = {branch.temperature for branch, _ in wanted} - {None}
+    if len(temperatures) > 1:
+        raise UnsupportedBranch("two policies of one row want different temperatures for the same sample")
     for branch, _ in wanted:
         if branch.sample_mask is not None:
             mask = mask & branch.sample_mask
@@ -85,7 +101,7 @@ def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
             if sequences:
                 raise UnsupportedBranch("two policies of one row want to append sequences after the same sample")
             sequences = branch.ff_tokens
-    return Branch(sample_mask=mask, ff_tokens=sequences)
+    return Branch(sample_mask=mask, ff_tokens=sequences, temperature=next(iter(temperatures), None))
 
 
 def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:

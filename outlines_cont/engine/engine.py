@@ -1,7 +1,8 @@
 """`Engine`: all rows of one model that run now. Rows come and go between any two steps.
 
-A step asks every row what it wants, lets those that have ended leave, feeds what is pending in one forward, and draws a token
-for every row that has logits to draw from.
+A step asks every row what it wants, lets rows fork and those that have ended leave, feeds what is pending in one forward, and
+draws a token for every row that has logits to draw from. Who steers rows from outside (`Job.ask`) is asked before the forward and
+answers after it.
 
 Order: jobs are admitted in the order in which they were submitted, as many rows as there is room for; every row that was
 admitted goes on by one token per step. New prompts are read in a lane of their own, `max_batch_tokens` per step, so that a
@@ -37,6 +38,10 @@ from outlines_cont.sampling import SamplerBatch
 
 MAX_BATCH_TOKENS = 4096
 MAX_ROWS = 256
+# How long an answer may be waited for after a forward, as a part of the time that it took.
+_PATIENCE = 0.25
+# How long the engine holds its lock where there is nothing to do but to wait for answers, in seconds.
+_LONGEST_WAIT = 0.01
 
 
 class Engine:
@@ -76,6 +81,7 @@ class Engine:
         self._stats = EngineStats()
         self._masker = Masker()
         self._batch: tuple[list[Sampler], SamplerBatch] | None = None
+        self._answer = threading.Event()
         self._lock = threading.RLock()
         self._steps: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[None]] = WeakKeyDictionary()
 
@@ -140,8 +146,11 @@ class Engine:
             started = perf_counter()
             try:
                 self._admit()
-                for lane in self._lanes:
-                    self._step_lane(lane)
+                self._plan()
+                # Some lanes are parted on the way, and all of these have their turn.
+                moved = [self._step_lane(lane) for lane in self._lanes]
+                if not any(moved):
+                    self._await_answers()
                 self._merge()
             except BaseException:
                 self._recover()
@@ -202,10 +211,14 @@ class Engine:
             for row in lane.rows:
                 if row.job.is_cancelled:
                     row.want = Want.LEAVE
-            lane.leave()
+            # Others may have ended in the same step.
+            for row, state_row in lane.leave():
+                if not row.job.is_cancelled:
+                    row.job.settle(row, state_row)
         self._lanes = [lane for lane in self._lanes if lane.rows]
         for job in cancelled:
             job.rows = []
+            job.leave()
 
     def _recover(self) -> None:
         """After an interrupt: every row is in one lane, and holds no more than what is sure to be whole."""
@@ -222,20 +235,74 @@ class Engine:
 
     # -- one lane ------------------------------------------------------------------------------------------------------
 
-    def _step_lane(self, lane: Lane) -> None:
-        for row in lane.rows:
-            row.plan()
-        self._leave(lane)
+    def _plan(self) -> None:
+        """Let every row say what it wants, and those that have ended leave; ask who steers others from outside."""
+        for lane in list(self._lanes):
+            for row in lane.rows:
+                row.plan()
+            while forking := [row for row in lane.rows if row.want is Want.FORK]:
+                for row in forking:
+                    self._branch(lane, row)
+            self._leave(lane)
+        for job in self._jobs:
+            job.ask(self._answer.set)
+
+    def _branch(self, lane: Lane, row: Row) -> None:
+        """Let a row fork by the branches that its policies want."""
+        if row.job.is_joint:
+            row.fail(UnsupportedBranch("the rows of a search are forked by the search; a policy cannot fork them"))
+        else:
+            self._fork(row, row.branched(row.forks))
+
+    def _fork(self, row: Row, rows: list[Row]) -> None:
+        """Put the rows that a row goes on as, itself first, in its place."""
+        row.job.forked(row, rows)
+        for lane in self._lanes:
+            if any(row is other for other in lane.rows):
+                self._lanes += lane.fork(row, rows)
+                return
+        at = next(i for i, other in enumerate(self._waiting) if other is row)
+        for offset, fork in enumerate(rows[1:], 1):
+            self._waiting.insert(at + offset, fork)
+
+    def _step_lane(self, lane: Lane) -> bool:
+        """Feed what is pending, take in what was answered meanwhile, and draw; return whether anything was done."""
+        started, forwards = perf_counter(), self._counts.forwards
         logits = self._feed(lane)
+        asked = list(dict.fromkeys(row.job for row in lane.rows if row.job.is_asked))
+        # An answer that comes a little later than the logits is worth waiting for; a late one holds up nobody else for long.
+        has_answers = bool(asked) and self._collect(asked, (perf_counter() - started) * _PATIENCE)
         for row in lane.rows:
             row.settle()
-        ready = [row for row in lane.rows if row.is_ready]
+        ready = [row for row in lane.rows if row.is_ready and not row.job.is_asked]
         if ready:
             started = perf_counter()
-            self._sample(lane, ready, logits if logits is not None else torch.stack([_logits(row) for row in ready]))
+            is_plain = logits is not None and len(ready) == len(lane.rows)
+            self._sample(
+                lane, ready, logits if is_plain and logits is not None else torch.stack([*map(_logits, ready)])
+            )
             self._stats.sampling_seconds += perf_counter() - started
-        elif logits is None:
+        elif self._counts.forwards == forwards and not has_answers:
             self._refuse_deadlock(lane)
+        return bool(ready) or has_answers or self._counts.forwards > forwards
+
+    def _collect(self, jobs: list[Job], patience: float) -> bool:
+        """Take in the answers to what jobs have asked, those that come within `patience` seconds; return whether any came."""
+        deadline = perf_counter() + patience
+        has_answers = False
+        for job in jobs:
+            forks = job.answered(max(deadline - perf_counter(), 0.0))
+            has_answers = has_answers or forks is not None
+            for row, rows in forks or ():
+                self._fork(row, rows)
+        return has_answers
+
+    def _await_answers(self) -> None:
+        """Nothing is left to do but to wait for those who were asked; a little, so that others may submit and cancel."""
+        self._answer.clear()
+        asked = [job for job in self._jobs if job.is_asked]
+        if asked and not self._collect(asked, 0.0):
+            self._answer.wait(_LONGEST_WAIT)
 
     def _leave(self, lane: Lane) -> None:
         for row, state_row in lane.leave():
@@ -309,15 +376,17 @@ class Engine:
 
     def _drawn(self, rows: list[Row], masked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (R,) token ids and (R,) log-probabilities as they were drawn."""
-        samplers = [row.job.sampler for row in rows]
+        drawings = [row.job.drawing(row.temperature) for row in rows]
         uniforms, counts = None, None
-        if any(row.job.needs_random for row in rows):
+        if any(drawing.needs_random for drawing in drawings):
             # Greedy rows draw none, so that their streams do not depend on their neighbours.
-            drawn = [row.stream.draw() if row.job.needs_random else 0.0 for row in rows]
+            drawn = [
+                row.stream.draw() if drawing.needs_random else 0.0 for row, drawing in zip(rows, drawings, strict=True)
+            ]
             uniforms = torch.tensor(drawn, dtype=torch.float64)
-        if any(row.job.needs_counts for row in rows):
-            counts = [row.token_counts if row.job.needs_counts else None for row in rows]
-        return self._sampler_of(samplers).sample(masked, uniforms, counts)
+        if any(drawing.needs_counts for drawing in drawings):
+            counts = [row.token_counts if d.needs_counts else None for row, d in zip(rows, drawings, strict=True)]
+        return self._sampler_of([drawing.sampler for drawing in drawings]).sample(masked, uniforms, counts)
 
     def _sampler_of(self, samplers: list[Sampler]) -> Sampler | SamplerBatch:
         """Return what draws for all rows: the one sampler that they have, or a batch of laws."""
@@ -342,14 +411,14 @@ class Engine:
     def _refuse_deadlock(self, lane: Lane) -> None:
         """Fail the rows of jobs all of whose rows wait: nobody is left who could wake them."""
         for job in dict.fromkeys(row.job for row in lane.rows):
-            if all(row.want is Want.WAIT and row.error is None for row in job.rows):
-                for row in job.rows:
-                    row.fail(UnsupportedBranch(_DEADLOCK))
+            job.refuse_deadlock()
 
     def _note(self, seconds: float) -> None:
         """Add the work of the step to what was counted."""
         self._stats.steps += 1
         self._stats.seconds += seconds
+        for job in self._jobs:
+            job.usage.add(job.counts)
         for counts in [self._counts, *(job.counts for job in self._jobs)]:
             self.model.count(counts)
             self._stats.work.add(counts)
@@ -365,9 +434,6 @@ def _unit(row: Row) -> Row | Job:
 def _logits(row: Row) -> torch.Tensor:
     assert row.logits is not None
     return row.logits
-
-
-_DEADLOCK = "every row of the call waits; no row is left that could wake another"
 
 
 def engine_of(model: LanguageModel) -> Engine:

@@ -2,52 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from outlines_cont.engine.row import Row
+from outlines_cont.engine.row import Row, Want
+from outlines_cont.errors import DeadlockError
 from outlines_cont.models.meter import Meter
-from outlines_cont.samplers import Sampler
+from outlines_cont.samplers import Sampler, at_temperature
 from outlines_cont.state_row import StateRow
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How a token is drawn, and what that takes; asked once, not for every token.
+
+    Attributes:
+        sampler: how tokens are drawn.
+        needs_random: whether a draw takes a random number.
+        needs_counts: whether a draw depends on the tokens of the row.
+    """
+
+    sampler: Sampler
+    needs_random: bool
+    needs_counts: bool
+
+    @classmethod
+    def of(cls, sampler: Sampler) -> Drawing:
+        """Return what a draw of `sampler` takes."""
+        return cls(sampler, sampler.needs_random, sampler.needs_counts)
 
 
 class Job:
     """Rows that were given together. Here each draws its own tokens; a search chooses for all of them at once.
 
     Attributes:
-        rows: those that still run, in the order in which they were given.
-        done: what became of the others, by their index at the beginning.
-        sampler: how tokens are drawn.
-        needs_random: whether a draw takes a random number.
-        needs_counts: whether a draw depends on the tokens of the row.
+        rows: those that still run, in the order in which they were given; forks stand behind the row that they left.
+        done: what became of the others, by their index at the beginning; forks come after those.
         counts: the work of its rows since the last step.
+        usage: all of it, up to the last step.
         is_cancelled: whether nobody wants the rows any more.
     """
 
     is_joint = False
     """Whether rows are chosen among each other, so that they must run in one lane."""
 
+    is_asked = False
+    """Whether an answer to `ask` is outstanding; until then no row of the job takes a token."""
+
     def __init__(self, rows: Sequence[Row], sampler: Sampler, counts: Meter) -> None:
-        self.rows = list(rows)
+        self.rows: list[Any] = list(rows)
         self.done: dict[int, StateRow] = {}
-        self.sampler = sampler
-        self.needs_random, self.needs_counts = sampler.needs_random, sampler.needs_counts
         self.counts = counts
+        self.usage = Meter()
         self.is_cancelled = False
-        self._index = {id(row): index for index, row in enumerate(rows)}
-        for row in rows:
-            row.job = self
+        self._drawings: dict[float | None, Drawing] = {None: Drawing.of(sampler)}
+        self._num_rows = len(self.rows)
+        for index, row in enumerate(rows):
+            row.job, row.index = self, index
 
     @property
     def is_over(self) -> bool:
         """Whether no row runs any longer."""
         return not self.rows
 
+    def drawing(self, temperature: float | None) -> Drawing:
+        """Return how a token is drawn; None for the job's own temperature."""
+        drawing = self._drawings.get(temperature)
+        if drawing is None:
+            drawing = Drawing.of(at_temperature(self._drawings[None].sampler, temperature))
+            self._drawings[temperature] = drawing
+        return drawing
+
     def settle(self, row: Row, state_row: StateRow) -> None:
         """Take in what has become of a row."""
-        self.done[self._index[id(row)]] = state_row
+        self.done[row.index] = state_row
         self.rows = [other for other in self.rows if other is not row]
+
+    def forked(self, row: Row, rows: Sequence[Row]) -> None:
+        """Take in the rows that a row goes on as, itself first."""
+        for fork in rows[1:]:
+            fork.index = self._num_rows
+            self._num_rows += 1
+        at = next(i for i, other in enumerate(self.rows) if other is row)
+        self.rows[at : at + 1] = rows
+
+    def refuse_deadlock(self) -> None:
+        """Fail all rows where every one of them waits: none is left that could wake another."""
+        if all(row.want is Want.WAIT and row.error is None for row in self.rows):
+            for row in self.rows:
+                row.fail(DeadlockError("every row of the call waits; no row is left that could wake another"))
+
+    def ask(self, notify: Callable[[], None]) -> None:
+        """Ask whoever steers the rows from outside what comes next. Called before the forward; returns at once.
+
+        Args:
+            notify: to be called, by any thread, when there is an answer.
+        """
+
+    def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
+        """Do what was answered, if the answers are there within `patience` seconds.
+
+        Returns:
+            For every row that forks the rows that it goes on as, itself first; None where there is no answer yet.
+        """
+        return None
+
+    def leave(self) -> None:
+        """Let go of what the job holds besides its rows; called when it was cancelled."""
 
     def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
         """Choose what the rows of a joint job go on with.

@@ -85,6 +85,20 @@ class Lane:
         else:
             self._keep(sources, rows)
 
+    def fork(self, row: Row, rows: Sequence[Row]) -> list[Lane]:
+        """Let a row go on as `rows`, itself first; return the lanes of those that cannot run here."""
+        at = next(i for i, other in enumerate(self.rows) if other is row)
+        if self._model.can_stack:
+            places = [*range(at), *[at] * len(rows), *range(at + 1, len(self.rows))]
+            self.replace(places, [*self.rows[:at], *rows, *self.rows[at + 1 :]])
+            return []
+        (share,) = self._all_released()
+        self._open([share])
+        lanes = [Lane(self._model, [fork], self.counts) for fork in rows[1:]]
+        for lane in lanes:
+            lane._open([share])
+        return lanes
+
     def join(self, other: Lane) -> None:
         """Take in the rows of another lane, which is of no use any more. Cost: as that of a new batch."""
         shares = [*self._all_released(), *other._all_released()]

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -31,6 +31,8 @@ class Want(Enum):
     SAMPLE = "sample"
     SCORE = "score"
     WAIT = "wait"
+    ASK = "ask"  # somebody else has to say what comes next; see `Job.ask`
+    FORK = "fork"
     LEAVE = "leave"
 
 
@@ -53,8 +55,11 @@ class Row:
         logits: (V,) after the last token, where that was fed.
         want: what the row wants from this step, set by `plan`.
         mask: the tokens that may be sampled, where it wants a sample.
+        temperature: for this sample in place of the sampler's; None leaves it to the sampler.
+        forks: the branches to fork into, where it wants to fork.
         stream: the row's random numbers.
         job: the call that the row belongs to; see `Job`.
+        index: the number of the row in its job.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Row:
         """
         self.source = source
         self.job: Any = None
+        self.index = 0
         self.token_ids: list[int] = list(source.token_ids)
         self.logits = source.logits
         self.cached = source.cached
@@ -94,6 +100,8 @@ class Row:
         self._retries = piece.retries
         self.want = Want.WAIT
         self.mask = TokenSet.all
+        self.temperature: float | None = None
+        self.forks: list[Branch] = []
         self.finish_reason = ""
         self.error: Exception | None = None
         self._owed = list(piece.owed)
@@ -103,6 +111,7 @@ class Row:
         self._sampling_logprobs = list(source.sampling_logprobs)
         self._ends = source.ends
         self._unscored: list[int] = []
+        self._num_forks = 0
         self._recent: dict[int, torch.Tensor] = {}
         self._score_last = score_last
         self._tokenizer = model.tokenizer
@@ -133,10 +142,15 @@ class Row:
     @property
     def num_pending(self) -> int:
         """How many tokens are to be fed before the row has what it wants."""
-        if self.want is Want.SAMPLE:
+        if self.feeds_all:
             return len(self.token_ids) - self.cached
         last = self._unscored[-1] if self.want is Want.SCORE and self._unscored else 0
         return max(last - self.cached, 0)
+
+    @property
+    def feeds_all(self) -> bool:
+        """Whether all that is pending is to be fed, for the logits after it."""
+        return self.want is Want.SAMPLE
 
     @property
     def is_ready(self) -> bool:
@@ -157,7 +171,7 @@ class Row:
         if not chunk_size:
             return []
         indices = {index - 1 - self.cached for index in self._unscored}
-        if self.want is Want.SAMPLE:
+        if self.feeds_all:
             # What a policy may take back leaves logits to go on from, so nothing needs feeding again.
             last = self.num_pending - 1
             indices.update(range(max(self.piece_start - 1 - self.cached, last - self._horizon, 0), last + 1))
@@ -210,7 +224,8 @@ class Row:
 
     def repair(self) -> None:
         """After an interrupt: go back to as many tokens as everything is known of. What was decided is decided anew."""
-        tracked = min((len(track.states) - 1 for track in self._tracks), default=0) + self.piece_start
+        tracks = [len(track.states) - 1 for track in self._tracks]
+        tracked = min(tracks, default=len(self.token_ids) - self.piece_start) + self.piece_start
         written = min(len(self.token_ids), len(self._kinds), len(self._logprobs), len(self._sampling_logprobs))
         length = min(tracked, written)
         for values in (self.token_ids, self._kinds, self._logprobs, self._sampling_logprobs):
@@ -237,7 +252,30 @@ class Row:
             self._token_counts = TokenCounts(self.token_ids, [kind in WRITTEN for kind in self._kinds])
         return self._token_counts
 
-    def fork(self) -> Row:
+    def branched(self, branches: Sequence[Branch]) -> list[Self]:
+        """Follow the first branch, and return this row and, for every other branch, a fork that follows it.
+
+        What goes wrong in one of the rows is its own error.
+        """
+        rows = self.split(len(branches))
+        for row, branch in zip(rows, branches, strict=True):
+            row.want, row.forks = Want.WAIT, []
+            row._guard(row._go_on, branch)
+        return rows
+
+    def split(self, count: int) -> list[Self]:
+        """Return this row and `count - 1` forks, each of which draws random numbers of its own."""
+        rows = [self]
+        for _ in range(count - 1):
+            # Forks that leave at one place of the stream differ by their number.
+            self._num_forks += 1
+            fork = self.fork()
+            fork.stream = self.stream.close().fork(self._num_forks).open()
+            fork._num_forks = 0
+            rows.append(fork)
+        return rows
+
+    def fork(self) -> Self:
         """Return a second row that goes on from here by itself; its random numbers are the same."""
         fork = copy(self)
         fork.token_ids = [*self.token_ids]
@@ -291,7 +329,7 @@ class Row:
         """How many bytes at the end of the piece may yet be taken back."""
         if self.has_ended:
             return 0
-        return max(track.policy.held_bytes(track.states[-1]) for track in self._tracks)
+        return max((track.policy.held_bytes(track.states[-1]) for track in self._tracks), default=0)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -300,10 +338,14 @@ class Row:
             act(*arguments)
         except Exception as error:
             # Whatever goes wrong in one row's policies must not take the other rows of the batch with it.
-            self.fail(error)
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        """Deal with what went wrong in a policy."""
+        self.fail(error)
 
     def _start(self, policies: list[Policy[Any]]) -> None:
-        self._horizon = max(policy.horizon for policy in policies)
+        self._horizon = max((policy.horizon for policy in policies), default=0)
         written = self.token_ids
         try:
             # A piece that is resumed is walked again from its start, so that every policy has its whole history.
@@ -316,36 +358,53 @@ class Row:
             self.token_ids = written
 
     def _plan(self) -> None:
-        while not self.has_ended:
-            branch = self._next_branch()
-            if branch is None:
-                break
-            if branch.backtrack:
-                self._rewind(branch.backtrack)
-            if branch.sample_mask is not None:
-                self._want_sample(branch.sample_mask, branch.ff_tokens)
-                break
-            if branch.ff_tokens:
-                self._append_all(branch.ff_tokens[0], APPENDED if branch.backtrack else FORCED)
-            elif not branch.backtrack:
-                self.want = Want.WAIT
+        is_open = True
+        while is_open and not self.has_ended:
+            branches = self._next_branches()
+            if len(branches) > 1:
+                self.forks, self.want = branches, Want.FORK
                 return
+            is_open = not branches or self._follow(branches[0])
+        self._settle_end()
+
+    def _go_on(self, branch: Branch) -> None:
+        """Follow a branch, and plan on where that has decided nothing."""
+        if self._follow(branch):
+            self._plan()
+        else:
+            self._settle_end()
+
+    def _settle_end(self) -> None:
         if self.has_ended:
             self.want = Want.SCORE if self._unscored and self._score_last and self.error is None else Want.LEAVE
 
-    def _next_branch(self) -> Branch | None:
-        """Return the branch to take; None, and the row ended, where there is none."""
-        started = perf_counter()
-        branch, self._decider = compose(self._tracks, self)
-        self.counts.mask_seconds += perf_counter() - started
-        if branch is None:
-            self._end(self._decider.policy.finish_reason)
-        elif self._owed and not branch.backtrack:
-            # A limit has cut a forced chunk. Going on, it is that chunk's rest, whatever would be forced from here.
-            return Branch(ff_tokens=[self._owed])
-        return branch
+    def _follow(self, branch: Branch) -> bool:
+        """Do what a branch says; return whether the policies are to be asked again at once."""
+        if branch.backtrack:
+            self._rewind(branch.backtrack)
+        if branch.sample_mask is not None:
+            self._want_sample(branch.sample_mask, branch.ff_tokens, branch.temperature)
+            return False
+        if branch.ff_tokens:
+            self._append_all(branch.ff_tokens[0], APPENDED if branch.backtrack else FORCED)
+        elif not branch.backtrack:
+            self.want = Want.WAIT
+            return False
+        return True
 
-    def _want_sample(self, mask: TokenSet, sequences: list[list[int]]) -> None:
+    def _next_branches(self) -> list[Branch]:
+        """Return the branches to take; none, and the row ended, where the policies stop it."""
+        started = perf_counter()
+        branches, self._decider = compose(self._tracks, self)
+        self.counts.mask_seconds += perf_counter() - started
+        if not branches:
+            self._end(self._decider.policy.finish_reason)
+        elif self._owed and not any(branch.backtrack for branch in branches):
+            # A limit has cut a forced chunk. Going on, it is that chunk's rest, whatever would be forced from here.
+            return [Branch(ff_tokens=[self._owed])]
+        return branches
+
+    def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> None:
         if not isinstance(mask, LateTokenSet) and not (mask & self._not_eos):
             if not (mask & self._eos):
                 raise DeadEnd(
@@ -357,7 +416,7 @@ class Row:
             self._end("length")
         else:
             self._need_logits()
-            self.mask, self._sequences, self.want = mask, sequences, Want.SAMPLE
+            self.mask, self._sequences, self.temperature, self.want = mask, sequences, temperature, Want.SAMPLE
 
     def _take(self, draw: Draw) -> None:
         self.counts.sampled_tokens += 1

@@ -61,6 +61,11 @@ class Buffer:
         """Bytes of all tensors, spare columns included."""
         return sum(tensor.nbytes for layer in self._layers if layer for tensor in layer)
 
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one column of one row, over the layers that were written."""
+        return sum(_column_bytes(tensor) for layer in self._layers if layer for tensor in layer)
+
     def layer(self, index: int) -> Layer | None:
         """Return the tensors of a layer; None where the model keeps none of its own (it shares another layer's)."""
         return self._layers[index] if index < len(self._layers) else None

@@ -33,6 +33,11 @@ class KVStore:
         """Bytes of all buffers that are alive."""
         return sum(buffer.nbytes for buffer in list(self._last_use))
 
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of the keys and values of one token; 0 where nothing was fed yet."""
+        return max((buffer.token_bytes for buffer in list(self._last_use)), default=0)
+
     def add(self, buffer: Buffer) -> None:
         """Take note of a new buffer."""
         self.touch(buffer)

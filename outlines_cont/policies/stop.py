@@ -24,10 +24,10 @@ class StopState:
 
 
 class StopAt(Policy[StopState]):
-    """Stop before the first of some texts; what the last token held before it is encoded anew."""
+    """Stop at the first of some texts; what the last token held before the cut is encoded anew."""
 
-    def __init__(self, stop_texts: Sequence[str], tokenizer: Tokenizer) -> None:
-        """Look for any of `stop_texts`.
+    def __init__(self, stop_texts: Sequence[str], tokenizer: Tokenizer, *, keep: bool = False) -> None:
+        """Look for any of `stop_texts`, and cut before the first, or after it to `keep` it.
 
         Raises:
             OptionError: a stop text is empty, or not a string.
@@ -35,6 +35,7 @@ class StopAt(Policy[StopState]):
         self.stop_texts = tuple(stop_texts)
         self._matcher = StopText.of(self.stop_texts)
         self._tokenizer = tokenizer
+        self._keep = keep
         self._horizon = max(len(text.encode()) for text in self.stop_texts)
 
     @property
@@ -53,7 +54,10 @@ class StopAt(Policy[StopState]):
         if state.matcher.match is None:
             return _FREE
         token_ids = row.token_ids[row.piece_start :]
-        kept, rest = self._split(token_ids, state.matcher.match.start)
+        match = state.matcher.match
+        kept, rest = self._split(token_ids, match.end if self._keep else match.start)
+        if kept == len(token_ids):
+            return []
         spelled = self._spell(rest, row.token_ids[: row.piece_start + kept])
         return [Branch(backtrack=len(token_ids) - kept, ff_tokens=[spelled] if spelled else [])]
 

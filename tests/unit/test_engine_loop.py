@@ -18,6 +18,7 @@ from outlines_cont.engine.row import Row
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.meter import Meter
+from outlines_cont.policies import FreeText
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.samplers import Sampler, greedy, multinomial
 from outlines_cont.state_row import StateRow
@@ -174,13 +175,81 @@ def test_rows_that_all_wait_are_refused_instead_of_waiting_for_ever() -> None:
     assert "every row of the call waits" in str(row.error)
 
 
-def test_several_branches_are_refused_for_this_row_alone() -> None:
+def _job(model: HuggingFaceModel, ids: list[int], plan: Plan, sampler: Sampler | None = None) -> dict[int, StateRow]:
+    counts = Meter()
+    row = Row(StateRow.of_prompt(ids, RandomStream(7)), [Planned(plan)], model, counts=counts, max_tokens=8)
+    job = Job([row], sampler or greedy(), counts)
+    engine = Engine(model)
+    engine.submit(job)
+    while not job.is_over:
+        engine.advance(job)
+    return job.done
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_several_branches_fork_the_row_each_with_its_mask(family: str) -> None:
+    model = random_model(family)
+    ids = _ids("the name")
+    written = greedy_ids(model, ids, 2)
+    masks = [TokenSet.of([token_id]) for token_id in (30, 31, 32)]
+    has_text = FreeText.of_model(model).token_ids
+
+    def plan(state: int, row: RowView) -> list[Branch]:
+        if state == 2 and row.token_ids[-1] != 32:
+            return [*(Branch(sample_mask=mask) for mask in masks[:2]), Branch(backtrack=1, sample_mask=masks[2])]
+        return [Branch(sample_mask=has_text)]
+
+    with model.meter() as meter:
+        rows = _job(model, ids, plan)
+    starts = [[*ids, *written, 30], [*ids, *written, 31], [*ids, *written[:1], 32]]
+    assert set(rows) == {0, 1, 2}
+    for start, row in zip(starts, rows.values(), strict=True):
+        assert start + greedy_ids(model, start, 8 + len(ids) - len(start)) == list(row.token_ids)
+    assert meter.recomputed_tokens == 0
+
+
+def test_forks_draw_random_numbers_of_their_own_and_at_their_own_temperature() -> None:
     model = random_model()
+
+    def plan(state: int, row: RowView) -> list[Branch]:
+        if state == 0:
+            return [Branch(sample_mask=TokenSet.all, temperature=0.0), *[Branch(sample_mask=TokenSet.all)] * 5]
+        return _free(state, row)
+
+    rows = _job(model, _ids("the"), plan, multinomial(temperature=20.0))
+    assert greedy_ids(model, _ids("the"), 1) == list(rows[0].token_ids[2:3])
+    assert len({row.token_ids for row in rows.values()}) == 6
+    assert len({row.stream.path for row in rows.values()}) == 6
+    assert rows == _same(rows, _job(model, _ids("the"), plan, multinomial(temperature=20.0)))
+
+
+def _same(rows: dict[int, StateRow], others: dict[int, StateRow]) -> dict[int, StateRow]:
+    assert [row.token_ids for row in rows.values()] == [row.token_ids for row in others.values()]
+    return rows
+
+
+def test_only_one_of_several_policies_may_fork() -> None:
     fork = Planned(lambda state, row: [Branch(sample_mask=TokenSet.all)] * 2)
-    bad, good = _write(model, [_ids("the"), _ids("a")], [[fork], [Planned(_free)]])
+    bad, good = _write(random_model(), [_ids("the"), _ids("a")], [[fork, fork], [Planned(_free)]])
     assert isinstance(bad.error, UnsupportedBranch)
-    assert "at most one branch" in str(bad.error)
-    assert _ids("a") + greedy_ids(model, _ids("a"), 8) == list(good.token_ids)
+    assert "two policies" in str(bad.error)
+    assert _ids("a") + greedy_ids(random_model(), _ids("a"), 8) == list(good.token_ids)
+
+
+def test_what_another_policy_wants_holds_in_every_fork() -> None:
+    model = random_model()
+    fork = Planned(
+        lambda state, row: [Branch(sample_mask=~TokenSet.of([40 + i])) for i in range(2 if state == 1 else 1)]
+    )
+    narrow = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([40, 41]))])
+    counts = Meter()
+    row = Row(StateRow.of_prompt(_ids("the"), RandomStream(7)), [fork, narrow], model, counts=counts, max_tokens=3)
+    job = Job([row], greedy(), counts)
+    engine = Engine(model)
+    engine.submit(job)
+    while not job.is_over:
+        engine.advance(job)
+    assert {row.token_ids[3] for row in job.done.values()} == {40, 41}
 
 
 def test_an_exception_in_a_policy_ends_its_row_alone() -> None:

@@ -1,0 +1,42 @@
+"""Programs that steer a model from Python: controllers, token by token, and scripts, text by text. The ideas are those of AICI."""
+
+from outlines_cont.control.budget import Budget
+from outlines_cont.control.controller import Controller
+from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Replay, Retract
+from outlines_cont.control.fork_result import Fork
+from outlines_cont.control.program import Program, Result, arun, run, start
+from outlines_cont.control.request import Label
+from outlines_cont.control.script import fixed, fork, gen, label, log, shared, stop, text_since
+from outlines_cont.control.variables import Shared, Written
+from outlines_cont.engine.branch import Branch, TokenSet
+
+__all__ = [
+    "Append",
+    "Branch",
+    "Budget",
+    "Capture",
+    "Controller",
+    "Event",
+    "Finish",
+    "Fork",
+    "Forked",
+    "Label",
+    "Program",
+    "Replay",
+    "Result",
+    "Retract",
+    "Shared",
+    "TokenSet",
+    "Written",
+    "arun",
+    "fixed",
+    "fork",
+    "gen",
+    "label",
+    "log",
+    "run",
+    "shared",
+    "start",
+    "stop",
+    "text_since",
+]

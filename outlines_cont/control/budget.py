@@ -1,0 +1,36 @@
+"""`Budget`: what one program may use."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from outlines_cont.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The limits of one program. Each has an error of its own, which ends the fork that has come to it; None is no limit.
+
+    Attributes:
+        tokens: that all forks together append, those that are taken back later included (`TokenBudgetError`).
+        forks: that run at once (`ForkBudgetError`).
+        callback_seconds: of one call of the controller, or of a script from one `await` to the next (`CallbackTimeout`).
+        seconds: of the whole program, from its submission on (`ProgramTimeout`, for all forks that still run).
+        kv_bytes: of keys and values of all forks, what they have in common counted once (`KVShareError`, for the youngest).
+    """
+
+    tokens: int | None = 16_384
+    forks: int | None = 64
+    callback_seconds: float | None = 10.0
+    seconds: float | None = 600.0
+    kv_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            is_count = "seconds" not in limit.name
+            right = isinstance(value, int) if is_count else isinstance(value, int | float) and math.isfinite(value)
+            if value is not None and (isinstance(value, bool) or not right or value <= 0):
+                kind = "an int above 0" if is_count else "a number of seconds above 0"
+                raise OptionError(f"expected {kind} or None as `{limit.name}`, got {value!r}", limit.name)

@@ -1,0 +1,149 @@
+"""`Caller`: makes the calls of one program in a thread, one after the other, and leaves behind a call that takes too long."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Any
+
+from outlines_cont.errors import ScriptError
+
+
+class Call:
+    """One call of a pilot.
+
+    Attributes:
+        result: what it has returned.
+        error: what it has raised.
+        seconds: how long it took, or has taken so far; 0 before it begins.
+        is_over: whether it has come to an end, or was left behind.
+    """
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.is_over = False
+        self._function: Callable[[], Any] | None = function
+        self._started: float | None = None
+        self._ended: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """See above."""
+        if self._started is None:
+            return 0.0
+        return (perf_counter() if self._ended is None else self._ended) - self._started
+
+    def run(self) -> tuple[Any, Exception | None]:
+        """Make the call, once; return what it gives, or raises."""
+        # An error keeps the frames above it, and so this call: what it was made with must not live as long.
+        function, self._function = self._function, None
+        assert function is not None
+        self._started = perf_counter()
+        try:
+            return function(), None
+        except Exception as error:
+            return None, error
+        except BaseException as error:  # such as `sys.exit()`: it must not end the thread, for which others wait
+            return None, ScriptError(
+                f"expected a controller to return or to raise an Exception, but it raised {error!r}"
+            )
+        finally:
+            self._ended = perf_counter()
+
+    def close(self, result: Any, error: Exception | None) -> None:
+        """Set what the call has come to."""
+        self.result, self.error, self.is_over = result, error, True
+
+
+class Round:
+    """Calls that are made one after the other.
+
+    Attributes:
+        calls: in their order.
+    """
+
+    def __init__(self, calls: Sequence[Call], notify: Callable[[], None]) -> None:
+        self.calls = list(calls)
+        self._notify = notify
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._owner: object = None
+
+    @property
+    def present(self) -> Call | None:
+        """The call that is being made, or comes next; None when all are over."""
+        return next((call for call in self.calls if not call.is_over), None)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until all calls are over, at most so long; return whether they are."""
+        return self._over.is_set() or self._over.wait(seconds)
+
+    def run(self, owner: object) -> None:
+        """Make the calls that are not over yet, as long as nobody else has taken the round."""
+        with self._lock:
+            self._owner = owner
+        while True:
+            call = self.present
+            if call is None:
+                break
+            result, error = call.run()
+            with self._lock:
+                if self._owner is not owner:
+                    return
+                call.close(result, error)
+        self._over.set()
+        self._notify()
+
+    def leave_behind(self, call: Call, error: Exception) -> bool:
+        """Give a call up, which may be made still; return whether it was not over."""
+        with self._lock:
+            if call.is_over:
+                return False
+            self._owner = None
+            call.close(None, error)
+            if self.present is None:
+                self._over.set()
+            return True
+
+
+class Caller:
+    """A thread that makes calls, begun when it is first needed. It keeps no interpreter from ending."""
+
+    def __init__(self) -> None:
+        self._rounds: SimpleQueue[Round | None] | None = None
+
+    def start(self, calls: Sequence[Call], notify: Callable[[], None]) -> Round:
+        """Begin to make some calls; `notify` is called, by the thread, when all are over."""
+        made = Round(calls, notify)
+        self._give(made)
+        return made
+
+    def leave_behind(self, made: Round, call: Call, error: Exception) -> None:
+        """Give up a call of a round and its thread; the others go on in a new one."""
+        if made.leave_behind(call, error):
+            self.close()
+            if made.present is not None:
+                self._give(made)
+
+    def close(self) -> None:
+        """Let the thread end, when the call that it may be making is over."""
+        if self._rounds is not None:
+            self._rounds.put(None)
+            self._rounds = None
+
+    def _give(self, made: Round) -> None:
+        if self._rounds is None:
+            self._rounds = SimpleQueue()
+            threading.Thread(target=_work, args=(self._rounds,), name="outlines-cont-control", daemon=True).start()
+        self._rounds.put(made)
+
+
+def _work(rounds: SimpleQueue[Round | None]) -> None:
+    owner = object()
+    while (made := rounds.get()) is not None:
+        made.run(owner)
+        # Held by the variable, results and all they hold would live until the next round.
+        del made

@@ -1,0 +1,87 @@
+"""`Controller`: a callback that says, token by token, what a sequence does next."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from outlines_cont.control.pilot import Action, Pilot, Situation
+from outlines_cont.engine.branch import Branch
+from outlines_cont.errors import ScriptError
+
+MidProcess = Callable[[int, int, list[int]], list[Branch]]
+
+
+class Controller(ABC):
+    """Steers a sequence. Derive from it, or pass a function with the arguments of `mid_process`.
+
+    It is called in a thread while the last tokens are being fed, one call of a program after the other. Ends of text are tokens like
+    all others: the controller says when to stop.
+    """
+
+    @abstractmethod
+    def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+        """Return what comes next: several branches to fork, none to stop.
+
+        Args:
+            branch_index: which of the branches that were returned last this sequence has followed.
+            last_backtrack: how many tokens it has taken back since then.
+            last_append: the tokens that were appended after that; empty at the first call, and after a wait.
+        """
+
+    def fork(self) -> Self:
+        """Return what steers a fork from here on, a deep copy. Override it for a controller that holds what cannot be copied."""
+        return copy.deepcopy(self)
+
+
+class _Function(Controller):
+    """A function as a controller; what it remembers, all forks remember."""
+
+    def __init__(self, function: MidProcess) -> None:
+        self._function = function
+
+    def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+        """Call the function."""
+        return self._function(branch_index, last_backtrack, last_append)
+
+    def fork(self) -> Self:
+        """Return the same."""
+        return self
+
+
+class ControllerPilot(Pilot):
+    """Calls a controller."""
+
+    speculates = True
+
+    def __init__(self, controller: Controller | MidProcess, vocab_size: int, branch_index: int = 0) -> None:
+        self._controller = controller if isinstance(controller, Controller) else _Function(controller)
+        self._vocab_size = vocab_size
+        self._branch_index = branch_index
+
+    def call(self, situation: Situation) -> list[tuple[Pilot, Action]]:
+        """Return the branches of the controller; forks are steered by copies of it, made now."""
+        branches = self._controller.mid_process(self._branch_index, situation.backtracked, situation.appended)
+        self._check(branches, situation)
+        situation.reserve(len(branches) - 1)
+        self._branch_index = 0
+        forks = [ControllerPilot(self._controller.fork(), self._vocab_size, i) for i in range(1, len(branches))]
+        return [(pilot, Action(branch)) for pilot, branch in zip([self, *forks], branches, strict=False)]
+
+    def _check(self, branches: object, situation: Situation) -> None:
+        if not isinstance(branches, Sequence) or not all(isinstance(branch, Branch) for branch in branches):
+            raise ScriptError(f"expected a list of `Branch` from the controller, got {branches!r}"[:300])
+        room = len(situation.token_ids) - situation.start
+        for branch in branches:
+            if branch.backtrack > room:
+                raise ScriptError(
+                    f"expected a controller to take back at most {room} tokens, those after the prompt, got {branch.backtrack}"
+                )
+            for token_id in (token_id for token_ids in branch.ff_tokens for token_id in token_ids):
+                if not 0 <= token_id < self._vocab_size:
+                    raise ScriptError(
+                        f"expected token ids from 0 to {self._vocab_size - 1} in `ff_tokens`, got {token_id}. "
+                        "Encode text with the tokenizer of the model."
+                    )

@@ -1,0 +1,95 @@
+"""Events of a program: what its forks append, retract, capture, when they fork and finish; `Replay` makes their texts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A token at the end of a fork; `data` are its bytes, none for a special token."""
+
+    fork: int
+    token_id: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Retract:
+    """Tokens taken back from the end of a fork, and the bytes with them."""
+
+    fork: int
+    num_tokens: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A text that a fork has generated under a name."""
+
+    fork: int
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A fork that goes on from where another one stands."""
+
+    fork: int
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of a fork; `reason` as in `Fork.finish_reason`."""
+
+    fork: int
+    reason: str
+    error: Exception | None = None
+
+
+Event = Append | Retract | Capture | Forked | Finish
+
+
+class Replay:
+    """What events in their order come to.
+
+    Attributes:
+        token_ids: of each fork, by its index: what the program has appended.
+        data: the same as bytes.
+        captures: of each fork, by name; a child has those of its parent.
+        finished: the reason of each fork that has finished.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.token_ids: dict[int, list[int]] = {0: []}
+        self.data: dict[int, bytes] = {0: b""}
+        self.captures: dict[int, dict[str, str]] = {0: {}}
+        self.finished: dict[int, str] = {}
+        for event in events:
+            self.push(event)
+
+    @property
+    def texts(self) -> dict[int, str]:
+        """The text of each fork, by its index."""
+        return {fork: data.decode(errors="replace") for fork, data in self.data.items()}
+
+    def push(self, event: Event) -> None:
+        """Go on by one event."""
+        match event:
+            case Append(fork, token_id, data):
+                self.token_ids[fork].append(token_id)
+                self.data[fork] += data
+            case Retract(fork, num_tokens, num_bytes):
+                del self.token_ids[fork][len(self.token_ids[fork]) - num_tokens :]
+                self.data[fork] = self.data[fork][: len(self.data[fork]) - num_bytes]
+            case Capture(fork, name, text):
+                self.captures[fork][name] = text
+            case Forked(fork, child):
+                self.token_ids[child] = [*self.token_ids[fork]]
+                self.data[child] = self.data[fork]
+                self.captures[child] = {**self.captures[fork]}
+            case Finish(fork, reason):
+                self.finished[fork] = reason

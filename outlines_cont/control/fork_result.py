@@ -1,0 +1,47 @@
+"""`Fork`: what has become of one sequence of a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from outlines_cont.errors import BudgetError, DeadlockError
+from outlines_cont.state import SequenceState
+
+
+@dataclass(slots=True, eq=False)
+class Fork:
+    """One sequence of a program.
+
+    Attributes:
+        index: its number; the first is 0.
+        parent: the number of the fork that it has left, None for the first.
+        state: its tokens, prompt included, with their keys and values; None as long as it runs.
+        text: what the program has appended, as text; empty as long as it runs.
+        finish_reason: empty as long as it runs; then `stop` (the controller has stopped it, or the script has ended), `length`
+            (the context is full), the name of a limit in `Budget`, `deadlock`, `error` or `cancelled`.
+        error: what it has failed with.
+        trace: where its controller or script has failed, as Python prints it.
+        log: what it has logged, without what its parent had logged before.
+        captures: what it has generated under a name; those of its parent included, as they were when it left.
+    """
+
+    index: int
+    parent: int | None = None
+    state: SequenceState | None = None
+    text: str = ""
+    finish_reason: str = ""
+    error: Exception | None = None
+    trace: str = ""
+    log: str = ""
+    captures: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= 60 else f"{self.text[:40]}...{self.text[-17:]}"
+        return f"Fork({self.index}, {self.finish_reason or 'running'!r}, {text!r})"
+
+
+def reason_of(reason: str, error: Exception | None) -> str:
+    """Return the reason of a fork by that of its row, and its error."""
+    if isinstance(error, BudgetError):
+        return error.limit
+    return "deadlock" if isinstance(error, DeadlockError) else reason

@@ -1,0 +1,319 @@
+"""`ControlJob`: the forks of one program as rows of the engine.
+
+A program goes on in rounds. All of its forks that want to know what comes next are asked in one round, one after the other in a
+thread, in the order in which they stand in the lanes; what they answer is done when all have answered, and until then no fork of
+the program takes a token. So the order in which they see and write shared variables does not depend on how long anything takes.
+Other programs do not wait for them.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+from outlines_cont.control.budget import Budget
+from outlines_cont.control.caller import Call, Caller, Round
+from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Retract
+from outlines_cont.control.fork_result import Fork, reason_of
+from outlines_cont.control.pilot import Action, Pilot, Situation
+from outlines_cont.control.row import ControlledRow
+from outlines_cont.control.variables import Shared
+from outlines_cont.engine.job import Job
+from outlines_cont.engine.row import Row, Want
+from outlines_cont.errors import (
+    CallbackTimeout,
+    DeadlockError,
+    EngineInterrupted,
+    ForkBudgetError,
+    KVShareError,
+    ProgramTimeout,
+    TokenBudgetError,
+)
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.samplers import Sampler
+from outlines_cont.state import SequenceState
+from outlines_cont.state_row import StateRow
+
+Answer = list[tuple[Pilot, Action]]
+
+
+class ControlJob(Job):
+    """The forks of one program.
+
+    Attributes:
+        forks: all of them, by their number.
+        events: what has happened, in order.
+    """
+
+    rows: list[ControlledRow]
+
+    def __init__(
+        self, row: ControlledRow, model: LanguageModel, sampler: Sampler, budget: Budget, shared: Shared, seed: Any
+    ) -> None:
+        super().__init__([row], sampler, row.counts)
+        self.forks = [Fork(0)]
+        self.events: list[Event] = []
+        self._model = model
+        self._budget = budget
+        self._shared = shared
+        self._seed = seed
+        self._started = perf_counter()
+        self._num_tokens = 0
+        self._num_reserved = 0
+        self._caller = Caller()
+        self._round: Round | None = None
+        self._asked: list[ControlledRow] = []
+        self._num_writes = 0
+        self._has_waited = False
+        shared.join(self)
+
+    @property
+    def is_asked(self) -> bool:  # type: ignore[override]
+        """Whether a round is being answered."""
+        return self._round is not None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether all forks wait, and nobody is being asked."""
+        if self._round is not None:
+            return False
+        waits = all(row.want is Want.WAIT and row.waits_for for row in self.rows)
+        return waits or self._has_waited
+
+    # -- what the engine calls -----------------------------------------------------------------------------------------
+
+    def ask(self, notify: Callable[[], None]) -> None:
+        """Begin a round: ask all forks that have to be asked."""
+        if self._round is not None or self.is_over:
+            return
+        self._check_limits()
+        self._wake()
+        self._asked = [row for row in self.rows if row.want is Want.ASK]
+        if self._asked:
+            self._num_writes, self._num_reserved = self._shared.num_writes, 0
+            calls = [Call(partial(row.pilot.call, self._situation(row))) for row in self._asked]
+            self._round = self._caller.start(calls, notify)
+
+    def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
+        """Do what a round has answered, if it is over within `patience` seconds; a call that takes too long is given up."""
+        made = self._round
+        if made is None:
+            return None
+        if not made.wait(patience):
+            self._check_lateness(made)
+            if self._round is None:
+                return []
+            if not made.wait(0.0):
+                return None
+        self._round = None
+        rows, self._asked = self._asked, []
+        try:
+            return self._apply(rows, made.calls)
+        except BaseException:
+            for row in rows:
+                row.fail(EngineInterrupted("the step in which the controller's answer was done was interrupted"))
+            raise
+
+    def refuse_deadlock(self) -> None:
+        """Leave it to `ask`, which knows who waits for what."""
+
+    def settle(self, row: Row, state_row: StateRow) -> None:
+        """Take in what has become of a fork."""
+        assert isinstance(row, ControlledRow)
+        if state_row.error is not None:
+            # The frames hold the row, and with it keys and values; what they say is in `trace`.
+            traceback.clear_frames(state_row.error.__traceback__)
+            state_row = replace(state_row, kv=None, logits=None)
+        super().settle(row, state_row)
+        fork = self.forks[row.fork_index]
+        fork.state = SequenceState(self._model, ((state_row,),), self._seed)
+        fork.text = self._model.tokenizer.text_bytes(state_row.token_ids[row.start :]).decode(errors="replace")
+        fork.error = state_row.error
+        fork.trace = row.trace
+        fork.finish_reason = reason_of(state_row.finish_reason, state_row.error)
+        self.events.append(Finish(fork.index, fork.finish_reason, fork.error))
+        if self.is_over:
+            self.leave()
+
+    def leave(self) -> None:
+        """Let the thread go, and note the forks that were cancelled."""
+        self._round = None
+        self._caller.close()
+        self._shared.part(self)
+        for fork in self.forks:
+            if not fork.finish_reason:
+                fork.finish_reason = "cancelled"
+                self.events.append(Finish(fork.index, "cancelled"))
+
+    # -- what rows call ------------------------------------------------------------------------------------------------
+
+    def spend_token(self) -> None:
+        """Count a token that is about to be appended.
+
+        Raises:
+            TokenBudgetError: the budget has none left.
+        """
+        limit = self._budget.tokens
+        if limit is not None and self._num_tokens >= limit:
+            raise TokenBudgetError(
+                f"expected a program of at most {limit} tokens, all forks together, and it goes on. Raise `Budget(tokens=)`, or "
+                "give `max_tokens` to what it generates.",
+                limit,
+                self._num_tokens + 1,
+            )
+        self._num_tokens += 1
+
+    def note_append(self, row: ControlledRow, token_id: int) -> None:
+        """Note a token that was appended."""
+        data = self._model.tokenizer.text_bytes([token_id])
+        self.events.append(Append(row.fork_index, token_id, data))
+
+    def note_retract(self, row: ControlledRow, num_tokens: int, num_bytes: int) -> None:
+        """Note tokens that were taken back."""
+        self.events.append(Retract(row.fork_index, num_tokens, num_bytes))
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    def _situation(self, row: ControlledRow) -> Situation:
+        return Situation(
+            row.token_ids, row.start, row.backtracked, row.appended, self._reserve, row.outcome, row.trouble
+        )
+
+    def _reserve(self, count: int) -> None:
+        """Take room for more forks; called by the thread of the round."""
+        limit = self._budget.forks
+        reached = sum(not row.has_ended for row in self.rows) + self._num_reserved + max(count, 0)
+        if limit is not None and count > 0 and reached > limit:
+            raise ForkBudgetError(
+                f"expected a program of at most {limit} forks at once, and it asks for {reached}. Raise `Budget(forks=)`.",
+                limit,
+                reached,
+            )
+        self._num_reserved += max(count, 0)
+
+    def _apply(self, rows: list[ControlledRow], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
+        """Do what forks have answered; return those that have forked."""
+        forked: list[tuple[Row, list[Row]]] = []
+        for row, call in zip(rows, calls, strict=True):
+            if row.has_ended:
+                continue
+            error = call.error or self._too_slow(call)
+            if error is not None:
+                row.trace = "".join(traceback.format_exception(error))
+                row.fail(error)
+            elif not call.result:
+                row.finish()
+            else:
+                group = self._steered(row, call.result)
+                if len(group) > 1:
+                    forked.append((row, group))
+        self._has_waited = all(row.is_idle and row.want is Want.WAIT for row in rows) and len(rows) == len(self.rows)
+        self._has_waited = self._has_waited and self._num_writes == self._shared.num_writes
+        return forked
+
+    def _steered(self, row: ControlledRow, answer: Answer) -> list[Row]:
+        """Let a row, and its forks, do what their pilots want."""
+        group = row.split(len(answer))
+        for fork in group[1:]:
+            fork.fork_index = len(self.forks)
+            self.forks.append(Fork(fork.fork_index, row.fork_index, captures={**self.forks[row.fork_index].captures}))
+            self.events.append(Forked(row.fork_index, fork.fork_index))
+        for one, (pilot, action) in zip(group, answer, strict=True):
+            one.pilot = pilot
+            self._note(one, action)
+            one.act(action)
+        return [*group]
+
+    def _note(self, row: ControlledRow, action: Action) -> None:
+        fork = self.forks[row.fork_index]
+        fork.log += action.log
+        for name, text in action.captures:
+            fork.captures[name] = text
+            self.events.append(Capture(fork.index, name, text))
+
+    # -- limits --------------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """Let forks go on whose variables were written; where nobody is left to write them, tell them so."""
+        for row in self.rows:
+            if row.waits_for and self._shared.has(row.waits_for):
+                row.waits_for, row.want = (), Want.ASK
+        if self.is_stuck and self._shared.is_deadlocked:
+            for row in self.rows:
+                self._tell_deadlock(row)
+
+    def _tell_deadlock(self, row: ControlledRow) -> None:
+        missing = tuple(name for name in row.waits_for if not self._shared.has([name]))
+        names = f" for {', '.join(map(repr, missing))}" if missing else ""
+        error = DeadlockError(f"every fork waits{names}; none is left that could wake another", missing)
+        if row.waits_for:
+            row.waits_for, row.trouble, row.want = (), error, Want.ASK
+        else:
+            row.fail(error)
+
+    def _check_limits(self) -> None:
+        limit, seconds = self._budget.seconds, perf_counter() - self._started
+        if limit is not None and seconds > limit:
+            self._round = None
+            for row in self.rows:
+                row.waits_for = ()
+                row.fail(
+                    ProgramTimeout(
+                        f"expected a program of at most {limit} seconds, and it goes on. Raise `Budget(seconds=)`.",
+                        limit,
+                        seconds,
+                    )
+                )
+        if self._budget.kv_bytes is not None:
+            self._check_kv(self._budget.kv_bytes)
+
+    def _check_kv(self, limit: int) -> None:
+        """Fail the youngest forks until the keys and values of the others fit."""
+        rows = sorted((row for row in self.rows if not row.has_ended), key=lambda row: row.fork_index)
+        while rows and (held := _distinct_tokens(rows) * self._model.kv_store.token_bytes) > limit:
+            rows.pop().fail(
+                KVShareError(
+                    f"expected a program that holds at most {limit} bytes of keys and values, and it holds {held}. "
+                    "Raise `Budget(kv_bytes=)`, or let forks end earlier.",
+                    limit,
+                    held,
+                )
+            )
+
+    def _check_lateness(self, made: Round) -> None:
+        """Give up the call that is being made where it takes too long, or the program does."""
+        call = made.present
+        error = self._too_slow(call) if call is not None else None
+        if call is not None and error is not None:
+            self._caller.leave_behind(made, call, error)
+        if self._budget.seconds is not None and perf_counter() - self._started > self._budget.seconds:
+            self._caller.close()
+            self._check_limits()
+
+    def _too_slow(self, call: Call) -> CallbackTimeout | None:
+        limit = self._budget.callback_seconds
+        seconds = call.seconds
+        if limit is None or seconds <= limit:
+            return None
+        return CallbackTimeout(
+            f"expected a call of the controller to take at most {limit} seconds, and it took {seconds:.3g}. "
+            "Raise `Budget(callback_seconds=)`, or do less in it.",
+            limit,
+            seconds,
+        )
+
+
+def _distinct_tokens(rows: list[ControlledRow]) -> int:
+    """Return how many tokens are cached of some rows, what they have in common counted once."""
+    held = sorted(tuple(row.token_ids[: row.cached]) for row in rows)
+    shared = 0
+    for left, right in pairwise(held):
+        shared += next(
+            (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
+        )
+    return sum(map(len, held)) - shared

@@ -1,0 +1,80 @@
+"""`Journal`: what a script has asked and been answered, so that a fork can be brought to the same place by running it again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from outlines_cont.errors import ReplayError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One question and its answer.
+
+    Attributes:
+        question: what was asked, as text.
+        value: what was answered.
+        error: what was raised instead.
+    """
+
+    question: str
+    value: Any = None
+    error: Exception | None = None
+
+    def answer(self) -> Any:
+        """Return a copy of the value, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return copy.deepcopy(self.value)
+
+
+class Journal:
+    """The entries of one fork, in order, and how many of them were read since its script has begun."""
+
+    def __init__(self, entries: tuple[Entry, ...] = ()) -> None:
+        self._entries = list(entries)
+        self._read = 0
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the next question has been answered before."""
+        return self._read < len(self._entries)
+
+    def fork(self, entry: Entry) -> Journal:
+        """Return the journal of a fork: the same entries and one more, to be read from the beginning."""
+        return Journal((*self._entries, entry))
+
+    def add(self, entry: Entry) -> None:
+        """Note an answer that was given just now."""
+        self._entries.append(entry)
+        self._read += 1
+
+    def next(self, question: str) -> Entry:
+        """Return the entry of a question that has been answered before.
+
+        Raises:
+            ReplayError: another one was asked then.
+        """
+        entry = self._entries[self._read]
+        if entry.question != question:
+            raise ReplayError(
+                f"expected the script to ask {entry.question} again, as before the fork, but it asked {question}. "
+                "A script must do the same when it is run again: take what changes (time, random numbers, files) from outside as "
+                "an argument, or do it once and share it."
+            )
+        self._read += 1
+        return entry
+
+    def once(self, question: str, act: Callable[[], Any]) -> Any:
+        """Return the answer of the journal; else do it, and note what comes of it."""
+        if self.is_replaying:
+            return self.next(question).answer()
+        try:
+            entry = Entry(question, copy.deepcopy(act()))
+        except Exception as error:
+            entry = Entry(question, error=error)
+        self.add(entry)
+        return entry.answer()

@@ -1,0 +1,227 @@
+"""`Program`: a controller or a script on one prompt, as a job of the engine that all generators of the model share."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from outlines_cont.control.budget import Budget
+from outlines_cont.control.controller import Controller, ControllerPilot, MidProcess
+from outlines_cont.control.event import Event
+from outlines_cont.control.fork_result import Fork
+from outlines_cont.control.job import ControlJob
+from outlines_cont.control.pilot import Pilot
+from outlines_cont.control.row import ControlledRow
+from outlines_cont.control.script import Script, ScriptPilot
+from outlines_cont.control.variables import Shared
+from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.errors import OptionError
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.meter import Meter
+from outlines_cont.prompt import open_prompt
+from outlines_cont.random_stream import Rng
+from outlines_cont.samplers import BeamSearch, BestOf, Sampler, greedy
+from outlines_cont.state import SequenceState
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What a program has come to.
+
+    Attributes:
+        forks: all of them, by their number.
+        shared: the shared variables at the end.
+        events: what has happened, in order.
+        usage: the work that was paid for; `usage.sampled_tokens` and `usage.forced_tokens` are those of the program alone.
+    """
+
+    forks: list[Fork]
+    shared: dict[str, Any]
+    events: list[Event]
+    usage: Meter
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of every fork, without the prompt."""
+        return [fork.text for fork in self.forks]
+
+    @property
+    def text(self) -> str:
+        """The text of the first fork."""
+        return self.forks[0].text
+
+    @property
+    def captures(self) -> dict[str, str]:
+        """The captures of all forks; of equal names those of the fork with the smallest number."""
+        return {name: text for fork in reversed(self.forks) for name, text in fork.captures.items()}
+
+    @property
+    def log(self) -> str:
+        """The logs of all forks, one after the other."""
+        return "".join(fork.log for fork in self.forks)
+
+    @property
+    def state(self) -> SequenceState:
+        """All forks as the samples of one state, prompt included; those that were cancelled are left out."""
+        states = [fork.state for fork in self.forks if fork.state is not None]
+        return SequenceState(states[0].model, (tuple(state.rows[0][0] for state in states),), states[0].seed)
+
+    @property
+    def errors(self) -> list[Exception | None]:
+        """The error of every fork."""
+        return [fork.error for fork in self.forks]
+
+    def check(self) -> Result:
+        """Return the same, or raise the error of the first fork that has failed."""
+        for error in self.errors:
+            if error is not None:
+                raise error
+        return self
+
+
+class Program:
+    """A program that runs; make one with `start`. It runs in the steps that somebody takes: `result`, or `events`, of any program,
+    or a generator of the same model.
+    """
+
+    def __init__(self, engine: Engine, job: ControlJob, shared: Shared) -> None:
+        self._engine = engine
+        self._job = job
+        self._shared = shared
+        engine.submit(job)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all forks have ended."""
+        return self._job.is_over
+
+    def result(self) -> Result:
+        """Run to the end, and return what it has come to. Forks that have failed have their error; nothing is raised."""
+        for _ in self.events():
+            pass
+        return self._result()
+
+    async def aresult(self) -> Result:
+        """Do the same without holding up an event loop; a task that is cancelled lets the program go."""
+        async for _ in self.aevents():
+            pass
+        return self._result()
+
+    def events(self) -> Iterator[Event]:
+        """Run to the end, and yield what happens, from the beginning on. Who stops earlier lets the program go."""
+        seen = 0
+        try:
+            while not self._job.is_over:
+                self._engine.advance(self._job)
+                yield from self._job.events[seen : (seen := len(self._job.events))]
+        finally:
+            self.cancel()
+        yield from self._job.events[seen:]
+
+    async def aevents(self) -> AsyncIterator[Event]:
+        """Do the same without holding up an event loop."""
+        seen = 0
+        try:
+            while not self._job.is_over:
+                await self._engine.advance_async(self._job)
+                for event in self._job.events[seen : (seen := len(self._job.events))]:
+                    yield event
+        finally:
+            self.cancel()
+        for event in self._job.events[seen:]:
+            yield event
+
+    def cancel(self) -> None:
+        """Let all forks go; nothing happens to a program that is over."""
+        self._engine.cancel(self._job)
+
+    def _result(self) -> Result:
+        return Result(self._job.forks, self._shared.values(), self._job.events, self._job.usage)
+
+
+def start(
+    model: LanguageModel,
+    controller: Controller | MidProcess | Script,
+    prompt: str | SequenceState,
+    *,
+    sampler: Sampler | None = None,
+    rng: Rng = None,
+    budget: Budget | None = None,
+    shared: Shared | None = None,
+) -> Program:
+    """Submit a program and return it; it runs together with all others, and with generators, once somebody waits for one.
+
+    Args:
+        model: what writes.
+        controller: a `Controller`, a function with the arguments of `mid_process`, or a script: a coroutine function.
+        prompt: a text, or a state of one row; its keys and values are used.
+        sampler: how tokens are drawn; greedy by default.
+        rng: a seed, as for a generator.
+        budget: what it may use; `Budget()` by default.
+        shared: variables that it shares with other programs; its own by default.
+
+    Raises:
+        OptionError: the controller is none, the sampler a search, or the state has several rows.
+        PromptTypeError, EmptyPrompt, ContextLengthError: the prompt cannot be continued.
+    """
+    chosen = sampler if sampler is not None else greedy()
+    if isinstance(chosen, BeamSearch | BestOf):
+        raise OptionError(
+            "expected a sampler that draws token by token: a program searches by forks. Use `greedy()` or `multinomial()`.",
+            "sampler",
+        )
+    variables = shared if shared is not None else Shared()
+    pilot = _pilot(model, controller, variables)
+    opened = open_prompt(model, prompt, 1, rng)
+    if len(opened.rows) != 1:
+        raise OptionError(f"expected one prompt, got {len(opened.rows)}. Start a program for each.", "prompt")
+    source = opened.rows[0][0]
+    if source.error is not None:
+        raise source.error
+    name = getattr(controller, "__qualname__", type(controller).__qualname__)
+    row = ControlledRow(source, pilot, model, Meter(reused_tokens=opened.reused), json.dumps({"control": name}))
+    job = ControlJob(row, model, chosen, budget if budget is not None else Budget(), variables, opened.seed)
+    return Program(engine_of(model), job, variables)
+
+
+def run(
+    model: LanguageModel,
+    controller: Controller | MidProcess | Script,
+    prompt: str | SequenceState,
+    *,
+    sampler: Sampler | None = None,
+    rng: Rng = None,
+    budget: Budget | None = None,
+    shared: Shared | None = None,
+) -> Result:
+    """Run a program to its end; see `start`. What goes wrong in a fork is its error, and no one else's: see `Result.check`."""
+    return start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).result()
+
+
+async def arun(
+    model: LanguageModel,
+    controller: Controller | MidProcess | Script,
+    prompt: str | SequenceState,
+    *,
+    sampler: Sampler | None = None,
+    rng: Rng = None,
+    budget: Budget | None = None,
+    shared: Shared | None = None,
+) -> Result:
+    """Do the same without holding up an event loop; many tasks share the steps of one engine."""
+    return await start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).aresult()
+
+
+def _pilot(model: LanguageModel, controller: Any, shared: Shared) -> Pilot:
+    if inspect.iscoroutinefunction(controller):
+        return ScriptPilot(controller, model, shared)
+    if isinstance(controller, Controller) or (callable(controller) and not isinstance(controller, type)):
+        return ControllerPilot(controller, model.vocab_size)
+    raise OptionError(
+        "expected a `Controller`, a function `(branch_index, last_backtrack, last_append)`, or a coroutine function (a script) "
+        f"without arguments, got {controller!r}",
+        "controller",
+    )

@@ -1,0 +1,116 @@
+"""What a script asks for with `await`, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fsm import substring
+from outlines_cont import generate
+from outlines_cont.control.pilot import Piece
+from outlines_cont.engine.policy import Policy
+from outlines_cont.errors import OptionError
+from outlines_cont.generate import Generator
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies import StopAt
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A place in the text of a fork: how many tokens stand before it."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Append a text; `following` cuts everything behind a label before that."""
+
+    text: str
+    following: Label | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkInto:
+    """Go on as `count` forks."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until all of some shared variables were written."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gen:
+    """Generate a piece; the attributes are the arguments of `script.gen`."""
+
+    regex: str | None = None
+    choice: tuple[str, ...] | None = None
+    json: Any = None
+    grammar: str | None = None
+    substring_of: str | None = None
+    substring_end: str = '"'
+    stop_at: tuple[str, ...] = ()
+    keep_stop: bool = False
+    max_tokens: int | None = None
+    temperature: float | None = None
+    name: str | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be generated.
+
+        Raises:
+            OptionError: more than one constraint, or a value out of its range.
+        """
+        named = [n for n in ("regex", "choice", "json", "grammar", "substring_of") if getattr(self, n) is not None]
+        if len(named) > 1:
+            raise OptionError(f"expected at most one constraint, got {' and '.join(map(repr, named))}", named[1])
+        tokens, temperature = self.max_tokens, self.temperature
+        if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
+            raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {tokens!r}", "max_tokens")
+        if temperature is not None and (isinstance(temperature, bool) or not 0 <= temperature < 1e30):
+            raise OptionError(
+                f"expected a number, 0 or more, or None as `temperature`, got {temperature!r}", "temperature"
+            )
+
+    def generator(self, model: LanguageModel) -> Generator:
+        """Return what writes the piece; it also says whether a text is whole."""
+        if self.regex is not None:
+            return generate.regex(model, self.regex)
+        if self.choice is not None:
+            return generate.choice(model, self.choice)
+        if self.json is not None:
+            return generate.json(model, self.json)
+        if self.grammar is not None:
+            return generate.cfg(model, self.grammar)
+        if self.substring_of is not None:
+            return generate.fsm(model, substring(self.substring_of, end=self.substring_end))
+        return generate.text(model)
+
+    def piece(self, generator: Generator) -> Piece:
+        """Return the piece as the loop takes it."""
+        policies: list[Policy[Any]] = generator.policies(())
+        if self.stop_at:
+            policies.append(StopAt(self.stop_at, generator.model.tokenizer, keep=self.keep_stop))
+        return Piece(policies, self.max_tokens, self.temperature)
+
+
+Request = Fixed | ForkInto | Wait | Gen
+
+
+def texts_of(value: str | Sequence[str] | None, option: str) -> tuple[str, ...]:
+    """Return texts that were given as one text or several.
+
+    Raises:
+        OptionError: they are something else.
+    """
+    texts = () if value is None else (value,) if isinstance(value, str) else tuple(value)
+    for text in texts:
+        if not isinstance(text, str):
+            raise OptionError(f"expected texts as `{option}`, got {text!r}", option)
+    return texts

@@ -1,0 +1,196 @@
+"""`ControlledRow`: a row that a pilot steers: between its pieces somebody says, branch by branch, what comes next."""
+
+from __future__ import annotations
+
+import math
+
+from outlines_cont.control.pilot import Action, End, Outcome, Piece, Pilot, WaitFor
+from outlines_cont.engine.branch import TokenSet
+from outlines_cont.engine.row import Row, Want
+from outlines_cont.errors import BudgetError
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.meter import Meter
+from outlines_cont.state_row import APPENDED, FORCED, StateRow
+
+# How many tokens a branch may take back without anything being computed again.
+_LOOK_BACK = 2
+_NO_END, _ANY = TokenSet.none, TokenSet.all
+
+
+class ControlledRow(Row):
+    """One fork of a program.
+
+    Outside of a piece ends of text are tokens like all others, and forced text is scored as it is fed.
+
+    Attributes:
+        pilot: who steers it.
+        fork_index: its number in the program.
+        start: how many of its tokens are the prompt; those are never taken back.
+        waits_for: the shared variables that it waits for.
+        backtracked: how many tokens the last branch has taken back.
+        outcome: of the piece that has ended since the pilot was called last.
+        trouble: what its pilot has to be told instead.
+        is_idle: whether its last branch was to wait.
+        trace: where its pilot has failed, as text.
+    """
+
+    def __init__(self, source: StateRow, pilot: Pilot, model: LanguageModel, counts: Meter, source_text: str) -> None:
+        super().__init__(source, [], model, counts=counts, source_text=source_text)
+        self.pilot = pilot
+        self.fork_index = 0
+        self.start = len(self.token_ids)
+        self.waits_for: tuple[str, ...] = ()
+        self.backtracked = 0
+        self.outcome: Outcome | None = None
+        self.trouble: Exception | None = None
+        self.is_idle = False
+        self.trace = ""
+        self._base = self.start
+        self._piece: Piece | None = None
+        self._piece_error: Exception | None = None
+        self._context_length = model.context_length
+        self._model_ends = self._eos, self._not_eos
+        self._leave_piece()
+
+    @property
+    def appended(self) -> list[int]:
+        """The tokens that were appended since the last branch has taken some back."""
+        return self.token_ids[self._base :]
+
+    @property
+    def feeds_all(self) -> bool:
+        """While its pilot is asked what comes after them, tokens may be fed."""
+        return super().feeds_all or (self.want is Want.ASK and self.pilot.speculates and not self.is_idle)
+
+    def plan(self) -> None:
+        """Ask the policies of a piece; outside of one, the pilot has to be asked."""
+        if self.is_reading:
+            return
+        if self.has_ended and self._piece is None:
+            self._settle_end()
+            return
+        if self._piece is not None:
+            super().plan()
+            if self.has_ended and self._piece is not None:
+                self._close_piece()
+        if self._piece is None and self.want is Want.WAIT and not self.has_ended and not self.waits_for:
+            self.want = Want.ASK
+
+    def act(self, action: Action) -> None:
+        """Do what the pilot wants."""
+        self.want, self.outcome, self.trouble, self.is_idle = Want.WAIT, None, None, False
+        self._guard(self._act, action)
+
+    def finish(self) -> None:
+        """End the row, as its pilot wants."""
+        self._guard(self._end, "stop")
+
+    def fail(self, error: Exception) -> None:
+        """End the row with its own error."""
+        self._piece = None
+        super().fail(error)
+
+    def repair(self) -> None:
+        """After an interrupt: go back to what is whole, and to what was wanted there."""
+        want, length = self.want, len(self.token_ids)
+        removed = self._tokenizer.text_bytes(self.token_ids)
+        super().repair()
+        if self.has_ended:
+            return
+        gone = length - len(self.token_ids)
+        if gone:
+            self.job.note_retract(self, gone, len(removed) - len(self._tokenizer.text_bytes(self.token_ids)))
+        elif self._piece is None and want in (Want.SAMPLE, Want.ASK):
+            self.want = want
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _act(self, action: Action) -> None:
+        count = 0 if action.keep is None else len(self.token_ids) - action.keep
+        if count > 0:
+            self._rewind(count)
+        if action.token_ids:
+            self._append_all([*action.token_ids], APPENDED if count > 0 else FORCED)
+        if self.has_ended:
+            return
+        match action.then:
+            case End(error, trace):
+                self.trace = trace
+                if error is not None:
+                    raise error
+                self._end("stop")
+            case WaitFor(names):
+                self.waits_for = names
+            case Piece() as piece:
+                self._begin_piece(piece)
+            case branch:
+                self.backtracked, self._base = branch.backtrack, len(self.token_ids) - branch.backtrack
+                self.is_idle = not (branch.backtrack or branch.ff_tokens) and branch.sample_mask is None
+                self._follow(branch)
+
+    def _begin_piece(self, piece: Piece) -> None:
+        self._piece, self._piece_error = piece, None
+        self._eos, self._not_eos = self._model_ends
+        self._score_last = False
+        self.piece_start = len(self.token_ids)
+        if piece.max_tokens is not None:
+            self._max_length = min(
+                self.piece_start + piece.max_tokens, self._context_length or self.piece_start * 2**32
+            )
+        self._start(list(piece.policies))
+
+    def _close_piece(self) -> None:
+        """Note how the piece has ended; the row goes on."""
+        self.outcome = Outcome(self.piece_start, self.finish_reason, self._piece_error)
+        self.finish_reason = ""
+        self._leave_piece()
+
+    def _leave_piece(self) -> None:
+        self._piece = None
+        self._tracks, self._owed = [], []
+        self._horizon = _LOOK_BACK if self.pilot.speculates else 0
+        self._eos, self._not_eos = _NO_END, _ANY
+        self._max_length = self._context_length
+        self._score_last = True
+        self.piece_start = self.start
+        self.want = Want.WAIT
+
+    def _end(self, reason: str) -> None:
+        super()._end(reason)
+        if self._piece is not None:
+            self.want = Want.WAIT
+
+    def _settle_end(self) -> None:
+        if self._piece is None:
+            super()._settle_end()
+
+    def _refuse(self, error: Exception) -> None:
+        """An error in the policies of a piece is for the pilot to deal with; any other ends the row."""
+        if self._piece is None or isinstance(error, BudgetError):
+            self.fail(error)
+        else:
+            self._piece_error = error
+            self._end("error")
+
+    def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> None:
+        if temperature is None and self._piece is not None:
+            temperature = self._piece.temperature
+        super()._want_sample(mask, sequences, temperature)
+
+    def _append_all(self, token_ids: list[int], kind: bytes) -> None:
+        """Append tokens; what the context has no room for ends the row."""
+        room = math.inf if self._context_length is None else self._context_length - len(self.token_ids)
+        super()._append_all(token_ids if kind == FORCED else token_ids[: int(min(room, len(token_ids)))], kind)
+        if self._piece is None and not self.has_ended and len(token_ids) > room:
+            self._owed = []
+            self._end("length")
+
+    def _append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
+        self.job.spend_token()
+        super()._append(token_id, kind, logprob, sampling_logprob)
+        self.job.note_append(self, token_id)
+
+    def _rewind(self, count: int) -> None:
+        removed = self._tokenizer.text_bytes(self.token_ids[len(self.token_ids) - count :])
+        super()._rewind(count)
+        self.job.note_retract(self, count, len(removed))

@@ -1,0 +1,410 @@
+"""Scripts: a program as an ordinary coroutine, with `await gen(...)` where a controller would count tokens.
+
+The functions of this module work inside a script that `control.run` runs. A script is no task of an event loop: nothing but these
+functions can be awaited in it. `fork` brings a copy of the script to the same place by running it again from its beginning, with all
+questions answered as they were answered before; so forks have local variables of their own, and a script has to do the same thing
+when it is run again.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextvars import ContextVar
+from types import coroutine
+from typing import Any, NoReturn
+
+from outlines_cont.control.journal import Entry, Journal
+from outlines_cont.control.pilot import Action, End, Outcome, Pilot, Situation, WaitFor
+from outlines_cont.control.request import Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
+from outlines_cont.control.variables import Shared, Written
+from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError
+from outlines_cont.generate import Generator as TextGenerator
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.row_text import encoded_start
+
+Script = Callable[..., Coroutine[Any, Any, Any]]
+
+_MAX_LOG = 65_536
+_current: ContextVar[ScriptPilot] = ContextVar("script")
+
+
+# -- what a script calls -----------------------------------------------------------------------------------------------
+
+
+async def fixed(text: str, *, following: Label | None = None) -> None:
+    """Append a text. Texts that follow each other are fed in one forward, with the token before them.
+
+    Args:
+        text: it is encoded where it stands; tokens before it stay as they are.
+        following: a place; what stands behind it is cut first. Only the new tokens are fed.
+
+    Raises:
+        ScriptError: the label is behind the end: the text before it was cut.
+        TokenizerError: the text cannot be spelled.
+    """
+    if not isinstance(text, str):
+        raise OptionError(f"expected a text, got {type(text).__name__}", "text")
+    await _ask(Fixed(text, following))
+
+
+async def gen(
+    *,
+    regex: str | None = None,
+    choice: Sequence[str] | None = None,
+    json: Any = None,
+    grammar: str | None = None,
+    substring_of: str | None = None,
+    substring_end: str = '"',
+    stop_at: str | Sequence[str] | None = None,
+    keep_stop: bool = False,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    name: str | None = None,
+) -> str:
+    """Generate a text and return it.
+
+    Args:
+        regex: it matches this pattern.
+        choice: it is one of these.
+        json: it is JSON that validates against this schema, or type.
+        grammar: it is a text of this grammar, in the language of Lark.
+        substring_of: it occurs in this text; behind it stands `substring_end`, which is not returned.
+        substring_end: the mark that ends a substring; empty for the model's own end of text.
+        stop_at: a text, or several; the generated text ends exactly before the first of them.
+        keep_stop: let it end exactly behind the stop text instead.
+        max_tokens: the most tokens, forced ones included.
+        temperature: in place of the sampler's; 0 takes the most probable token.
+        name: capture the text under this name.
+
+    Raises:
+        OptionError: several constraints, or a value out of its range.
+        IncompleteOutput: `max_tokens` or the context has cut a constrained text.
+        CheckFailed, DeadEnd, FSMError: the constraint cannot be satisfied. The text so far stands.
+    """
+    options = None if choice is None else texts_of(choice, "choice")
+    request = Gen(
+        regex=regex,
+        choice=options,
+        json=json,
+        grammar=grammar,
+        substring_of=substring_of,
+        substring_end=substring_end,
+        stop_at=texts_of(stop_at, "stop_at"),
+        keep_stop=keep_stop,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        name=name,
+    )
+    request.check()
+    text: str = await _ask(request)
+    return text
+
+
+async def fork(count: int) -> int:
+    """Go on as `count` forks, each with its own variables and random numbers; return which of them this is, from 0 on.
+
+    Raises:
+        ForkBudgetError: the budget of the program allows fewer.
+        OptionError: `count` is not an int, 1 or more.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise OptionError(f"expected an int, 1 or more, as the number of forks, got {count!r}", "count")
+    index: int = await _ask(ForkInto(count))
+    return index
+
+
+def label() -> Label:
+    """Return the present end of the text as a place to come back to."""
+    pilot = _pilot()
+    return Label(pilot.once("label()", lambda: len(pilot.token_ids)))
+
+
+def text_since(place: Label) -> str:
+    """Return the text behind a place.
+
+    Raises:
+        ScriptError: the text before it was cut.
+    """
+    pilot = _pilot()
+    text: str = pilot.once(f"text_since({place})", lambda: pilot.text_since(place))
+    return text
+
+
+def log(*values: object) -> None:
+    """Write a line to the log of this fork, as `print` does. The oldest lines go where it is longer than 65,536 characters."""
+    pilot = _pilot()
+    line = " ".join(map(str, values))
+    pilot.once(f"log({line!r})", lambda: pilot.write_log(line))
+
+
+def stop() -> NoReturn:
+    """End this fork here. `finally` blocks run."""
+    raise _Stopped
+
+
+class SharedVariables:
+    """The variables that the forks of the running program have in common; see `Shared` for their laws."""
+
+    def get(self, name: str) -> Any:
+        """Return the value of a variable, None where it is missing."""
+        return _shared("get", name)
+
+    def version(self, name: str) -> int:
+        """Return the version of a variable, 0 where it is missing."""
+        version: int = _shared("version", name)
+        return version
+
+    def set(self, name: str, value: Any) -> int:
+        """Write a variable; return its version."""
+        version: int = _shared("set", name, value)
+        return version
+
+    def append(self, name: str, value: Any) -> int:
+        """Write a variable with `value` behind what it holds; return its version."""
+        version: int = _shared("append", name, value)
+        return version
+
+    def cas(self, name: str, version: int, value: Any) -> Written:
+        """Write a variable if its version is `version`; one that is missing is never written."""
+        written: Written = _shared("cas", name, version, value)
+        return written
+
+    async def wait(self, *names: str) -> list[Any]:
+        """Wait until all of some variables were written, and return their values; no names, no wait.
+
+        A fork that waits costs nothing.
+
+        Raises:
+            DeadlockError: nobody is left who could write them.
+        """
+        values: list[Any] = await _ask(Wait(texts_of(names, "names")))
+        return values
+
+
+shared = SharedVariables()
+
+
+class _Stopped(BaseException):
+    """What `stop` raises; no script should catch it by accident."""
+
+
+@coroutine
+def _ask(request: Request) -> Generator[Request, Any, Any]:
+    _pilot()
+    return (yield request)
+
+
+def _pilot() -> ScriptPilot:
+    try:
+        return _current.get()
+    except LookupError:
+        raise ScriptError(
+            "expected a script that `control.run` runs: outside of one there is no text that this could belong to. "
+            "Write `async def script(): ...` and call `control.run(model, script, prompt)`."
+        ) from None
+
+
+def _shared(method: str, *arguments: Any) -> Any:
+    pilot = _pilot()
+    question = f"shared.{method}({', '.join(map(repr, arguments))})"
+    return pilot.once(question, lambda: getattr(pilot.shared, method)(*arguments))
+
+
+# -- who runs it -------------------------------------------------------------------------------------------------------
+
+
+class ScriptPilot(Pilot):
+    """Runs a script from one `await` that needs the model to the next.
+
+    Attributes:
+        shared: the variables of the program.
+        token_ids: the tokens of the fork as the script sees them: what it has appended since the model ran last included.
+    """
+
+    speculates = False
+
+    def __init__(self, script: Script, model: LanguageModel, shared: Shared, journal: Journal | None = None) -> None:
+        self.shared = shared
+        self.token_ids: list[int] = []
+        self._script = script
+        self._model = model
+        self._journal = journal or Journal()
+        self._coroutine: Coroutine[Any, Any, Any] | None = None
+        self._asked: Request | None = None
+        self._generator: TextGenerator | None = None
+        # How many of the row's own tokens the script has kept so far.
+        self._kept = 0
+        self._start = 0
+        self._captures: list[tuple[str, str]] = []
+        self._log = ""
+
+    def call(self, situation: Situation) -> list[tuple[Pilot, Action]]:
+        """Give the script what it waits for, and run it until it asks the model again."""
+        self.token_ids, self._kept = [*situation.token_ids], len(situation.token_ids)
+        self._start = situation.start
+        if self._coroutine is None:
+            return self._run(situation, None)
+        return self._run(situation, self._answered(situation))
+
+    # -- what the functions above ask of it ----------------------------------------------------------------------------
+
+    def once(self, question: str, act: Callable[[], Any]) -> Any:
+        """Answer a question as before the fork, or for the first time."""
+        return self._journal.once(question, act)
+
+    def text_since(self, place: Label) -> str:
+        """Return the text behind a place."""
+        self._check(place)
+        return self._model.tokenizer.text_bytes(self.token_ids[place.position :]).decode(errors="replace")
+
+    def write_log(self, line: str) -> None:
+        """Write to the log."""
+        self._log = (self._log + line + "\n")[-_MAX_LOG:]
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _run(self, situation: Situation, answer: Entry | None) -> list[tuple[Pilot, Action]]:
+        """Send the script an answer, and answer it as long as that takes no token of the model."""
+        forks: list[ScriptPilot] = []
+        action: Action | None = None
+        while action is None:
+            request = self._send(answer)
+            if isinstance(request, End):
+                action = self._action(request)
+            elif self._journal.is_replaying:
+                answer = self._replayed(request)
+            else:
+                self._asked = request
+                try:
+                    answer, action = self._handle(request, situation, forks)
+                except Exception as error:
+                    answer = self._noted(Entry(repr(request), error=error))
+        pilots: list[tuple[Pilot, Action]] = [(self, action)]
+        for fork in forks:
+            pilots += fork._run(situation, None)
+        return pilots
+
+    def _send(self, answer: Entry | None) -> Request | End:
+        """Run the script to its next request, or to its end."""
+        token = _current.set(self)
+        try:
+            if self._coroutine is None:
+                self._coroutine = self._script()
+                return self._checked(self._coroutine.send(None))
+            if answer is not None and answer.error is not None:
+                return self._checked(self._coroutine.throw(answer.error))
+            return self._checked(self._coroutine.send(None if answer is None else answer.answer()))
+        except (StopIteration, _Stopped):
+            return End()
+        except Exception as error:
+            return End(error, "".join(traceback.format_exception(error)))
+        finally:
+            _current.reset(token)
+
+    def _checked(self, request: object) -> Request:
+        if isinstance(request, Request):
+            return request
+        assert self._coroutine is not None
+        # The script may not go on: what it awaits is answered by nobody.
+        self._coroutine.throw(
+            ScriptError(
+                f"expected an `await` of `control.fixed`, `gen`, `fork` or `shared.wait`, got {request!r}. A script is no task of "
+                "an event loop."
+            )
+        )
+        raise ScriptError("a script went on after it had awaited what nobody answers")
+
+    def _replayed(self, request: Request) -> Entry:
+        try:
+            return self._journal.next(repr(request))
+        except ScriptError as error:
+            return Entry(repr(request), error=error)
+
+    def _noted(self, entry: Entry) -> Entry:
+        self._journal.add(entry)
+        return entry
+
+    def _handle(
+        self, request: Request, situation: Situation, forks: list[ScriptPilot]
+    ) -> tuple[Entry | None, Action | None]:
+        """Return the answer to a request, or the action that has to come before it."""
+        match request:
+            case Fixed(text, following):
+                self._append(text, following)
+                return self._noted(Entry(repr(request))), None
+            case ForkInto(count):
+                situation.reserve(count - 1)
+                forks += [self._forked(Entry(repr(request), index)) for index in range(1, count)]
+                return self._noted(Entry(repr(request), 0)), None
+            case Wait(names):
+                if self.shared.has(names):
+                    return self._noted(Entry(repr(request), [self.shared.get(name) for name in names])), None
+                return None, self._action(WaitFor(names))
+            case Gen():
+                self._generator = request.generator(self._model)
+                return None, self._action(request.piece(self._generator))
+
+    def _answered(self, situation: Situation) -> Entry:
+        """Return the answer to the request that was made before the model ran."""
+        request = self._asked
+        question = repr(request)
+        if situation.error is not None:
+            return self._noted(Entry(question, error=situation.error))
+        if isinstance(request, Wait):
+            return self._noted(Entry(question, [self.shared.get(name) for name in request.names]))
+        assert isinstance(request, Gen)
+        assert situation.outcome is not None
+        try:
+            return self._noted(Entry(question, self._text(request, situation.outcome)))
+        except Exception as error:
+            return self._noted(Entry(question, error=error))
+
+    def _text(self, request: Gen, outcome: Outcome) -> str:
+        """Return the text of a piece that has ended, and capture it where it has a name."""
+        if outcome.error is not None:
+            raise outcome.error
+        token_ids = self.token_ids[outcome.start :]
+        text = self._model.tokenizer.text_bytes(token_ids).decode(errors="replace")
+        constraint = self._generator.constraint if self._generator is not None else None
+        if outcome.reason == "length" and constraint is not None and not constraint.accepts(token_ids):
+            raise IncompleteOutput(
+                f"expected a text that conforms to the constraint, but `max_tokens` or the context cut it to {text[:60]!r}. "
+                "Raise `max_tokens`.",
+                text,
+                outcome.reason,
+            )
+        if request.substring_of is not None:
+            text = text.removesuffix(request.substring_end)
+        if request.name is not None:
+            self._captures.append((request.name, text))
+        return text
+
+    def _append(self, text: str, following: Label | None) -> None:
+        if following is not None:
+            self._check(following)
+            del self.token_ids[following.position :]
+            self._kept = min(self._kept, following.position)
+        tokenizer = self._model.tokenizer
+        if not tokenizer.text_bytes(self.token_ids):
+            self.token_ids += encoded_start(text, tokenizer)
+        else:
+            self.token_ids += tokenizer.encode_inside(text, self.token_ids)
+
+    def _check(self, place: Label) -> None:
+        if not isinstance(place, Label) or not self._start <= place.position <= len(self.token_ids):
+            raise ScriptError(
+                f"expected a label inside the {len(self.token_ids)} tokens of the text, got {place!r}. The text before it was cut; "
+                "take a new one with `label()`."
+            )
+
+    def _forked(self, entry: Entry) -> ScriptPilot:
+        fork = ScriptPilot(self._script, self._model, self.shared, self._journal.fork(entry))
+        fork.token_ids, fork._kept, fork._start = [*self.token_ids], self._kept, self._start
+        return fork
+
+    def _action(self, then: Any) -> Action:
+        """Return what the row has to do, and forget that the script has asked for it."""
+        action = Action(then, self._kept, tuple(self.token_ids[self._kept :]), tuple(self._captures), self._log)
+        self._captures, self._log = [], ""
+        return action

@@ -1,0 +1,162 @@
+"""`Shared`: variables that the forks of a program have in common, each with a version.
+
+A value is a text, bytes, a number, a bool, None, or a list, tuple or dict of these. It is copied on its way in and out, so that
+a variable changes by writing it only.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from outlines_cont.errors import OptionError
+
+_PLAIN = (str, bytes, int, float, bool, type(None))
+
+
+class Member(Protocol):
+    """A program whose forks use the variables."""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether all of its forks wait for variables that are missing."""
+
+    def __hash__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a compare-and-swap has come to.
+
+    Attributes:
+        is_written: whether the version was the expected one.
+        version: of the variable now, 0 where it is missing.
+        value: of the variable now, None where it is missing.
+    """
+
+    is_written: bool
+    version: int
+    value: Any
+
+
+class Shared:
+    """Variables by name. The version of a variable is 1 when it is first written, and 1 more at each write.
+
+    All methods may be called by any thread; each is one whole action.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[Any, int]] = {}
+        self._lock = threading.RLock()
+        self._members: WeakSet[Member] = WeakSet()
+        self.num_writes = 0
+
+    def get(self, name: str) -> Any:
+        """Return the value of a variable, None where it is missing."""
+        with self._lock:
+            return copy.deepcopy(self._values.get(_checked(name), (None, 0))[0])
+
+    def version(self, name: str) -> int:
+        """Return the version of a variable, 0 where it is missing."""
+        with self._lock:
+            return self._values.get(_checked(name), (None, 0))[1]
+
+    def set(self, name: str, value: Any) -> int:
+        """Write a variable; return its version.
+
+        Raises:
+            OptionError: the value is none that can be shared, or the name is no text.
+        """
+        _check_value(value)
+        with self._lock:
+            version = self.version(name) + 1
+            self._values[name] = copy.deepcopy(value), version
+            self.num_writes += 1
+            return version
+
+    def append(self, name: str, value: Any) -> int:
+        """Write a variable with `value` behind what it holds, a text, bytes or a list; where it is missing, it becomes `value`.
+
+        Returns:
+            Its version.
+
+        Raises:
+            OptionError: the value, or what the variable holds, is of another type.
+        """
+        with self._lock:
+            before = self.get(name)
+            if not isinstance(value, str | bytes | list) or (before is not None and type(before) is not type(value)):
+                raise OptionError(
+                    f"expected a text, bytes or a list to append to `{name}`, of the type that it holds "
+                    f"({type(before).__name__}), got {type(value).__name__}",
+                    "value",
+                )
+            joined: Any = value if before is None else operator.add(before, value)
+            return self.set(name, joined)
+
+    def cas(self, name: str, version: int, value: Any) -> Written:
+        """Write a variable if its version is `version`; one that is missing is never written."""
+        with self._lock:
+            known = self.version(name)
+            if known and known == version:
+                return Written(True, self.set(name, value), copy.deepcopy(value))
+            return Written(False, known, self.get(name))
+
+    def has(self, names: Sequence[str]) -> bool:
+        """Return whether all of some variables were written."""
+        with self._lock:
+            return all(_checked(name) in self._values for name in names)
+
+    def values(self) -> dict[str, Any]:
+        """Return all variables; copies."""
+        with self._lock:
+            return {name: copy.deepcopy(value) for name, (value, _) in self._values.items()}
+
+    def __deepcopy__(self, memo: object) -> Shared:
+        """Return the same: what forks have in common."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"Shared({self.values()!r})"
+
+    # -- who uses them -------------------------------------------------------------------------------------------------
+
+    def join(self, member: Member) -> None:
+        """Note that a program uses the variables."""
+        self._members.add(member)
+
+    def part(self, member: Member) -> None:
+        """Note that a program has ended."""
+        self._members.discard(member)
+
+    @property
+    def is_deadlocked(self) -> bool:
+        """Whether no program is left that could write."""
+        return all(member.is_stuck for member in list(self._members))
+
+
+def _checked(name: object) -> str:
+    if not isinstance(name, str):
+        raise OptionError(f"expected a text as the name of a shared variable, got {name!r}", "name")
+    return name
+
+
+def _check_value(value: object) -> None:
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict):
+            todo += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple):
+            todo += item
+        elif not isinstance(item, _PLAIN):
+            raise OptionError(
+                f"expected a text, bytes, a number, a bool, None, or lists, tuples and dicts of these as a shared value, got "
+                f"{type(item).__name__}. Share what describes it.",
+                "value",
+            )
