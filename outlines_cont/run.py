@@ -108,11 +108,15 @@ class Run:
             self._check_resumed()
 
     def steps(self) -> Iterator[None]:
-        """Run to the end, one step of the engine after the other; who stops earlier lets the rows go."""
-        job = self._submitted()
+        """Run to the end, one step of the engine after the other; who stops earlier lets the rows go.
+
+        After the last one everything is there to be seen, whoever has taken the steps.
+        """
+        job, is_over = self._submitted(), False
         try:
-            while not job.is_over:
+            while not is_over:
                 self.engine.advance(job)
+                is_over = job.is_over  # not asked after the yield: others may take steps meanwhile
                 yield
         finally:
             self.engine.cancel(job)
@@ -120,10 +124,11 @@ class Run:
 
     async def async_steps(self) -> AsyncIterator[None]:
         """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
-        job = self._submitted()
+        job, is_over = self._submitted(), False
         try:
-            while not job.is_over:
+            while not is_over:
                 await self.engine.advance_async(job)
+                is_over = job.is_over
                 yield
         finally:
             self.engine.cancel(job)

@@ -80,6 +80,11 @@ class StateRow:
         return len(self.kv) if self.kv is not None else 0
 
     @property
+    def pending(self) -> int:
+        """How many tokens are to be fed before what follows is known; none where the logits are, whatever else was evicted."""
+        return 0 if self.logits is not None else len(self.token_ids) - self.cached
+
+    @property
     def weight(self) -> float:
         """The sum of the log-probabilities since the last reset."""
         return sum(self.logprobs[self.weight_start :]) + self.ends

@@ -479,7 +479,7 @@ class Conversation:
             self._grow(joined(row, other, model.tokenizer))
             return
         row = replace(other, stream=row.stream)
-        self._set(row, len(row.token_ids) - row.cached)
+        self._set(row, row.pending)
 
     def _checked_ids(self, prompt: int | Iterable[int]) -> list[int]:
         vocab_size = self._home.model.vocab_size

@@ -177,7 +177,7 @@ class BatchedExecutor:
         with self._lock:
             self._check_open()
             row = only_row(SequenceState.load(path, self._model))
-            return self.open(row, len(row.token_ids) - row.cached)
+            return self.open(row, row.pending)
 
     def close(self) -> None:
         """Close all conversations; nothing can be created after it. Closing again does nothing."""

@@ -1,15 +1,17 @@
-"""Random calls on up to six conversations, against lists of token ids and recomputation, under a small budget.
+"""Random calls on six conversations, and generators and programs that go on in the meantime, in one engine under a small budget.
 
-After every step each conversation has its ids, and one of them, taken at random, has its logits; at the end nothing is held.
+After every step each conversation has its ids, and one of them, taken at random, has its logits; what is written is what is
+written alone; at the end nothing is held.
 """
 
 from __future__ import annotations
 
 import gc
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from unittest import mock
 
 import numpy as np
@@ -27,11 +29,14 @@ from outlines_cont import (
     Mark,
     OptionError,
     PromptRequired,
+    SequenceState,
     UnsupportedModel,
     engine_of,
+    generate,
     models,
     samplers,
 )
+from outlines_cont.control import Branch, Budget, TokenSet, fixed, fork, gen, label, shared, start
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import FakeTokenizer, random_network
@@ -62,8 +67,71 @@ class Slot:
     marks: Marks = field(default_factory=list)
 
 
-class Conversations(RuleBasedStateMachine):
-    """Six places, each with a conversation."""
+async def _script() -> None:
+    """A program that chooses, forks, shares and writes."""
+    word = await gen(choice=["red", "green", "of"])
+    index = await fork(2)
+    await shared.append("words", f"{word}{index}")
+    await fixed(" of ")
+    start = label()
+    await gen(regex="[a-d]{2,6}")
+    if index:
+        await fixed("the end", following=start)
+
+
+def _controller(branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+    """A program that samples, takes back and forks by tokens."""
+    if not last_append:
+        return [Branch(sample_mask=TokenSet.of(range(65, 91)))]
+    token_id = last_append[-1]
+    if len(last_append) > 1:
+        return []
+    if token_id % 3 == 0:
+        return [Branch(backtrack=1, ff_tokens=[[70, 71]])]
+    if token_id % 3 == 1 and token_id < 97:
+        return [Branch(sample_mask=TokenSet.of(range(97, 110))), Branch(ff_tokens=[[80, 81]])]
+    return [Branch(sample_mask=TokenSet.of(range(65, 110)))]
+
+
+_WRITERS: dict[str, Callable[[HuggingFaceModel, str, int], Iterator[Any]]] = {
+    "text": lambda model, text, seed: generate.text(model, sampler=samplers.multinomial()).stream(
+        text, rng=seed, max_tokens=9
+    ),
+    "regex": lambda model, text, seed: generate.regex(model, "[a-c]{2}(red|green|blue){1,2}[0-9]{2}").stream(
+        text, rng=seed
+    ),
+    "json": lambda model, text, seed: generate.json(
+        model, {"enum": [{"name": "red", "age": 12}, {"name": "of"}, [1, 2, 3]]}, sampler=samplers.multinomial()
+    ).stream(text, rng=seed),
+    "script": lambda model, text, seed: _events(model, _script, text, seed),
+    "controller": lambda model, text, seed: _events(model, _controller, text, seed),
+}
+
+
+def _events(model: HuggingFaceModel, program: Any, text: str, seed: int) -> Iterator[Any]:
+    budget = Budget(tokens=24, forks=5)
+    started = start(model, program, text, sampler=samplers.multinomial(), rng=seed, budget=budget)
+    for _ in started.events():
+        yield None
+    result = started.result()
+    yield [(fork.text, fork.finish_reason) for fork in result.forks]
+
+
+@dataclass
+class Writer:
+    """A generator or a program that is on its way, what it has written, and what it writes alone."""
+
+    running: Iterator[Any]
+    expected: list[Any]
+    written: list[Any] = field(default_factory=list)
+
+
+class OneEngine(RuleBasedStateMachine):
+    """Six places, each with a conversation, and up to three that write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writers: list[Writer] = []
 
     @initialize(
         family=st.sampled_from(["llama", "mistral", "gpt2"]),
@@ -83,6 +151,7 @@ class Conversations(RuleBasedStateMachine):
         self.budget = 400 * _BYTES_PER_TOKEN * (2 if family == "gpt2" else 1)
         network = random_network(family)
         self.model = models.from_transformers(network, self.tokenizer, kv_budget_bytes=self.budget)
+        self.alone = models.from_transformers(random_network(family), self.tokenizer)
         engine_of(self.model).max_batch_tokens = limit
         self.executor = BatchedExecutor(self.model, seed=1)
         self.slots = [self._new(text) for text in ["the name", "a", "of the red", "yes no", "red green blue", "日本"]]
@@ -100,6 +169,8 @@ class Conversations(RuleBasedStateMachine):
             return
         for slot in self.slots:
             slot.conversation.close()
+        for _ in [*self.writers]:
+            self.stop_writing(0)
         gc.collect()
         held = (self.executor.kv_bytes, self.model.kv_store.nbytes, self.executor.conversations)
         assert held == (0, 0, [])
@@ -135,7 +206,7 @@ class Conversations(RuleBasedStateMachine):
         source = self.slots[of]
         state = source.conversation.state
         conversation = self.executor.create(state)
-        self._put(at, Slot(conversation, [*source.ids], len(source.ids) - int(state.cached)))
+        self._put(at, Slot(conversation, [*source.ids], _pending(state)))
 
     @rule()
     def infer(self) -> None:
@@ -213,12 +284,39 @@ class Conversations(RuleBasedStateMachine):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "saved")
             slot.conversation.save(path, kv=kv)
+            loaded = self.executor.load(path)
             held = int(slot.conversation.state.cached) if kv else 0
-            self._put(to, Slot(self.executor.load(path), [*slot.ids], len(slot.ids) - held))
+            assert loaded.num_pending in (0, len(slot.ids) - held)
+            self._put(to, Slot(loaded, [*slot.ids], loaded.num_pending))
 
     @rule(at=_SLOTS, text=_TEXTS)
     def close(self, at: int, text: str) -> None:
         self._put(at, self._new(text))
+
+    @rule(kind=st.sampled_from([*_WRITERS]), text=st.sampled_from(["the name", "日🙂", "a"]), seed=st.integers(0, 99))
+    def begin_to_write(self, kind: str, text: str, seed: int) -> None:
+        if len(self.writers) < 3:
+            expected = _seen(_WRITERS[kind](self.alone, text, seed))
+            self.writers.append(Writer(_WRITERS[kind](self.model, text, seed), expected))
+
+    @rule(which=st.integers(0, 2), steps=st.integers(1, 8))
+    def go_on_writing(self, which: int, steps: int) -> None:
+        if which >= len(self.writers):
+            return
+        writer = self.writers[which]
+        for _ in range(steps):
+            try:
+                writer.written.append(next(writer.running))
+            except StopIteration:
+                assert writer.expected == _seen(iter(writer.written))
+                self.writers.pop(which)
+                return
+
+    @rule(which=st.integers(0, 2))
+    def stop_writing(self, which: int) -> None:
+        if which < len(self.writers):
+            writer = self.writers.pop(which)
+            writer.running.close()  # type: ignore[attr-defined]
 
     @rule()
     def a_forward_that_breaks_changes_nothing(self) -> None:
@@ -254,16 +352,30 @@ class Conversations(RuleBasedStateMachine):
             assert torch.allclose(expected[-1], slot.conversation.logits(), atol=1e-4)
 
 
-TestConversations = Conversations.TestCase
-TestConversations.settings = settings(max_examples=6, stateful_step_count=60, deadline=None)
+def _pending(state: SequenceState) -> int:
+    """What a conversation that begins with a state has yet to feed."""
+    row = state.rows[0][0]
+    return 0 if row.logits is not None else len(row.token_ids) - int(state.cached)
+
+
+def _seen(written: Iterator[Any]) -> list[Any]:
+    """What matters of a stream: the texts as a whole, and the forks of a program."""
+    parts = list(written)
+    texts = [part for part in parts if isinstance(part, str)]
+    return ["".join(texts), *(part for part in parts if isinstance(part, list))]
+
+
+TestOneEngine = OneEngine.TestCase
+TestOneEngine.settings = settings(max_examples=6, stateful_step_count=60, deadline=None)
 
 
 @pytest.mark.parametrize(("family", "limit", "seed"), [("llama", 8192, 0), ("gpt2", 16, 1), ("mistral", 64, 2)])
 def test_five_hundred_random_calls(family: str, limit: int, seed: int) -> None:
     """The same calls, each as often as any other; hypothesis leaves some out of most of its runs."""
     rng = np.random.default_rng(seed)
-    machine = Conversations()
+    machine = OneEngine()
     machine.begin(family=family, least=8, limit=limit, stacks=True)
+    kinds = [*_WRITERS]
     texts, modes = ["the name", "a", " of ", "日🙂", "x" * 9, ""], ["recompute", "recompute", "shift"]
 
     def int_below(stop: int) -> int:
@@ -285,6 +397,10 @@ def test_five_hundred_random_calls(family: str, limit: int, seed: int) -> None:
         lambda: machine.save_and_load(at=int_below(6), to=int_below(6), kv=bool(int_below(2))),
         lambda: machine.close(at=int_below(6), text=texts[int_below(6)]),
         machine.a_forward_that_breaks_changes_nothing,
+        lambda: machine.begin_to_write(kind=kinds[int_below(5)], text=texts[int_below(2)], seed=int_below(100)),
+        lambda: machine.go_on_writing(which=int_below(3), steps=1 + int_below(8)),
+        lambda: machine.go_on_writing(which=int_below(3), steps=1 + int_below(8)),
+        lambda: machine.stop_writing(which=int_below(9)),
     ]
     for _ in range(500):
         calls[int_below(len(calls))]()
