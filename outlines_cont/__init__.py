@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outlines_cont import control, generate, models, samplers
     from outlines_cont.continuation import continuous
+    from outlines_cont.device_tables import DeviceTables
     from outlines_cont.engine.branch import Branch, TokenSet
     from outlines_cont.engine.engine import Engine, engine_of
     from outlines_cont.errors import (
@@ -73,6 +74,7 @@ __all__ = [
     "Conversation",
     "DeadEnd",
     "DeadlockError",
+    "DeviceTables",
     "EmptyPrompt",
     "Engine",
     "EngineInterrupted",
@@ -125,6 +127,7 @@ _HOMES = {
     "Engine": "engine.engine",
     "CompletionTree": "tree",
     "Conversation": "executor",
+    "DeviceTables": "device_tables",
     "Guidance": "guidance",
     "Mark": "executor",
     "SequenceState": "state",
