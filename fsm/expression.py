@@ -92,7 +92,10 @@ class Expression:
 
         Raises:
             ExpressionError: names are nested more than 100 deep.
+            TypeError: the name is no `str`.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"expected a str as the name of a part, received {name!r}")
         return replace(self, name=name, parts=Part("named", (self._as_part(),), name=name))
 
     @property
@@ -105,7 +108,12 @@ class Expression:
 
         Returns:
             None where the whole of `text` does not belong to the language.
+
+        Raises:
+            TypeError: `text` is neither `str` nor `bytes`.
         """
+        if not isinstance(text, str | bytes):
+            raise TypeError(f"expected a text, str or bytes, received {text!r}")
         return Captures(self._as_part()).find(text)
 
     def accepts(self, data: str | bytes) -> bool:

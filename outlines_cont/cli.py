@@ -262,10 +262,10 @@ def _tree(
     from rich.console import Console
 
     from outlines_cont.commands.extractor import load_or_refuse
-    from outlines_cont.commands.tree import check_picture, show_growing, write_picture
+    from outlines_cont.commands.tree import check_options, show_growing, write_picture
     from outlines_cont.tree import CompletionTree
 
-    check_picture(output)
+    check_options(prompt, output)
     model = load_or_refuse(name, device, dtype)
     grown = CompletionTree(model, prompt, depth=depth, every=every, seed=seed, distinct=distinct)
     started = time.monotonic()

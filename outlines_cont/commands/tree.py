@@ -15,8 +15,10 @@ from outlines_cont.tree_picture import to_html, to_svg, to_text
 _PICTURES = {".svg": to_svg, ".html": to_html}
 
 
-def check_picture(path: Path | None) -> None:
-    """Raise `SetupError` for a file that is neither SVG nor HTML."""
+def check_options(prompt: str, path: Path | None) -> None:
+    """Raise `SetupError` for an empty prompt, and for a file that is neither SVG nor HTML."""
+    if not prompt:
+        raise SetupError("expected a text that the tree begins with as PROMPT, got an empty one")
     if path is not None and path.suffix.lower() not in _PICTURES:
         raise SetupError(f"expected a file that ends in .svg or .html as --output, got {str(path)!r}")
 

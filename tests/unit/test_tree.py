@@ -184,7 +184,7 @@ def test_the_command_prints_the_tree_and_writes_pictures(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "options",
-    [["--output", "tree.png"], ["--model", "/no/such/folder"], ["--depth", "99", "--every", "1"]],
+    [[""], ["--output", "tree.png"], ["--model", "/no/such/folder"], ["--depth", "99", "--every", "1"]],
 )
 def test_what_cannot_be_done_is_one_line(options: list[str]) -> None:
     result = CliRunner().invoke(app, ["tree", *options])
