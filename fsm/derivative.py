@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fsm import course as courses
 from fsm import node as nodes
 from fsm.errors import BudgetExceeded, ExpressionError
 from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
@@ -17,7 +18,7 @@ Arc = tuple[int, Node]
 """A 256-bit mask of bytes and the term that is left after any of them."""
 Arcs = tuple[Arc, ...]
 
-_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE})
+_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.COURSE})
 _DIGITS = 0x3FF << 48
 _MAX_EXITS = 500  # states of a head that are looked at for one where it may end
 
@@ -183,6 +184,10 @@ class Derivatives:
             return self._munch(*args)
         if kind is Kind.MACHINE:
             return _merge(args[0].arcs(args[1], arcs))
+        if kind is Kind.COURSE:
+            head, rest, behind = args
+            out = _merge(courses.arcs(head, rest, behind, arcs))
+            return _union((out, arcs[courses.entered(rest, behind)])) if head.nullable else out
         return ()
 
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
@@ -337,6 +342,8 @@ def _needed(node: Node) -> tuple[Node, ...]:
         return (node.args[0].expand(node.args[1]),)
     if node.kind is Kind.MUNCH:
         return node.args[:2] if node.args[0].nullable else node.args[:1]
+    if node.kind is Kind.COURSE:
+        return courses.parts(*node.args)
     return () if node.kind is Kind.FIELDS else nodes.children(node)
 
 

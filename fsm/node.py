@@ -40,6 +40,7 @@ class Kind(IntEnum):
     MUNCH = 14  # (head, tail, stop): the head as long as it can be, then the tail, which does not begin with a byte of `stop`
     CHECK = 15  # (body, Check): the body; a text of it that fails the check is no text of the language; see `check.py`
     MACHINE = 16  # (Machine, state): what a machine of its own kind reads from that state on; see `luhn.py`
+    COURSE = 17  # (head, Course, (behind, ...)): the head, then what a course of steps reads; see `course.py`
 
 
 class Node:
@@ -154,7 +155,7 @@ _lock = threading.RLock()  # a node may die, and so call `_forget`, while its ow
 _work = threading.local()
 _serial = iter(range(1 << 62))
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
-_NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.EMPTY})
+_NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.COURSE, Kind.EMPTY})
 
 
 def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[Node, ...] = ()) -> Node:
@@ -623,6 +624,18 @@ def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:
     return _intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (ANYTHING,))
 
 
+class Reading(Protocol):
+    """What a COURSE node needs of the course that follows its head; `course.Course` is the one."""
+
+    def is_over(self, behind: tuple[Node, ...]) -> bool:
+        """True when the text may end before the course, given what was read."""
+
+
+def intern_course(head: Node, course: Reading, behind: tuple[Node, ...]) -> Node:
+    """A COURSE node; `course.follow` is the way to make one."""
+    return _intern(Kind.COURSE, (head, course, behind), head.nullable and course.is_over(behind), (head, *behind))
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """The terms that a node is built from, the body of a rule included."""
     kind = node.kind
@@ -632,6 +645,8 @@ def children(node: Node) -> tuple[Node, ...]:
         return node.args[:1]
     if kind is Kind.MUNCH:
         return node.args[:2]
+    if kind is Kind.COURSE:
+        return (node.args[0], *node.args[2])
     if kind is Kind.RULE:
         return (node.args[0].body,)
     if kind is Kind.MEMBERS:

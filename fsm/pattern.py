@@ -4,9 +4,10 @@ The text is read by the parser of the standard library itself (`re._parser`), be
 escape, flag and quirk means what it means to `re` in the Python that runs. It has been in that place since Python 3.11.
 
 Supported: literals, escapes, classes, `.`, groups of all kinds, alternation, greedy and lazy repetition with any
-counts, the flags i s m a u x (global and scoped), `^ $ \A \Z \b \B`, lookahead and lookbehind outside of repetitions.
-Not supported, refused by name: back-references, conditional groups, atomic groups and possessive repetition; line anchors
-(MULTILINE) and lookarounds inside a repetition; a lookbehind of several characters after a lookahead.
+counts, the flags i s m a u x (global and scoped), `^ $ \A \Z \b \B`, lookahead and lookbehind anywhere. They see the text of
+their own expression and nothing of what is joined to it: `regex("a(?!b)") + "b"` is the text "ab".
+Not supported, refused by name: back-references, conditional groups, atomic groups and possessive repetition; a lookahead inside
+a lookbehind; more than eight lookarounds at more than one character.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fsm.character_class import category, ignoring_case, single, union
 from fsm.characters import Ranges, invert, normalize
 from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex
 from fsm.expression import Expression
+from fsm.looking import full_match
 from fsm.postfix import (
     After,
     Assert,
@@ -34,8 +36,6 @@ from fsm.postfix import (
     NotSupported,
     Text,
     boundary,
-    compile_postfix,
-    full_match,
 )
 from fsm.rendering import shorten
 
@@ -88,7 +88,7 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
         raise ExpressionError(f"expected a regular expression as text, received {_describe(pattern)}")
     parsed = _parse(pattern, re.ASCII if ascii else re.NOFLAG)
     try:
-        node = full_match(compile_postfix(_postfix(parsed, int(parsed.state.flags)), characters.utf8))
+        node = full_match(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
         return Expression(node, source=shorten(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
     except NotSupported as refusal:
         raise UnsupportedRegex(

@@ -7,8 +7,8 @@ Anchors are exact. A pattern compiles to a `Table`: its texts sorted by what the
 first character and after their last one. Joining two parts keeps of the one what the assertions of the other allow.
 Lookarounds are conditions on the rest of the whole text, or on all of it that was read: the pattern is kept as alternatives of
 pieces until it is whole, and each condition is then an intersection (`(?=x)rest` is `rest & x.*`).
-What this leaves out: line anchors inside a repetition, an anchor inside a repetition of at least nine times, lookarounds inside a
-repetition, and a lookbehind of more than one character after a lookahead.
+What this leaves to `looking.py`: line anchors inside a repetition, an anchor inside a repetition of at least nine times, lookarounds
+inside a repetition, and a lookbehind of more than one character after a lookahead.
 """
 
 from __future__ import annotations
