@@ -58,7 +58,7 @@ def search(program: Iterable[Instruction], spell: Speller) -> Node:
     try:
         return postfix.search(postfix.compile_postfix(program, spell), spell)
     except NotSupported:
-        around = _plain(_any_text(spell))
+        around = plain(_any_text(spell))
         return begin(_row((around, _steps(program, spell), around)))
 
 
@@ -72,20 +72,20 @@ def _steps(program: Iterable[Instruction], spell: Speller) -> Step:
     far_looks = 0
     for instruction in program:
         if isinstance(instruction, Text):
-            stack.append((_plain(nodes.sequence([spell(((ord(c), ord(c)),)) for c in instruction.text])), 0))
+            stack.append((plain(nodes.sequence([spell(((ord(c), ord(c)),)) for c in instruction.text])), 0))
             continue
         if isinstance(instruction, Character):
             node = spell(instruction.ranges)
             characters.add(node)
-            stack.append((_plain(node), 0))
+            stack.append((plain(node), 0))
             continue
         if isinstance(instruction, Assert):
-            stack.append((_asserted(instruction), 0))
+            stack.append((asserted(instruction), 0))
             continue
         count = instruction.count if isinstance(instruction, Join | Choose) else 1
         operands = stack[len(stack) - count :]
         del stack[len(stack) - count :]
-        made = _combined(instruction, [step for step, _ in operands], spell)
+        made = combined(instruction, [step for step, _ in operands], spell)
         if isinstance(instruction, Look):
             body = operands[0][0]
             far_looks += not (isinstance(body, Plain) and body.node in characters)
@@ -101,7 +101,12 @@ def _steps(program: Iterable[Instruction], spell: Speller) -> Step:
     return found
 
 
-def _combined(instruction: Join | Choose | Loop | Look, operands: Sequence[Step], spell: Speller) -> Step:
+def combined(instruction: Join | Choose | Loop | Look, operands: Sequence[Step], spell: Speller) -> Step:
+    """The step that an instruction makes of others.
+
+    Raises:
+        NotSupported: see the top of this module.
+    """
     if isinstance(instruction, Join):
         return _row(operands)
     if isinstance(instruction, Choose):
@@ -111,11 +116,13 @@ def _combined(instruction: Join | Choose | Loop | Look, operands: Sequence[Step]
     return _look(operands[0], instruction, spell)
 
 
-def _plain(node: Node) -> Plain:
+def plain(node: Node) -> Plain:
+    """The step that reads a text of a language."""
     return Plain(_NO_BEHIND, node)
 
 
-def _asserted(instruction: Assert) -> Step:
+def asserted(instruction: Assert) -> Step:
+    """The step of an anchor."""
     conditions: list[Step] = []
     if instruction.before is not Before.ANY:
         node = EPSILON if instruction.before is Before.TEXT_START else _LINE_START
@@ -132,17 +139,17 @@ def _row(operands: Iterable[Step]) -> Step:
         for part in operand.steps if isinstance(operand, Row) else (operand,):
             last = parts[-1] if parts else None
             if isinstance(last, Plain) and isinstance(part, Plain):
-                parts[-1] = _plain(nodes.concat(last.node, part.node))
+                parts[-1] = plain(nodes.concat(last.node, part.node))
             else:
                 parts.append(part)
     return parts[0] if len(parts) == 1 else Row(_behind(parts), tuple(parts))
 
 
 def _either(operands: Sequence[Step]) -> Step:
-    plain = [part.node for part in operands if isinstance(part, Plain)]
+    texts = [part.node for part in operands if isinstance(part, Plain)]
     others = [part for part in operands if not isinstance(part, Plain)]
-    if plain:
-        others.append(_plain(nodes.alternation(plain)))
+    if texts:
+        others.append(plain(nodes.alternation(texts)))
     return others[0] if len(others) == 1 else Either(_behind(others), tuple(others))
 
 
@@ -154,7 +161,7 @@ def _look(body: Step, look: Look, spell: Speller) -> Step:
     if look.is_behind:
         if _looks_ahead(body):
             raise NotSupported("a lookahead inside a lookbehind", "Write it outside.")
-        read = begin(_row((_plain(_any_text(spell)), body)))
+        read = begin(_row((plain(_any_text(spell)), body)))
         return After(frozenset((read,)), read, look.is_negative)
     if isinstance(body, Plain):
         rest = nodes.concat(body.node, ANYTHING)
@@ -170,7 +177,7 @@ def _looks_ahead(step: Step) -> bool:
 
 def _loop(body: Step, lo: int, hi: int | None) -> Step:
     if isinstance(body, Plain):
-        return _plain(nodes.repeat(body.node, lo, hi))
+        return plain(nodes.repeat(body.node, lo, hi))
     if hi == 0 or (lo, hi) == (1, 1):
         return body if hi else _NOTHING
     turn, silent = _reading(body), _silent(body)
@@ -208,7 +215,7 @@ def _silent(step: Step) -> Step | None:
 def _reading(step: Step) -> Step:
     """The texts of a step but the empty one."""
     if isinstance(step, Plain):
-        return _plain(_not_empty(step.node))
+        return plain(_not_empty(step.node))
     if isinstance(step, Turns):
         return Turns(step.behind, step.body, max(step.lo, 1), step.hi)
     if isinstance(step, Either):

@@ -37,7 +37,7 @@ class Kind(IntEnum):
     DIVISIBLE = 11  # (divisor, remainder, most): up to `most` digits that, written after `remainder`, divide evenly
     FIELDS = 12  # (FieldList, start, lo, hi, depth): optional fields in order; see `fields.py`
     MEMBERS = 13  # (MemberTable, state): members of an object in any order; see `members.py`
-    MUNCH = 14  # (head, tail, stop): the head as long as it can be, then the tail, which does not begin with a byte of `stop`
+    MUNCH = 14  # (head, tail, rival): the head as long as it or a rival beside it can go on, then the tail
     CHECK = 15  # (body, Check): the body; a text of it that fails the check is no text of the language; see `check.py`
     MACHINE = 16  # (Machine, state): what a machine of its own kind reads from that state on; see `luhn.py`
     COURSE = 17  # (head, Course, (behind, ...)): the head, then what a course of steps reads; see `course.py`
@@ -273,7 +273,7 @@ def concat(head: Node, tail: Node) -> Node:
     return _intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
 
 
-def munch(head: Node, tail: Node, stop: int = 0) -> Node:
+def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
     """`head` as long as it can be, then `tail`: the head is left only where the next byte could not go on with it.
 
     So two names in a row need something between them, as they do for a lexer. A byte that could begin to go on with the head is
@@ -282,13 +282,13 @@ def munch(head: Node, tail: Node, stop: int = 0) -> Node:
     Args:
         head: what is read first.
         tail: what comes after it.
-        stop: a 256-bit mask of bytes that may not come next either.
+        rival: what another reader would make of the same text; the head is not left where the next byte could go on with that, either.
     """
     if head is EMPTY or tail is EMPTY:
         return EMPTY
-    if head is EPSILON and not stop:
+    if head is EPSILON and rival in (EMPTY, EPSILON):
         return tail
-    return _intern(Kind.MUNCH, (head, tail, stop), head.nullable and tail.nullable, (head, tail))
+    return _intern(Kind.MUNCH, (head, tail, rival), head.nullable and tail.nullable, (head, tail, rival))
 
 
 def _munch_on(node: Node, tail: Node) -> Node:
@@ -298,8 +298,8 @@ def _munch_on(node: Node, tail: Node) -> Node:
         heads.append((node.args[0], node.args[2]))
         node = node.args[1]
     out = concat(node, tail)
-    for head, stop in reversed(heads):
-        out = munch(head, out, stop)
+    for head, rival in reversed(heads):
+        out = munch(head, out, rival)
     return out
 
 
@@ -402,19 +402,19 @@ def _by_serial(node: Node) -> int:
 
 def _take_out_heads(members: Iterable[Node]) -> Generator[list[Node], Node | None, list[Node]]:
     tails: dict[Node, list[Node]] = {}
-    munched: dict[tuple[Node, int], list[Node]] = {}
+    munched: dict[tuple[Node, Node], list[Node]] = {}
     for member in members:
         if member.kind is Kind.MUNCH:
-            head, tail, stop = member.args
-            munched.setdefault((head, stop), []).append(tail)
+            head, tail, rival = member.args
+            munched.setdefault((head, rival), []).append(tail)
             continue
         head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
         tails.setdefault(head, []).append(tail)
     out: list[Node] = []
-    for (head, stop), rest in munched.items():
+    for (head, rival), rest in munched.items():
         united = rest[0] if len(rest) == 1 else (yield rest)
         assert united is not None
-        out.append(munch(head, united, stop))
+        out.append(munch(head, united, rival))
     loops: dict[tuple[Node, Node], list[tuple[int, int | None]]] = {}
     for head, rest in tails.items():
         tail = rest[0] if len(rest) == 1 else (yield rest)

@@ -92,10 +92,11 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Replace the last one by its repetition, `lo` to `hi` times (None: no bound)."""
+    """Replace the last one by its repetition, `lo` to `hi` times (None: no bound); `is_lazy` says that less is tried first."""
 
     lo: int
     hi: int | None
+    is_lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
