@@ -12,7 +12,7 @@ from lark.exceptions import LarkError
 from lark.grammar import Rule
 from lark.parsers.lalr_analysis import LALR_Analyzer
 
-MAX_PLACES = 20_000  # places in all states of the parser together
+MAX_PLACES = 50_000  # places in all states of the parser, and steps from them, together
 
 _Place = tuple[int, int]
 """A production, and how many of its symbols were read."""
@@ -49,7 +49,7 @@ def _is_small(rules: Sequence[Rule], start: str) -> bool:
             new = () if symbol.is_term else [(n, 0) for n in by_origin[symbol.name] if (n, 0) not in met]
             met.update(new)
             waiting += new
-        places += len(met)
+        places += len(met) + len(reached)
         if places > MAX_PLACES:
             return False
         targets = dict.fromkeys(map(frozenset, reached.values()))

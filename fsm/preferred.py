@@ -11,15 +11,21 @@ Approach", 2009.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fsm import node as nodes
 from fsm.characters import Speller
 from fsm.course import After, Ahead, Plain, Rest, Row, Step, course, follow
+from fsm.derivative import Derivatives
+from fsm.errors import BudgetExceeded
 from fsm.looking import asserted, combined, plain
 from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Node
 from fsm.postfix import Assert, Character, Choose, Instruction, Join, Look, Loop, NotSupported, Text
+
+MAX_COMPARED = 500  # states in which a pattern is compared with its language
+MAX_STEPS = 250_000  # for that; some 3 us each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +54,7 @@ _COMPLETE: _Way = (frozenset(), EPSILON, None)
 
 
 def preferred(program: Iterable[Instruction], spell: Speller) -> Node:
-    """The texts `w` of a pattern for which `re.match(pattern, w)` is all of `w`.
+    """The texts `w` of a pattern for which `re.match(pattern, w)` is all of `w`; see `simplest`.
 
     Args:
         program: a well-formed pattern in postfix order.
@@ -83,8 +89,37 @@ def preferred(program: Iterable[Instruction], spell: Speller) -> Node:
                 item = _Item(instruction, tuple(item for item, _ in operands))
             stack.append((item, step))
     ((whole, _),) = stack
-    reader = _Reader(looks)
-    return nodes.machine(reader, reader.start(whole), is_plain=False)
+    reader = _Reader(looks, is_plain=not looks and _is_plain(whole))
+    return nodes.machine(reader, reader.start(whole), is_plain=reader.is_plain)
+
+
+def simplest(taken: Node, language: Node) -> Node:
+    """`language` of a pattern, where all its texts are `taken` whole, as that is the simpler term; `taken` where it is not known.
+
+    Raises:
+        BudgetExceeded: there are very many ways to read the pattern.
+    """
+    reader: _Reader = taken.args[0]
+    reader.steps_left = MAX_STEPS
+    left_out = nodes.intersection((language, nodes.complement(taken)))
+    try:
+        return taken if Derivatives(max_search=MAX_COMPARED).is_inhabited(left_out) else language
+    except BudgetExceeded as refusal:
+        if refusal.limit == "max_steps":
+            raise
+        return taken
+    finally:
+        reader.steps_left = math.inf
+
+
+def _is_plain(whole: _Item) -> bool:
+    """True where every part can be read."""
+    items = [whole]
+    for item in items:
+        if isinstance(item.made, Plain) and not item.made.node.is_plain:
+            return False
+        items += item.items
+    return True
 
 
 def _sequence(step: Step) -> _Item:
@@ -94,9 +129,17 @@ def _sequence(step: Step) -> _Item:
 
 
 class _Reader:
-    """Reads the ways of one pattern; a machine in the sense of `node.Machine`."""
+    """Reads the ways of one pattern; a machine in the sense of `node.Machine`.
 
-    def __init__(self, looks: Sequence[Step]) -> None:
+    Args:
+        looks: all steps that look ahead or behind.
+        is_plain: whether every way can be read to its end. Then some text leads from every state to a complete way: the shortest that
+            any way reads, since no other is complete before it.
+    """
+
+    def __init__(self, looks: Sequence[Step], *, is_plain: bool) -> None:
+        self.is_plain = is_plain
+        self.steps_left: float = math.inf
         found = frozenset[Node]().union(*(look.behind for look in looks))
         self._behind = tuple(sorted(found, key=lambda node: node.serial))
         self._places: dict[tuple[object, ...], _Place] = {}
@@ -121,7 +164,18 @@ class _Reader:
         return tuple(found)
 
     def arcs(self, state: _State, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Iterator[tuple[int, Node]]:
-        """Read a byte in every way, in their order, up to one that is complete."""
+        """Read a byte in every way, in their order, up to one that is complete.
+
+        Raises:
+            BudgetExceeded: a comparison took more than `MAX_STEPS`.
+        """
+        if self.steps_left < 0:
+            raise BudgetExceeded(
+                f"reading a pattern in the order of `re` took more than {MAX_STEPS:,} steps: loops inside loops that can begin "
+                "and end in many places. Simplify the nested counts.",
+                "max_steps",
+                MAX_STEPS,
+            )
         ways, behind = state
         parts = self.parts(state)
         for mask in _atoms(known[part] for part in parts):
@@ -139,7 +193,7 @@ class _Reader:
                 elif self._go_on(found, left, after, behind_now):
                     break
             if found:
-                yield mask, nodes.machine(self, (tuple(found), now), is_plain=False)
+                yield mask, nodes.machine(self, (tuple(found), now), is_plain=self.is_plain)
 
     def _place(self, item: _Item, after: _Place | None, lo: int | None = None, hi: int | None = None) -> _Place:
         if lo is None and isinstance(item.made, Loop):
@@ -169,6 +223,7 @@ class _Reader:
                     stack.append((conditions, after))
                 continue
             seen.add(key)
+            self.steps_left -= 1
             if isinstance(made, Plain):
                 if made.node is EPSILON:
                     stack.append((conditions, after))

@@ -27,6 +27,7 @@ from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError
 from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Node
 from fsm.pattern import looks_outside, preferred_texts, regex
+from fsm.preferred import simplest
 
 Ignored = Literal["one", "any"]
 Lexing = Literal["none", "keywords", "all"]
@@ -34,7 +35,8 @@ Lexing = Literal["none", "keywords", "all"]
 Context = frozenset[str]
 """The names of the terminals that may come at a place, those that are ignored left out."""
 MAX_IGNORED = 32  # bytes of what is ignored in one place
-_MAX_COMPARED = 2_000  # states in which the texts of two terminals are compared
+_MAX_COMPARED = 500  # states in which the texts of two terminals are compared
+_MAX_SEARCH = 3_000  # states that are looked at for a text of a terminal that no other one takes
 
 
 class _Terminal:
@@ -77,17 +79,10 @@ class _Terminal:
     @cached_property
     def taken(self) -> Node:
         """The texts that `re.match` takes whole; a simpler term where these are all."""
-        language = self.language
         if self.is_plain:
-            return language
-        taken = preferred_texts(self._pattern)
-        try:
-            is_less = Derivatives(max_search=_MAX_COMPARED).is_inhabited(
-                nodes.intersection((language, nodes.complement(taken)))
-            )
-        except BudgetExceeded:
-            is_less = True
-        return taken if is_less else language
+            return self.language
+        language = self.language
+        return simplest(preferred_texts(self._pattern), language)
 
     @property
     def is_plain(self) -> bool:
@@ -100,6 +95,11 @@ class _Terminal:
         return Automaton(self.language)
 
     @cached_property
+    def taking(self) -> Automaton:
+        """Reads `taken`."""
+        return self.automaton if self.taken is self.language else Automaton(self.taken)
+
+    @cached_property
     def first_bytes(self) -> int:
         """A mask of the bytes with which a text may begin."""
         return Derivatives().first_bytes(self.language)
@@ -108,7 +108,7 @@ class _Terminal:
         """True when the lexer looks up whether what it took for this one is the text of `other`, a string."""
         if self.text is not None or other.text is None or self.priority != other.priority:
             return False
-        return self.automaton.accepts(other.text) and Automaton(self.taken).accepts(other.text)
+        return self.automaton.accepts(other.text) and self.taking.accepts(other.text)
 
     def meets(self, other: _Terminal) -> bool:
         """True when a text of one of both may begin a text of the other, or go on into it."""
@@ -196,6 +196,8 @@ class Terminals:
             )
             head = nodes.intersection((head, nodes.alternation(spelled)))
         head = _without(head, [rival.language for rival in rivals])
+        if not Derivatives(max_search=_MAX_SEARCH).is_inhabited(head):
+            return EMPTY
         return nodes.munch(head, EPSILON, nodes.alternation(other.language for other in (*rivals, *holders)))
 
     def _terminal(self, name: str) -> _Terminal:

@@ -37,12 +37,12 @@ PATTERNS = st.sampled_from(
 
 
 @st.composite
-def grammars(draw: st.DrawFn, terminals: st.SearchStrategy[str]) -> str:
-    """Up to three rules over up to three terminals, some of them with priorities."""
+def grammars(draw: st.DrawFn, strings: st.SearchStrategy[str], terminals: st.SearchStrategy[str] | None = None) -> str:
+    """Up to three rules over some strings and up to two named terminals, which may have a priority."""
     names = ["start", "x", "y"][: draw(st.integers(1, 3))]
-    named = [f"T{n}" for n in range(draw(st.integers(0, 2)))]
+    named = [f"T{n}" for n in range(draw(st.integers(0, 2)) if terminals is not None else 0)]
     lines = []
-    letters = STRINGS | st.sampled_from(named or ['"a"'])
+    letters = strings | st.sampled_from(named or ['"a"'])
     atoms = st.sampled_from(names) | letters
     items = st.builds("{}{}".format, atoms, st.sampled_from(["", "", "", "?", "*", "+", "~1..2"]))
     rows = st.lists(items, min_size=1, max_size=3).map(" ".join)
@@ -52,7 +52,7 @@ def grammars(draw: st.DrawFn, terminals: st.SearchStrategy[str]) -> str:
         lines.append(f"{draw(st.sampled_from(['', '?'])) if name != 'start' else ''}{name}: {' | '.join(options)}")
     for name in named:
         priority = draw(st.sampled_from(["", "", ".1"]))
-        lines.append(f"{name}{priority}: {draw(terminals)}")
+        lines.append(f"{name}{priority}: {draw(strings if terminals is None else terminals)}")
     if draw(st.booleans()):
         lines.append('%ignore " "')
     return "\n".join(lines)
@@ -83,7 +83,7 @@ def made(text: str) -> tuple[Automaton, Lark, Lark | None]:
     return automaton, earley, lalr
 
 
-@given(grammars(STRINGS | PATTERNS))
+@given(grammars(STRINGS, STRINGS | PATTERNS))
 @settings(max_examples=150, deadline=None)
 def test_what_is_accepted_is_read_by_both_parsers_of_lark(text: str) -> None:
     automaton, earley, lalr = made(text)
