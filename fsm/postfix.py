@@ -303,7 +303,9 @@ def _condition(body: Table | Looked, step: Look, any_text: Node, spell: Speller)
             whole.append(node)
     node = nodes.alternation(whole)
     character = spell(((0, 0x10FFFF),))
-    is_local = step.is_behind and not isinstance(body, Looked) and all(_is_within(n, character) for n in body.values())
+    is_local = False
+    if step.is_behind and not isinstance(body, Looked):  # an anchor in it would look further than at one character
+        is_local = body.keys() <= {FREE} and all(_is_within(n, character) for n in body.values())
     return Condition(nodes.complement(node) if step.is_negative else node, step.is_behind, is_local, step.is_negative)
 
 

@@ -67,6 +67,7 @@ def test_what_looks_around_in_a_loop_means_what_it_means_to_re(pattern: str) -> 
 
 
 @given(PATTERNS)
+@example("a(?<=^a)")
 @settings(max_examples=100, deadline=None)
 def test_what_is_found_in_json_text_is_what_re_finds(pattern: str) -> None:
     ecma = re.sub(r"\\Z|\$", "$", pattern).replace(r"\A", "^")

@@ -124,6 +124,7 @@ def test_anchors_hold_exactly_where_re_has_them(pattern: str, text: str, expecte
         (r"(?:[a-z](?<!aa))+", ["abab", "ba"], ["aa", "baab"]),
         (r"(?=.{3,5}$)(?:(?!xx)[a-z])*", ["xax", "aaaaa"], ["xxa", "aa", "aaaaaa"]),
         (r"(?:(?=é|ß).)*", ["éßé"], ["e", "éa"]),
+        (r"b?a(?<=^a)", ["a"], ["ba", "b"]),
     ],
 )
 def test_lookarounds_hold_in_every_turn_of_a_loop(pattern: str, matched: list[str], missed: list[str]) -> None:
