@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fsm import course as courses
 from fsm import node as nodes
 from fsm.errors import BudgetExceeded, ExpressionError
 from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
@@ -17,7 +18,7 @@ Arc = tuple[int, Node]
 """A 256-bit mask of bytes and the term that is left after any of them."""
 Arcs = tuple[Arc, ...]
 
-_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE})
+_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.COURSE})
 _DIGITS = 0x3FF << 48
 _MAX_EXITS = 500  # states of a head that are looked at for one where it may end
 
@@ -183,6 +184,10 @@ class Derivatives:
             return self._munch(*args)
         if kind is Kind.MACHINE:
             return _merge(args[0].arcs(args[1], arcs))
+        if kind is Kind.COURSE:
+            head, rest, behind = args
+            out = _merge(courses.arcs(head, rest, behind, arcs))
+            return _union((out, arcs[courses.entered(rest, behind)])) if head.nullable else out
         return ()
 
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
@@ -225,36 +230,51 @@ class Derivatives:
         for node, answer in value.items():
             self._inhabited[node, alphabet] = answer
 
-    def _munch(self, head: Node, tail: Node, stop: int) -> Arcs:
-        """Go on with the head where that is possible, else with the tail."""
-        live = [arc for arc in self._arcs[head] if self.is_inhabited(arc[1])]
-        out = [(mask, nodes.munch(target, tail, stop)) for mask, target in live]
+    def _munch(self, head: Node, tail: Node, rival: Node) -> Arcs:
+        """Go on with the head where that is possible, else with the tail, unless the rival could go on."""
+        steps, taken = self._beside(head, rival)
+        out = [(mask, nodes.munch(target, tail, other)) for mask, (target, other) in steps]
         if head.nullable:
-            taken = stop
-            for mask, _ in out:
-                taken |= mask
             out += [(mask & ~taken, target) for mask, target in self._arcs[tail] if mask & ~taken]
         return _merge(out)
 
+    def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, Node]]], int]:
+        """The arcs of a head and what is left of its rival after each, and all bytes with which either can go on."""
+        steps: list[tuple[int, tuple[Node, Node]]] = []
+        taken = 0
+        others = [(mask, other) for mask, other in self.arcs(rival) if self.is_inhabited(other)]
+        for mask, _ in others:
+            taken |= mask
+        for mask, target in self.arcs(head):
+            if self.is_inhabited(target):
+                steps += [(mask & own, (target, other)) for own, other in others if mask & own]
+                rest = mask
+                for own, _ in others:
+                    rest &= ~own
+                if rest:
+                    steps.append((rest, (target, EMPTY)))
+                taken |= mask
+        return steps, taken
+
     def _holds(self, node: Node, value: dict[Node, bool], alphabet: int) -> bool:
         if node.kind is Kind.MUNCH:
-            head, tail, stop = node.args
+            head, tail, rival = node.args
             return (
-                value[head] and value[tail] and (tail.nullable or self._may_leave(head, self.first_bytes(tail) & ~stop))
+                value[head] and value[tail] and (tail.nullable or self._may_leave(head, rival, self.first_bytes(tail)))
             )
         return _holds(node, value, alphabet)
 
-    def _may_leave(self, head: Node, allowed: int) -> bool:
-        """True when some text of `head` can be followed by one of the bytes without being able to go on with it."""
-        found = [head]
-        for node in found:
-            arcs = [arc for arc in self.arcs(node) if self.is_inhabited(arc[1])]
-            taken = 0
-            for mask, _ in arcs:
-                taken |= mask
+    def _may_leave(self, head: Node, rival: Node, allowed: int) -> bool:
+        """True when some text of `head` can be followed by one of the bytes while neither it nor its rival can go on with it."""
+        found = {(head, rival): None}
+        queue = list(found)
+        for node, other in queue:
+            steps, taken = self._beside(node, other)
             if node.nullable and allowed & ~taken:
                 return True
-            found += [target for _, target in arcs if target not in found]
+            new = [pair for _, pair in steps if pair not in found]
+            found.update(dict.fromkeys(new))
+            queue += dict.fromkeys(new)
             if len(found) > _MAX_EXITS:
                 return True
         return False
@@ -336,7 +356,10 @@ def _needed(node: Node) -> tuple[Node, ...]:
     if node.kind is Kind.MEMBERS:
         return (node.args[0].expand(node.args[1]),)
     if node.kind is Kind.MUNCH:
-        return node.args[:2] if node.args[0].nullable else node.args[:1]
+        head, tail, rival = node.args
+        return (head, rival, tail) if head.nullable else (head, rival)
+    if node.kind is Kind.COURSE:
+        return courses.parts(*node.args)
     return () if node.kind is Kind.FIELDS else nodes.children(node)
 
 

@@ -2,8 +2,7 @@ r"""Regular expressions as JSON Schema's `pattern` means them: ECMA-262 with the
 
 Beside the letter of the `u` flag, what has one meaning without it is read, too: a backslash before any sign that is not
 a letter or digit, a lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`).
-Lookarounds and `\b`, `\B` are read where `postfix.py` can tell what they mean.
-Not supported, refused by name: back-references, lookarounds inside repetitions, inline flags, and properties other than general
+Not supported, refused by name: back-references, lookaheads inside lookbehinds, inline flags, and properties other than general
 categories (`\p{Script=...}`), for which Python holds no data.
 Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2.
 """
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from fsm.character_class import ASCII_DIGITS, ASCII_WORD, ecma_space, single, unicode_property, union
 from fsm.characters import MAX_CODE_POINT, Ranges, Speller, invert
 from fsm.errors import NotRegular, SchemaError
+from fsm.looking import search
 from fsm.node import Node
 from fsm.postfix import (
     After,
@@ -31,8 +31,6 @@ from fsm.postfix import (
     NotSupported,
     Text,
     boundary,
-    compile_postfix,
-    search,
 )
 
 MAX_COUNT = 10**15
@@ -74,7 +72,7 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
     if not isinstance(pattern, str):
         raise SchemaError(f"a pattern is a string, received {type(pattern).__name__}. Give it as text", pointer)
     try:
-        return search(compile_postfix(_Reader(pattern).read(), spell), spell)
+        return search(_Reader(pattern).read(), spell)
     except _Malformed as error:
         raise SchemaError(
             f"{error.problem}, in pattern {_shorten(pattern)!r} at position {error.position}. {error.advice}", pointer

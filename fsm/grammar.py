@@ -2,53 +2,56 @@
 
 The library `lark` reads the text and writes its rules out as plain productions; it never parses what is generated. A language of
 terminals and rules becomes a term: each rule is a recursive rule, rules that begin with themselves are turned into repetitions, and
-each terminal is read as a lexer reads it:
+each terminal is read as the lexers of Lark read it (`terminal.py` tells how):
 
-- a terminal takes as much as it can: after it comes only what could not go on with it. So `a b` of two names needs a space. A terminal
-  with a lazy repetition (`.*?`) takes as little as it can.
-  Of alternatives in a pattern it takes the longest that fits, where Lark takes the first: `/x|xy/` is `xy` here and `x` there, so
-  write the longer one first;
-- a name is no keyword: where the text of a string terminal (`"if"`) is also a text of a regular expression, the latter does not produce
-  it, and after such a keyword comes nothing that would make a longer name of it;
+- a terminal takes what `re.match` takes, alternatives and lazy repetitions included, as far as it could go on: `a b` of two names
+  needs a space between them;
+- where both a keyword (`"if"`) and a name may come, the keyword is no name, and what goes on like a name is no keyword. Where only
+  one of them may come it is read as that one. What may come is told by what came before: all that follows the last terminal
+  anywhere in the grammar;
+- where the LALR parser of Lark takes the grammar without conflicts, the order of its lexer holds for all terminals, priorities included;
 - what `%ignore` names may stand after a terminal: one text of at most 32 bytes, since models that may write blanks for ever do; with
   `ignored="any"` any number of them, also before the first terminal.
 
-But for such alternatives, what finishes parses with `lark.Lark(text).parse`; a few texts that Lark would parse are left out by these
-rules. Priorities decide only which tree a text has, so they say nothing here.
-Refused: `%declare` (indentation and other work of a lexer in Python), imports of other files, empty terminals, and regular expressions
-that `fsm.regex` refuses.
+What finishes is parsed by `lark.Lark(text).parse`, and, where it takes the grammar without conflicts, by
+`lark.Lark(text, parser="lalr").parse`. A few texts that both would parse are left out: where the next byte could go on with a terminal,
+and only a later one tells that it does not. `lexer="dynamic"` asks the first parser only: then names may be keywords.
+Refused: `%declare` (indentation and other work of a lexer in Python), imports of other files, empty terminals, regular expressions
+that `fsm.regex` refuses, and those that look at what stands around the terminal.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from functools import cached_property
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
 
 from lark import Lark
 from lark.exceptions import LarkError
-from lark.lexer import PatternStr, TerminalDef
 
 from fsm import node as nodes
-from fsm.automaton import Automaton
+from fsm.conflict import is_lalr
 from fsm.derivative import Derivatives
-from fsm.errors import EmptyLanguage, ExpressionError, GrammarError
+from fsm.errors import EmptyLanguage, GrammarError
 from fsm.expression import Expression
 from fsm.limits import DEFAULT_LIMITS, Limits
-from fsm.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node, Rule
-from fsm.pattern import regex
+from fsm.node import EMPTY, EPSILON, Kind, Node, Rule
 from fsm.rendering import shorten
+from fsm.terminal import Context, Ignored, Lexing, Terminals
 
 _LIBRARIES = ("common", "lark", "python", "unicode")
 _IMPORT = re.compile(r"^\s*%import\s+(\.*\w*)", re.MULTILINE)
-Ignored = Literal["one", "any"]
-MAX_IGNORED = 32  # bytes of what is ignored in one place
-_SOME_TEXT = nodes.repeat(nodes.byte_set(ALL_BYTES), 1)
+Lexer = Literal["contextual", "dynamic"]
+MAX_PLACES_PER_RULE = 8
 
 
 def grammar(
-    text: str, start: str = "start", *, ignored: Ignored = "one", limits: Limits = DEFAULT_LIMITS
+    text: str,
+    start: str = "start",
+    *,
+    ignored: Ignored = "one",
+    lexer: Lexer = "contextual",
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Expression:
     """Return the texts that a grammar describes.
 
@@ -56,6 +59,7 @@ def grammar(
         text: a grammar in the language of Lark.
         start: the rule that a whole text is.
         ignored: how much of what `%ignore` names may stand in one place; see the top of this module.
+        lexer: whether `lark.Lark(text, parser="lalr")` reads what is written, too; see the top of this module.
         limits: bounds of compiling.
 
     Raises:
@@ -72,7 +76,13 @@ def grammar(
     limits.check("max_grammar_characters", len(text), "characters of the grammar", "")
     if ignored not in ("one", "any"):
         raise GrammarError(f"`ignored` is 'one' or 'any', received {ignored!r}")
-    node = _Productions(_read(text, start), limits, ignored).whole(start)
+    if lexer not in ("contextual", "dynamic"):
+        raise GrammarError(f"`lexer` is 'contextual' or 'dynamic', received {lexer!r}")
+    parser = _read(text, start)
+    lexing: Lexing = "none"
+    if lexer == "contextual":
+        lexing = "all" if is_lalr(parser.rules, start) else "keywords"
+    node = _Productions(parser, start, limits, ignored, lexing).whole()
     if node is EMPTY or not Derivatives().is_inhabited(node):
         raise EmptyLanguage(
             f"no text satisfies the grammar: the rule {start!r} never comes to an end. Give it an alternative without itself."
@@ -96,133 +106,152 @@ def _read(text: str, start: str) -> Lark:
         raise GrammarError(f"the grammar cannot be read: {' '.join(said[:4])}. Correct it.") from None
 
 
-class _Terminals:
-    """The terms of terminals, each with what it does not stop before."""
+class _Symbol(NamedTuple):
+    """A rule or terminal where it stands, with the terminals that may come in its place and are read otherwise for one another."""
 
-    def __init__(self, terminals: Iterable[TerminalDef], names: Iterable[str], ignored: Ignored) -> None:
-        self._by_name = {terminal.name: terminal for terminal in terminals}
-        self._languages: dict[str, Node] = {}
-        self._symbols: dict[str, Node] = {}
-        if ignored == "any":
-            self.gap = self.margin = nodes.repeat(nodes.alternation(self._alone(name) for name in names))
-        else:
-            self.gap, self.margin = nodes.optional(nodes.alternation(self._short(name) for name in names)), EPSILON
-
-    def symbol(self, name: str) -> Node:
-        """A terminal, and what is ignored after it.
-
-        Raises:
-            GrammarError: it has no pattern, or one that is not supported.
-        """
-        known = self._symbols.get(name)
-        if known is None:
-            known = self._symbols[name] = nodes.concat(self._alone(name), self.gap)
-        return known
-
-    def _alone(self, name: str) -> Node:
-        terminal = self._terminal(name)
-        language = self._language(name)
-        if isinstance(terminal.pattern, PatternStr):
-            return nodes.munch(language, EPSILON, self._longer(terminal.pattern.value.encode()))
-        taken = [text for text in self._keywords if self._automaton(name).accepts(text)]
-        if taken:
-            language = nodes.intersection((language, nodes.complement(nodes.words(taken))))
-        if _is_lazy(terminal):
-            language = nodes.intersection((language, nodes.complement(nodes.concat(language, _SOME_TEXT))))
-        return nodes.munch(language, EPSILON)
-
-    def _short(self, name: str) -> Node:
-        some = nodes.repeat(nodes.byte_set(ALL_BYTES), 1, MAX_IGNORED)
-        return nodes.munch(nodes.intersection((self._language(name), some)), EPSILON)
-
-    def _terminal(self, name: str) -> TerminalDef:
-        if name not in self._by_name:
-            raise GrammarError(
-                f"terminal {name!r} is declared and has no pattern; it would be the work of a lexer in Python, such as "
-                "indentation. Give it a pattern, or leave it out."
-            )
-        return self._by_name[name]
-
-    def _language(self, name: str) -> Node:
-        if name not in self._languages:
-            pattern = self._terminal(name).pattern.to_regexp()
-            try:
-                node = regex(pattern).node
-            except ExpressionError as error:
-                raise GrammarError(f"terminal {name!r}: {error}") from None
-            if node.nullable or not Derivatives().is_inhabited(node):
-                raise GrammarError(
-                    f"terminal {name!r} matches no text, or the empty one. Make the place that uses it optional."
-                )
-            self._languages[name] = node
-        return self._languages[name]
-
-    def _automaton(self, name: str) -> Automaton:
-        return Automaton(self._language(name))
-
-    @cached_property
-    def _keywords(self) -> list[bytes]:
-        return [t.pattern.value.encode() for t in self._by_name.values() if isinstance(t.pattern, PatternStr)]
-
-    def _longer(self, keyword: bytes) -> int:
-        """The bytes with which a keyword becomes the beginning of a longer text of a terminal that it is a text of."""
-        found = 0
-        for name, terminal in self._by_name.items():
-            if isinstance(terminal.pattern, PatternStr):
-                continue
-            automaton = self._automaton(name)
-            state = automaton.next_state(automaton.initial_state, keyword)
-            if state and automaton.is_accepting(state):
-                for mask, _ in automaton.arcs(state):
-                    found |= mask
-        return found
+    name: str
+    is_term: bool
+    context: Context = frozenset()
 
 
-def _is_lazy(terminal: TerminalDef) -> bool:
-    return re.search(r"(?<!\\)(?:[*+?]|\})\?", terminal.pattern.value) is not None
+class _Facts:
+    """What the productions of a grammar say about its symbols: what is empty, and which terminals begin, end and follow."""
+
+    def __init__(self, rules: dict[str, list[tuple[_Symbol, ...]]]) -> None:
+        self.nullable: set[str] = set()
+        self.first: dict[str, set[str]] = {name: set() for name in rules}
+        self.last: dict[str, set[str]] = {name: set() for name in rules}
+        self.following: dict[str, set[str]] = {}
+        productions = [(name, symbols) for name, options in rules.items() for symbols in options]
+        _until_still(lambda: [self._find_empty(*production) for production in productions])
+        _until_still(lambda: [self._find_edges(*production) for production in productions])
+        for _, symbols in productions:
+            self._find_following(symbols)
+
+    def is_nullable(self, symbol: _Symbol) -> bool:
+        """True when the symbol may be empty."""
+        return not symbol.is_term and symbol.name in self.nullable
+
+    def firsts(self, symbol: _Symbol) -> set[str]:
+        """The terminals that may come first in a symbol."""
+        return {symbol.name} if symbol.is_term else self.first[symbol.name]
+
+    def lasts(self, symbol: _Symbol) -> set[str]:
+        """The terminals that may come last in a symbol."""
+        return {symbol.name} if symbol.is_term else self.last[symbol.name]
+
+    def _find_empty(self, name: str, symbols: tuple[_Symbol, ...]) -> bool:
+        if name in self.nullable or not all(map(self.is_nullable, symbols)):
+            return False
+        self.nullable.add(name)
+        return True
+
+    def _find_edges(self, name: str, symbols: tuple[_Symbol, ...]) -> bool:
+        edges = (self.first[name], symbols, self.firsts), (self.last[name], symbols[::-1], self.lasts)
+        changed = False
+        for known, row, of in edges:
+            before = len(known)
+            for symbol in row:
+                known |= of(symbol)
+                if not self.is_nullable(symbol):
+                    break
+            changed = changed or len(known) > before
+        return changed
+
+    def _find_following(self, symbols: tuple[_Symbol, ...]) -> None:
+        open_ends: set[str] = set()
+        for symbol in symbols:
+            for terminal in open_ends:
+                self.following.setdefault(terminal, set()).update(self.firsts(symbol))
+            open_ends = self.lasts(symbol) | (open_ends if self.is_nullable(symbol) else set())
+
+
+def _until_still(work: Callable[[], list[bool]]) -> None:
+    while any(work()):
+        pass
 
 
 class _Productions:
-    """The rules of a grammar as terms."""
+    """The rules of a grammar as terms.
 
-    def __init__(self, parser: Lark, limits: Limits, ignored: Ignored) -> None:
-        self._limits = limits
-        self._terminals = _Terminals(parser.terminals, parser.ignore_tokens, ignored)
-        self._rules: dict[str, list[tuple[Any, ...]]] = {}
+    A rule is read once for each set of terminals that may come where it begins, as far as these are read otherwise for one another.
+    After a terminal may come what follows it anywhere in the grammar.
+    """
+
+    def __init__(self, parser: Lark, start: str, limits: Limits, ignored: Ignored, lexing: Lexing) -> None:
+        self._limits, self._ignored = limits, ignored
+        self._terminals = Terminals(parser.terminals, parser.ignore_tokens, ignored, lexing)
+        written: dict[str, list[tuple[_Symbol, ...]]] = {}
         for rule in parser.rules:
-            self._rules.setdefault(rule.origin.name, []).append(tuple(rule.expansion))
-        self._nullable = self._find_nullable()
-        self._named = {name: Rule(name) for name in self._rules}
-        for component in _components({name: self._leading(name) for name in self._rules}):
+            symbols = tuple(_Symbol(symbol.name, symbol.is_term) for symbol in rule.expansion)
+            written.setdefault(rule.origin.name, []).append(symbols)
+        self._facts = _Facts(written)
+        self._rivals = {
+            name: frozenset().union(*map(self._terminals.rivals, self._facts.first[name])) for name in written
+        }
+        self._start = self._placed(_Symbol(start, is_term=False), frozenset(self._facts.first[start]))
+        self._rules = self._spread(written)
+        self._named = {symbol: Rule(symbol.name) for symbol in self._rules}
+        for component in _components({symbol: self._leading(symbol) for symbol in self._rules}):
             self._define(component)
 
-    def whole(self, start: str) -> Node:
+    def whole(self) -> Node:
         """Whole texts: one rule, with what is ignored around it."""
-        rule = self._reference(start)
-        return nodes.concat(self._terminals.margin, nodes.optional(rule) if start in self._nullable else rule)
+        margin = (
+            self._terminals.gap(frozenset(self._facts.first[self._start.name])) if self._ignored == "any" else EPSILON
+        )
+        return nodes.concat(margin, self._symbol(self._start))
 
-    def _find_nullable(self) -> set[str]:
-        found: set[str] = set()
-        changed = True
-        while changed:
-            changed = False
-            for name, productions in self._rules.items():
-                if name not in found and any(all(s.name in found for s in symbols) for symbols in productions):
-                    found.add(name)
-                    changed = True
+    def _spread(self, written: dict[str, list[tuple[_Symbol, ...]]]) -> dict[_Symbol, list[tuple[_Symbol, ...]]]:
+        """The productions of each rule in each of its places; where these are too many, rules are read as if everything might come."""
+        most = MAX_PLACES_PER_RULE * len(written)
+        found: dict[_Symbol, list[tuple[_Symbol, ...]]] = {}
+        queue = [self._start]
+        for symbol in queue:
+            if symbol in found:
+                continue
+            if len(found) > most:
+                return self._spread_coarsely(written)
+            found[symbol] = [self._with_contexts(symbols, symbol.context) for symbols in written[symbol.name]]
+            queue += [part for symbols in found[symbol] for part in symbols if not part.is_term]
         return found
 
-    def _reference(self, name: str) -> Node:
-        """The texts of a rule that are not empty."""
-        return nodes.reference(self._named[name])
+    def _spread_coarsely(
+        self, written: dict[str, list[tuple[_Symbol, ...]]]
+    ) -> dict[_Symbol, list[tuple[_Symbol, ...]]]:
+        everything = frozenset().union(*self._facts.first.values(), *self._facts.following.values())
+        self._start = self._placed(self._start, everything)
+        return {
+            self._placed(_Symbol(name, is_term=False), everything): [
+                tuple(self._placed(part, everything) for part in symbols) for symbols in productions
+            ]
+            for name, productions in written.items()
+        }
 
-    def _symbol(self, symbol: Any) -> Node:
+    def _placed(self, symbol: _Symbol, context: Context) -> _Symbol:
+        rivals = self._terminals.rivals(symbol.name) if symbol.is_term else self._rivals[symbol.name]
+        return symbol._replace(context=context & rivals)
+
+    def _with_contexts(self, symbols: tuple[_Symbol, ...], context: Context) -> tuple[_Symbol, ...]:
+        placed = []
+        for symbol in symbols:
+            placed.append(self._placed(symbol, context))
+            after = frozenset().union(*(self._facts.following.get(name, ()) for name in self._facts.lasts(symbol)))
+            context = after | context if self._facts.is_nullable(symbol) else after
+        return tuple(placed)
+
+    def _reference(self, symbol: _Symbol) -> Node:
+        """The texts of a symbol that are not empty."""
         if symbol.is_term:
-            return self._terminals.symbol(symbol.name)
-        node = self._reference(symbol.name)
-        return nodes.optional(node) if symbol.name in self._nullable else node
+            following = frozenset(self._facts.following.get(symbol.name, ()))
+            return self._terminals.symbol(symbol.name, symbol.context, following)
+        return nodes.reference(self._named[symbol])
 
-    def _cases(self, name: str) -> Iterator[tuple[Any, Node]]:
+    def _symbol(self, symbol: _Symbol) -> Node:
+        node = self._reference(symbol)
+        return nodes.optional(node) if self._facts.is_nullable(symbol) else node
+
+    def _cases(self, name: _Symbol) -> Iterator[tuple[_Symbol, Node]]:
         """The texts of a rule by the first symbol that is not empty in them, each with what comes after it."""
         for symbols in self._rules[name]:
             rest = EPSILON
@@ -232,24 +261,23 @@ class _Productions:
                 rest = nodes.concat(self._symbol(symbol), rest)
             for symbol, after in reversed(cases):
                 yield symbol, after
-                if symbol.is_term or symbol.name not in self._nullable:
+                if not self._facts.is_nullable(symbol):
                     break
 
-    def _leading(self, name: str) -> list[str]:
-        return [symbol.name for symbol, _ in self._cases(name) if not symbol.is_term]
+    def _leading(self, name: _Symbol) -> list[_Symbol]:
+        return [symbol for symbol, _ in self._cases(name) if not symbol.is_term]
 
-    def _define(self, names: list[str]) -> None:
+    def _define(self, names: list[_Symbol]) -> None:
         """Give rules that begin with one another their bodies: what begins with none of them, and then any number of steps."""
         self._limits.check("max_left_recursion", len(names), "rules that begin with one another", "")
-        first: dict[str, list[Node]] = {name: [] for name in names}
-        steps: dict[tuple[str, str], list[Node]] = {}
+        first: dict[_Symbol, list[Node]] = {name: [] for name in names}
+        steps: dict[tuple[_Symbol, _Symbol], list[Node]] = {}
         for name in names:
             for symbol, after in self._cases(name):
-                if not symbol.is_term and symbol.name in first:
-                    steps.setdefault((symbol.name, name), []).append(after)
+                if symbol in first:
+                    steps.setdefault((symbol, name), []).append(after)
                 else:
-                    head = self._terminals.symbol(symbol.name) if symbol.is_term else self._reference(symbol.name)
-                    first[name].append(nodes.concat(head, after))
+                    first[name].append(nodes.concat(self._reference(symbol), after))
         begin = {name: nodes.alternation(options) for name, options in first.items()}
         walks = _closure(names, {pair: nodes.alternation(options) for pair, options in steps.items()}) if steps else {}
         for name in names:
@@ -258,7 +286,7 @@ class _Productions:
             self._named[name].define(nodes.alternation(ways))
 
 
-def _closure(names: list[str], steps: dict[tuple[str, str], Node]) -> dict[tuple[str, str], Node]:
+def _closure(names: list[_Symbol], steps: dict[tuple[_Symbol, _Symbol], Node]) -> dict[tuple[_Symbol, _Symbol], Node]:
     """All walks of one step or more from one name to another, as terms (Kleene's algorithm)."""
     for middle in names:
         loop = nodes.repeat(steps.get((middle, middle), EMPTY))
@@ -282,10 +310,10 @@ def _perhaps(walk: Node) -> Node:
     return nodes.repeat(walk.args[0]) if is_loop else nodes.optional(walk)
 
 
-def _components(edges: dict[str, list[str]]) -> Iterator[list[str]]:
+def _components(edges: dict[_Symbol, list[_Symbol]]) -> Iterator[list[_Symbol]]:
     """The strongly connected components of a graph, without recursion (Kosaraju's algorithm)."""
-    order: list[str] = []
-    seen: set[str] = set()
+    order: list[_Symbol] = []
+    seen: set[_Symbol] = set()
     for root in edges:
         stack = [] if root in seen else [(root, iter(edges[root]))]
         seen.add(root)
@@ -298,11 +326,11 @@ def _components(edges: dict[str, list[str]]) -> Iterator[list[str]]:
             else:
                 seen.add(following)
                 stack.append((following, iter(edges[following])))
-    backwards: dict[str, list[str]] = {name: [] for name in edges}
+    backwards: dict[_Symbol, list[_Symbol]] = {name: [] for name in edges}
     for name in edges:
         for following in edges[name]:
             backwards[following].append(name)
-    done: set[str] = set()
+    done: set[_Symbol] = set()
     for root in reversed(order):
         component, queue = [], [] if root in done else [root]
         done.update(queue)

@@ -37,9 +37,10 @@ class Kind(IntEnum):
     DIVISIBLE = 11  # (divisor, remainder, most): up to `most` digits that, written after `remainder`, divide evenly
     FIELDS = 12  # (FieldList, start, lo, hi, depth): optional fields in order; see `fields.py`
     MEMBERS = 13  # (MemberTable, state): members of an object in any order; see `members.py`
-    MUNCH = 14  # (head, tail, stop): the head as long as it can be, then the tail, which does not begin with a byte of `stop`
+    MUNCH = 14  # (head, tail, rival): the head as long as it or a rival beside it can go on, then the tail
     CHECK = 15  # (body, Check): the body; a text of it that fails the check is no text of the language; see `check.py`
     MACHINE = 16  # (Machine, state): what a machine of its own kind reads from that state on; see `luhn.py`
+    COURSE = 17  # (head, Course, (behind, ...)): the head, then what a course of steps reads; see `course.py`
 
 
 class Node:
@@ -154,7 +155,7 @@ _lock = threading.RLock()  # a node may die, and so call `_forget`, while its ow
 _work = threading.local()
 _serial = iter(range(1 << 62))
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
-_NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.EMPTY})
+_NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.COURSE, Kind.EMPTY})
 
 
 def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[Node, ...] = ()) -> Node:
@@ -272,7 +273,7 @@ def concat(head: Node, tail: Node) -> Node:
     return _intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
 
 
-def munch(head: Node, tail: Node, stop: int = 0) -> Node:
+def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
     """`head` as long as it can be, then `tail`: the head is left only where the next byte could not go on with it.
 
     So two names in a row need something between them, as they do for a lexer. A byte that could begin to go on with the head is
@@ -281,13 +282,13 @@ def munch(head: Node, tail: Node, stop: int = 0) -> Node:
     Args:
         head: what is read first.
         tail: what comes after it.
-        stop: a 256-bit mask of bytes that may not come next either.
+        rival: what another reader would make of the same text; the head is not left where the next byte could go on with that, either.
     """
     if head is EMPTY or tail is EMPTY:
         return EMPTY
-    if head is EPSILON and not stop:
+    if head is EPSILON and rival in (EMPTY, EPSILON):
         return tail
-    return _intern(Kind.MUNCH, (head, tail, stop), head.nullable and tail.nullable, (head, tail))
+    return _intern(Kind.MUNCH, (head, tail, rival), head.nullable and tail.nullable, (head, tail, rival))
 
 
 def _munch_on(node: Node, tail: Node) -> Node:
@@ -297,8 +298,8 @@ def _munch_on(node: Node, tail: Node) -> Node:
         heads.append((node.args[0], node.args[2]))
         node = node.args[1]
     out = concat(node, tail)
-    for head, stop in reversed(heads):
-        out = munch(head, out, stop)
+    for head, rival in reversed(heads):
+        out = munch(head, out, rival)
     return out
 
 
@@ -401,19 +402,19 @@ def _by_serial(node: Node) -> int:
 
 def _take_out_heads(members: Iterable[Node]) -> Generator[list[Node], Node | None, list[Node]]:
     tails: dict[Node, list[Node]] = {}
-    munched: dict[tuple[Node, int], list[Node]] = {}
+    munched: dict[tuple[Node, Node], list[Node]] = {}
     for member in members:
         if member.kind is Kind.MUNCH:
-            head, tail, stop = member.args
-            munched.setdefault((head, stop), []).append(tail)
+            head, tail, rival = member.args
+            munched.setdefault((head, rival), []).append(tail)
             continue
         head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
         tails.setdefault(head, []).append(tail)
     out: list[Node] = []
-    for (head, stop), rest in munched.items():
+    for (head, rival), rest in munched.items():
         united = rest[0] if len(rest) == 1 else (yield rest)
         assert united is not None
-        out.append(munch(head, united, stop))
+        out.append(munch(head, united, rival))
     loops: dict[tuple[Node, Node], list[tuple[int, int | None]]] = {}
     for head, rest in tails.items():
         tail = rest[0] if len(rest) == 1 else (yield rest)
@@ -623,6 +624,18 @@ def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:
     return _intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (ANYTHING,))
 
 
+class Reading(Protocol):
+    """What a COURSE node needs of the course that follows its head; `course.Course` is the one."""
+
+    def is_over(self, behind: tuple[Node, ...]) -> bool:
+        """True when the text may end before the course, given what was read."""
+
+
+def intern_course(head: Node, course: Reading, behind: tuple[Node, ...]) -> Node:
+    """A COURSE node; `course.follow` is the way to make one."""
+    return _intern(Kind.COURSE, (head, course, behind), head.nullable and course.is_over(behind), (head, *behind))
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """The terms that a node is built from, the body of a rule included."""
     kind = node.kind
@@ -632,6 +645,8 @@ def children(node: Node) -> tuple[Node, ...]:
         return node.args[:1]
     if kind is Kind.MUNCH:
         return node.args[:2]
+    if kind is Kind.COURSE:
+        return (node.args[0], *node.args[2])
     if kind is Kind.RULE:
         return (node.args[0].body,)
     if kind is Kind.MEMBERS:

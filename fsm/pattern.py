@@ -4,9 +4,10 @@ The text is read by the parser of the standard library itself (`re._parser`), be
 escape, flag and quirk means what it means to `re` in the Python that runs. It has been in that place since Python 3.11.
 
 Supported: literals, escapes, classes, `.`, groups of all kinds, alternation, greedy and lazy repetition with any
-counts, the flags i s m a u x (global and scoped), `^ $ \A \Z \b \B`, lookahead and lookbehind outside of repetitions.
-Not supported, refused by name: back-references, conditional groups, atomic groups and possessive repetition; line anchors
-(MULTILINE) and lookarounds inside a repetition; a lookbehind of several characters after a lookahead.
+counts, the flags i s m a u x (global and scoped), `^ $ \A \Z \b \B`, lookahead and lookbehind anywhere. They see the text of
+their own expression and nothing of what is joined to it: `regex("a(?!b)") + "b"` is the text "ab".
+Not supported, refused by name: back-references, conditional groups, atomic groups and possessive repetition; a lookahead inside
+a lookbehind; more than eight lookarounds at more than one character.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from fsm.character_class import category, ignoring_case, single, union
 from fsm.characters import Ranges, invert, normalize
 from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex
 from fsm.expression import Expression
+from fsm.looking import full_match
+from fsm.node import Node
 from fsm.postfix import (
     After,
     Assert,
@@ -34,9 +37,8 @@ from fsm.postfix import (
     NotSupported,
     Text,
     boundary,
-    compile_postfix,
-    full_match,
 )
+from fsm.preferred import preferred
 from fsm.rendering import shorten
 
 MAX_PATTERN_DEPTH = 200  # the parser of `re` takes two Python frames for each level, out of 1,000
@@ -88,12 +90,57 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
         raise ExpressionError(f"expected a regular expression as text, received {_describe(pattern)}")
     parsed = _parse(pattern, re.ASCII if ascii else re.NOFLAG)
     try:
-        node = full_match(compile_postfix(_postfix(parsed, int(parsed.state.flags)), characters.utf8))
+        node = full_match(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
         return Expression(node, source=shorten(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
     except NotSupported as refusal:
         raise UnsupportedRegex(
             f"{refusal.construct} is not supported, in {_shorten(pattern)!r}. {refusal.advice}", pattern
         ) from None
+
+
+def preferred_texts(pattern: str) -> Node:
+    """The texts `w` for which `re.match(pattern, w)` takes all of `w`; the errors are those of `regex`."""
+    parsed = _parse(pattern, re.NOFLAG)
+    try:
+        return preferred(_postfix(parsed, int(parsed.state.flags)), characters.utf8)
+    except NotSupported as refusal:
+        raise UnsupportedRegex(f"{refusal.construct} is not supported. {refusal.advice}", pattern) from None
+
+
+def looks_outside(pattern: str) -> bool:
+    """True unless all anchors and lookarounds see nothing but the text that is matched, whatever stands around it.
+
+    Told by widths: the most that a lookaround may see, and the least that comes before or after it.
+    """
+    tasks = [(_parse(pattern, re.NOFLAG), 0, 0)]
+    while tasks:
+        parsed, before, after = tasks.pop()
+        widths = [_sre.SubPattern(parsed.state, [item]).getwidth()[0] for item in parsed.data]
+        least = sum(widths)
+        for (operator, argument), width in zip(parsed.data, widths, strict=True):
+            least -= width
+            near, far = before, after + least
+            before += width
+            if operator is _sre.AT:
+                behind, ahead = _SEEN.get(argument, (1, 1))
+                if near < behind or far < ahead:
+                    return True
+            elif operator in (_sre.ASSERT, _sre.ASSERT_NOT):
+                direction, body = argument
+                most = body.getwidth()[1]
+                if most > (near if direction < 0 else far):
+                    return True
+                tasks.append((body, near - most, far) if direction < 0 else (body, near, far - most))
+            else:
+                tasks += [(body, near, far) for body in _bodies(operator, argument)]
+    return False
+
+
+def _bodies(operator: Any, argument: Any) -> list[Any]:
+    """The patterns inside a parsed item."""
+    if operator in (_sre.SUBPATTERN, _sre.MAX_REPEAT, _sre.MIN_REPEAT):
+        return [argument[-1]]
+    return list(argument[1]) if operator is _sre.BRANCH else []
 
 
 def _describe(value: object) -> str:
@@ -206,7 +253,8 @@ def _expand(operator: Any, argument: Any, flags: int) -> list[_Task]:
         return [(body, _scoped(flags, add, remove))]
     if operator in (_sre.MAX_REPEAT, _sre.MIN_REPEAT):
         lo, hi, body = argument
-        return [(body, flags), Loop(int(lo), None if hi is _sre.MAXREPEAT else int(hi))]
+        is_lazy = operator is _sre.MIN_REPEAT
+        return [(body, flags), Loop(int(lo), None if hi is _sre.MAXREPEAT else int(hi), is_lazy)]
     if operator is _sre.BRANCH:
         return [*((option, flags) for option in argument[1]), Choose(len(argument[1]))]
     if operator is _sre.AT and argument in _ANCHORS:
@@ -238,6 +286,13 @@ def _anchor(argument: Any, flags: int) -> Assert:
     single_line, multi_line = _ANCHORS[argument]
     return multi_line if flags & _MULTILINE else single_line
 
+
+_SEEN = {  # how many characters before and after an anchor it takes to tell whether it holds
+    _sre.AT_BEGINNING: (1, 0),
+    _sre.AT_BEGINNING_STRING: (1, 0),
+    _sre.AT_END: (0, 2),  # before the newline that ends the text it holds, too
+    _sre.AT_END_STRING: (0, 1),
+}
 
 _CATEGORIES = {
     _sre.CATEGORY_DIGIT: "d",

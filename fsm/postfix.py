@@ -7,8 +7,8 @@ Anchors are exact. A pattern compiles to a `Table`: its texts sorted by what the
 first character and after their last one. Joining two parts keeps of the one what the assertions of the other allow.
 Lookarounds are conditions on the rest of the whole text, or on all of it that was read: the pattern is kept as alternatives of
 pieces until it is whole, and each condition is then an intersection (`(?=x)rest` is `rest & x.*`).
-What this leaves out: line anchors inside a repetition, an anchor inside a repetition of at least nine times, lookarounds inside a
-repetition, and a lookbehind of more than one character after a lookahead.
+What this leaves to `looking.py`: line anchors inside a repetition, an anchor inside a repetition of at least nine times, lookarounds
+inside a repetition, and a lookbehind of more than one character after a lookahead.
 """
 
 from __future__ import annotations
@@ -92,10 +92,11 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Replace the last one by its repetition, `lo` to `hi` times (None: no bound)."""
+    """Replace the last one by its repetition, `lo` to `hi` times (None: no bound); `is_lazy` says that less is tried first."""
 
     lo: int
     hi: int | None
+    is_lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +303,9 @@ def _condition(body: Table | Looked, step: Look, any_text: Node, spell: Speller)
             whole.append(node)
     node = nodes.alternation(whole)
     character = spell(((0, 0x10FFFF),))
-    is_local = step.is_behind and not isinstance(body, Looked) and all(_is_within(n, character) for n in body.values())
+    is_local = False
+    if step.is_behind and not isinstance(body, Looked):  # an anchor in it would look further than at one character
+        is_local = body.keys() <= {FREE} and all(_is_within(n, character) for n in body.values())
     return Condition(nodes.complement(node) if step.is_negative else node, step.is_behind, is_local, step.is_negative)
 
 

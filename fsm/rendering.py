@@ -57,6 +57,8 @@ def _pieces(node: Node) -> list[Node | str]:
         return [args[0]]
     if kind is Kind.MUNCH:
         return [args[0], args[1]]
+    if kind is Kind.COURSE:
+        return [args[0], "<what looks around>"]
     if kind is Kind.REPEAT:
         body, lo, hi = args
         return [*_grouped(body), _count(lo, hi)]

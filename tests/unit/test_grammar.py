@@ -11,6 +11,7 @@ from lark import Lark
 from lark.exceptions import LarkError
 
 from fsm import BudgetExceeded, EmptyLanguage, GrammarError, Limits, grammar
+from fsm.conflict import is_lalr
 from outlines_cont import generate, models, samplers
 from tests import grammars
 from tests.fakes import FakeTokenizer, random_network
@@ -30,9 +31,10 @@ def parses(parser: Lark, text: str) -> bool:
 @pytest.mark.parametrize("name", ALL)
 def test_random_texts_parse(name: str) -> None:
     expression, parser = grammar(ALL[name], ignored="any"), Lark(ALL[name])
+    parsers = [parser, Lark(ALL[name], parser="lalr")] if is_lalr(parser.rules, "start") else [parser]
     for seed in range(8):
         text = random_text(expression.node, Random(seed), 3 * seed).decode("utf-8")
-        assert parses(parser, text), text
+        assert all(parses(p, text) for p in parsers), text
         assert expression.accepts(text)
 
 
@@ -75,15 +77,66 @@ def test_small_languages_are_exact(name: str, letters: str) -> None:
             assert expression.accepts(text) == parses(parser, text), text
 
 
-def test_a_name_is_no_keyword_and_a_keyword_no_beginning_of_a_name() -> None:
-    expression = grammar('start: "if" NAME | NAME "=" NAME\nNAME: /[a-z]+/\n%ignore " "')
-    assert expression.accepts("if x")
-    assert expression.accepts("iff = x")
-    assert not expression.accepts("ifx")
-    assert not expression.accepts("if = x")
-    assert not grammar(grammars.SQL).accepts(
-        "SELECTa FROM t"
-    )  # Lark's dynamic lexer would read it, its other lexers would not
+READ: list[tuple[str, list[str], list[str]]] = [
+    # where both may come, a keyword is no name, and what goes on like a name is no keyword
+    ('start: "if" NAME | NAME "=" NAME\nNAME: /[a-z]+/\n%ignore " "', ["if x", "iff = x"], ["ifx", "if = x"]),
+    # where only one may come, it is that one
+    ('start: "let" NAME "=" NAME\nNAME: /[a-z]+/\n%ignore " "', ["let let = let", "letx=y"], ["x = y"]),
+    ('start: NAME "in" NAME\nNAME: /[a-z]+/\n%ignore " "', ["in in in", "x inx", "inx in y"], ["inx", "x y"]),
+    (
+        'start: "a" x | x "b"\nx: NAME | "if"\nNAME: /[a-z]+/\n%ignore " "',
+        ["a a", "a if", "if b", "x b", "a b"],
+        ["b a"],
+    ),
+    # the order of a lexer: priority, longest possible text, length of the pattern
+    ("start: INT | FLOAT\nINT: /[0-9]+/\nFLOAT: /[0-9]+[.][0-9]+/", ["1", "1.5"], ["1."]),
+    ('start: IF | NAME\nIF.2: "if"\nNAME: /[a-z]+/', ["if", "fi"], ["iffy"]),
+    ('start: A+ B*\nA: "<" | "<="\nB: "="', ["<=", "<==", "<<"], []),
+    ('start: NAME "!" | "select"i\nNAME: /[a-z]+/i', ["x!", "SELECT", "select"], ["SELECT!", "select!"]),
+    ('start: NAME "!" | "select"i\nNAME: /[a-zA-Z]+/', ["select", "SeLECT", "x!"], ["SELECT!", "select!"]),
+    ('start: NAME "!" | "select"i\nNAME: /[a-z]+/', ["select", "SELECT", "x!"], ["seLECT", "select!"]),
+    # of alternatives the first that fits, of a lazy repetition the least
+    ('start: T "z"\nT: /x|xy/', ["xz"], ["xyz"]),
+    ('start: T "y"? "z"\nT: /x|xy/', ["xz", "xyz"], ["xyyz"]),
+    ('start: T+\nT: /"(?:[^"]|"")*?"/', ['"a"', '"a""b"', '""'], ['"a', '"a"b"']),
+    ("start: T+\nT: /a+?b?/", ["ab", "aab"], ["b", "abb"]),
+    # what is ignored is a terminal, too
+    ('start: "a" EOL "b"\nEOL: /\\n/\n%ignore / +/', ["a \n b", "a\nb"], ["a b"]),
+    ('start: "a" /<!--(?:(?!-->).)*-->/ "b"', ["a<!-- - > -->b"], ["a<!-- --> -->b"]),
+]
+
+
+@pytest.mark.parametrize(("text", "accepted", "rejected"), READ)
+def test_terminals_are_what_both_lexers_of_lark_take_them_for(
+    text: str, accepted: list[str], rejected: list[str]
+) -> None:
+    expression, parsers = grammar(text, ignored="any"), [Lark(text), Lark(text, parser="lalr")]
+    for sample in accepted:
+        assert expression.accepts(sample), sample
+        assert all(parses(parser, sample) for parser in parsers), sample
+    for sample in rejected:
+        assert not expression.accepts(sample), sample
+        assert not all(parses(parser, sample) for parser in parsers), sample
+
+
+def test_by_the_dynamic_lexer_alone_a_name_may_be_a_keyword() -> None:
+    text = 'start: "if" NAME | NAME "=" NAME\nNAME: /[a-z]+/\n%ignore " "'
+    for sample in ("if = x", "ifx", "if x"):
+        assert grammar(text, lexer="dynamic").accepts(sample)
+        assert parses(Lark(text), sample)
+    with pytest.raises(GrammarError, match="`lexer`"):
+        grammar(text, lexer="basic")  # type: ignore[arg-type]
+
+
+def test_where_lalr_has_conflicts_keywords_are_still_no_names() -> None:
+    text = 'start: start "or" start | NAME\nNAME: /[a-z]+/\n%ignore " "'
+    assert grammar(text).accepts("x or y or z")
+    assert grammar(text).accepts("or or or")  # after a name only the keyword may come, after a keyword only a name
+    assert not grammar(text + '\n%ignore "#"').accepts("x y")
+    both = 'start: start "or" start | "not" start | NAME\nNAME: /[a-z]+/\n%ignore " "'
+    assert grammar(both).accepts("not x or not y")
+    assert not grammar(both).accepts("x or not")
+    assert not grammar(both).accepts("notx or not")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +150,9 @@ def test_a_name_is_no_keyword_and_a_keyword_no_beginning_of_a_name() -> None:
         ("%import mine.x\nstart: x", "no file is ever read"),
         ("start: /(a)\\1/", "back-reference"),
         ("start: A\nA: /a*/", "zero-width"),
+        ('start: A "b"\nA: /a(?!b)/', "sees what stands around"),
+        ("start: A\nA: /a$/", "sees what stands around"),
+        ("start: A\nA: /(?<=b)a/", "sees what stands around"),
         ('other: "a"', "start"),
         (5, "as text"),
         ("start: " + "(" * 5000 + '"a"' + ")" * 5000, "grammar"),

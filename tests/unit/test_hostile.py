@@ -45,6 +45,12 @@ HOSTILE: dict[str, Callable[[], Expression]] = {
     "malformed": lambda: regex("foo**"),
     "lookarounds": lambda: regex("".join(f"(?=.*{n})" for n in range(40)) + ".*"),
     "boundaries": lambda: regex(r"\b".join("abcdefgh")),
+    "tempered dot": lambda: regex("<!--(?:(?!-->).)*-->"),
+    "lookaheads in loops": lambda: regex("(?:(?:(?:(?!a.{20}b).)*(?=c{1,50})c)*d)*"),
+    "counted lookaheads": lambda: regex("(?:(?!x{1,5000}y)[a-z]){1,100000}"),
+    "all lookaheads in a loop": lambda: regex("(?:" + "".join(f"(?=.*{n})" for n in range(8)) + ".)*x?"),
+    "long lookbehinds in a loop": lambda: regex("(?:(?<=a.{20})b|a|c)*"),
+    "words in a loop": lambda: regex(r"(?:\b\w+\b\W*)+"),
     "enum": lambda: json_schema({"enum": [f"value {n}" for n in range(50_000)]}),
     "maxLength": lambda: json_schema({"type": "string", "maxLength": 10**6}),
     "minItems": lambda: json_schema({"type": "array", "minItems": 10**9}),
@@ -72,6 +78,16 @@ HOSTILE: dict[str, Callable[[], Expression]] = {
     "mutual recursion": lambda: grammar('start: a "x" | "y"\na: b "z" | start\nb: a | start "w"'),
     "nested grammar": lambda: grammar("start: " + "(" * 5_000 + '"a"' + ")" * 5_000),
     "nullable grammar": lambda: grammar("start: " + " ".join(["a"] * 40) + '\na: "x"?'),
+    "terminals with many ways": lambda: grammar("start: (T|S)+\nT: /(a|b)*a(a|b){16}c/\nS: /(a|b)*b(a|b){16}c/"),
+    "nested terminal": lambda: grammar("start: T\nT: /((a{1,9}){1,9}){1,9}b/"),
+    "many keywords": lambda: grammar(
+        "start: (" + "|".join(f'"kw{n}"' for n in range(200)) + "|NAME)+\nNAME: /[a-z]+/\n%ignore / /"
+    ),
+    "many sets of places": lambda: grammar(
+        'start: "a" start | "b" start | "a" q0\n'
+        + "\n".join(f'q{n}: ("a"|"b") q{n + 1}' for n in range(18))
+        + '\nq18: "a"'
+    ),
     "no words": lambda: choice([]),
     "empty": lambda: regex("a") & regex("b"),
 }  # fmt: skip

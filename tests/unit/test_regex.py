@@ -52,13 +52,12 @@ def test_a_syntax_error_says_where_and_what_to_do(pattern: str, position: int | 
         (r"(a)\1", "back-reference", "list the alternatives"),
         (r"(?P<n>a)(?P=n)", "back-reference", "list the alternatives"),
         (r"(a)?(?(1)b|c)", "conditional group", "alternatives"),
-        (r"(?:(?!b)a)*", "lookaround inside a repetition", "Take it out of the repetition"),
-        (r"(?=a).*(?<=bc)", "lookbehind after a lookahead", "`&` of two expressions"),
+        (r"(?<=(?=a)b)c", "lookahead inside a lookbehind", "Write it outside"),
+        (r"(?:(?=aa)a)*" * 9, "more than 8 lookarounds", "patterns of their own"),
+        (r"(?:(?=a)|b){3,9}", "may be all of a turn", "Take it out of the repetition"),
+        ("(?:" * 60 + "(?!b)a" + "x?){2}" * 60, "inside more than 50 groups", "Take it out"),
         (r"(?>a+)b", "atomic group", "(?:...)"),
         (r"a++b", "possessive", "Leave out the last '+'"),
-        (r"(?m)(?:^a$\n)*", "line anchor", "Write the newline itself"),
-        (r"(?:^a|b){9}", "anchor inside a repetition", "Take the anchor out"),
-        (r"(?:" * 5 + "^a|b" + ")*" * 1 + ")+c)*d)*e)*", "repetitions with an anchor", "Take the anchor out"),
     ],
 )
 def test_what_is_not_regular_is_refused_by_name(pattern: str, construct: str, advice: str) -> None:
@@ -105,11 +104,39 @@ def test_a_surrogate_matches_nothing() -> None:
         ("(?m)a^b", "ab", False),
         ("(?m)(a\n|c)^b", "a\nb", True),
         ("(?m)(a\n|c)^b", "cb", False),
+        ("(?m)(?:^a$\n?)*", "a\na\n", True),
+        ("(?m)(?:^a$\n?)*", "aa", False),
+        ("(?:^a|b){9}", "abbbbbbbb", True),
+        ("(?:" * 5 + "^a|b" + ")*" + ")+c)*d)*e)*", "abcbcdede", True),
     ],
 )
 def test_anchors_hold_exactly_where_re_has_them(pattern: str, text: str, expected: bool) -> None:
     assert expected == bool(re.fullmatch(pattern, text))
     assert expected == regex(pattern).accepts(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched", "missed"),
+    [
+        (r"<!--(?:(?!-->).)*-->", ["<!---->", "<!-- a-b->c --->"], ["<!-- --> -->", "<!--->"]),
+        (r"(?:(?!\bif\b)\b[a-z]+\b ?)+", ["iff a", "an iffy day"], ["a if b", "if"]),
+        (r"(?:\d(?=(?:\d{3})*(?!\d))|\d)+", ["1234"], ["", "x"]),
+        (r"(?:[a-z](?<!aa))+", ["abab", "ba"], ["aa", "baab"]),
+        (r"(?=.{3,5}$)(?:(?!xx)[a-z])*", ["xax", "aaaaa"], ["xxa", "aa", "aaaaaa"]),
+        (r"(?:(?=é|ß).)*", ["éßé"], ["e", "éa"]),
+        (r"b?a(?<=^a)", ["a"], ["ba", "b"]),
+    ],
+)
+def test_lookarounds_hold_in_every_turn_of_a_loop(pattern: str, matched: list[str], missed: list[str]) -> None:
+    assert all(re.fullmatch(pattern, text) and regex(pattern).accepts(text) for text in matched)
+    assert not any(re.fullmatch(pattern, text) or regex(pattern).accepts(text) for text in missed)
+
+
+def test_a_lookaround_sees_its_own_expression_only() -> None:
+    assert (regex("a(?!b)") + "b").accepts("ab")
+    assert not (regex("a(?=b)") + "b").accepts("ab")
+    assert ("a" + regex(r"\bb") + "c").accepts("abc")
+    assert (regex("(?:(?!ab).)*") + regex("(?:(?!ab).)*")).accepts("abab"[:2] + "b")
 
 
 def test_ascii_is_an_argument_and_a_flag() -> None:
@@ -140,6 +167,11 @@ WORDS = ["".join(random.Random(i).choices("abcdefghij", k=4 + i % 9)) for i in r
         ("a" * 100_000, "a" * 2000, 2010),
         ("a|" * 20_000 + "bb", "bb", 5),
         ("^" * 5000 + "a" + "$" * 5000, "a", 5),
+        ("(?:(?!-->).)*", "a-b->" * 2000, 5),
+        ("(?:(?!a.{20}b)[abc])*", "ab" * 10 + "ac" * 500, 200),
+        (r"(?:\b\w+\b ?)+", "foo bar " * 500, 10),
+        ("(?:(?!a{1,1000}b)[ab])*c", "b" * 9 + "a" * 500, 1010),
+        ("(?:(?!ab)[a-z]){1,100000}", "acb" * 200, 700),
     ],
     ids=lambda v: f"{v[:12]}..." if isinstance(v, str) and len(v) > 24 else None,
 )
@@ -291,7 +323,7 @@ def test_ecma_search_reads_the_dialect_of_json_schema(pattern: str, found: list[
         (r"\p{Script=Greek}", "not supported.*general category"),
         (r"(a)\1", "back-reference.*not supported"),
         (r"(?<n>a)\k<n>", "back-reference.*not supported"),
-        ("(?:(?=a).)+", "lookaround inside a repetition.*not supported"),
+        ("(?<=(?=a)b)c", "lookahead inside a lookbehind.*not supported"),
         ("(?i)a", r"inline flag.*\[aA\]"),
         ("(?P<n>a)", "syntax of Python"),
         (r"\Aa\Z", "not part of ECMA-262"),

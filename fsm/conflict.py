@@ -1,0 +1,58 @@
+"""Whether the LALR parser of Lark takes a grammar without a conflict: `is_lalr`.
+
+Lark's own analysis is asked, after a look at how large it would become: sets of places in a grammar can double with every rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lark.common import ParserConf
+from lark.exceptions import LarkError
+from lark.grammar import Rule
+from lark.parsers.lalr_analysis import LALR_Analyzer
+
+MAX_PLACES = 50_000  # places in all states of the parser, and steps from them, together
+
+_Place = tuple[int, int]
+"""A production, and how many of its symbols were read."""
+
+
+def is_lalr(rules: Sequence[Rule], start: str) -> bool:
+    """True where every state of the parser knows what to do next; False where it is not so, or would take too long to tell.
+
+    Cost: 10 us per place, at most `MAX_PLACES`.
+    """
+    if not _is_small(rules, start):
+        return False
+    try:
+        LALR_Analyzer(ParserConf(list(rules), {}, [start]), strict=True).compute_lalr()  # type: ignore[no-untyped-call]
+    except (LarkError, RecursionError):
+        return False
+    return True
+
+
+def _is_small(rules: Sequence[Rule], start: str) -> bool:
+    by_origin: dict[str, list[int]] = {}
+    for number, rule in enumerate(rules):
+        by_origin.setdefault(rule.origin.name, []).append(number)
+    first = frozenset((number, 0) for number in by_origin[start])
+    seen, queue, places = {first}, [first], 0
+    for kernel in queue:
+        reached: dict[object, set[_Place]] = {}
+        waiting, met = list(kernel), set(kernel)
+        for number, read in waiting:
+            if read == len(rules[number].expansion):
+                continue
+            symbol = rules[number].expansion[read]
+            reached.setdefault(symbol, set()).add((number, read + 1))
+            new = () if symbol.is_term else [(n, 0) for n in by_origin[symbol.name] if (n, 0) not in met]
+            met.update(new)
+            waiting += new
+        places += len(met) + len(reached)
+        if places > MAX_PLACES:
+            return False
+        targets = dict.fromkeys(map(frozenset, reached.values()))
+        queue += [target for target in targets if target not in seen]
+        seen.update(targets)
+    return True

@@ -1,0 +1,223 @@
+"""Terminals of a grammar as the lexers of Lark read them: `Terminals`.
+
+Lark reads a grammar in two ways, and what is written here both take for the same terminals:
+
+- its default parser tries at each place every terminal that may come, and each takes what `re.match` takes;
+- its contextual lexer (`parser="lalr"`) takes at each place the first terminal that matches, of those that the parser would accept and
+  of those that are ignored, in the order of priority, longest possible text, length of the pattern, and name. A text of a regular
+  expression that is also the whole of a string is the string: so a name is no keyword, where the keyword may come.
+
+So a terminal reads what `re.match` takes whole, as long as it could go on; less the texts that the contextual lexer would read
+otherwise at that place; and it does not end where the next byte could make another terminal of it. All of this leaves out a little more
+than needed, and nothing too little: what one byte decides is decided by that byte, even where a later one would tell otherwise.
+Refused: patterns that look beyond the text that they take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Literal
+
+from lark.lexer import PatternStr, TerminalDef
+
+from fsm import node as nodes
+from fsm.automaton import Automaton
+from fsm.derivative import Derivatives
+from fsm.errors import BudgetExceeded, ExpressionError, GrammarError
+from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Node
+from fsm.pattern import looks_outside, preferred_texts, regex
+from fsm.preferred import simplest
+
+Ignored = Literal["one", "any"]
+Lexing = Literal["none", "keywords", "all"]
+"""What of the contextual lexer is followed: nothing, that keywords are no names, or the order of all terminals."""
+Context = frozenset[str]
+"""The names of the terminals that may come at a place, those that are ignored left out."""
+MAX_IGNORED = 32  # bytes of what is ignored in one place
+_MAX_COMPARED = 500  # states in which the texts of two terminals are compared
+_MAX_SEARCH = 3_000  # states that are looked at for a text of a terminal that no other one takes
+
+
+class _Terminal:
+    """One terminal: its texts, and its place in the order of the lexer."""
+
+    def __init__(self, definition: TerminalDef) -> None:
+        pattern = definition.pattern
+        self.name = definition.name
+        self.priority = definition.priority
+        self.text = pattern.value.encode() if isinstance(pattern, PatternStr) else None
+        self.flags = frozenset(pattern.flags)
+        self.order = -definition.priority, -pattern.max_width, -len(pattern.value), definition.name
+        self._pattern = pattern.to_regexp()
+
+    @cached_property
+    def language(self) -> Node:
+        """All texts that the pattern matches.
+
+        Raises:
+            GrammarError: there are none, or the pattern is not supported.
+        """
+        if self.is_plain:
+            assert self.text is not None
+            return nodes.literal(self.text)
+        try:
+            if looks_outside(self._pattern):
+                raise GrammarError(
+                    f"terminal {self.name!r}: an anchor or a lookaround sees what stands around the terminal. "
+                    "Write what the terminal itself is made of."
+                )
+            node = regex(self._pattern).node
+        except ExpressionError as error:
+            raise GrammarError(f"terminal {self.name!r}: {error}") from None
+        if node.nullable or not Derivatives().is_inhabited(node):
+            raise GrammarError(
+                f"terminal {self.name!r} matches no text, or the empty one. Make the place that uses it optional."
+            )
+        return node
+
+    @cached_property
+    def taken(self) -> Node:
+        """The texts that `re.match` takes whole; a simpler term where these are all."""
+        if self.is_plain:
+            return self.language
+        language = self.language
+        return simplest(preferred_texts(self._pattern), language)
+
+    @property
+    def is_plain(self) -> bool:
+        """True for one text."""
+        return self.text is not None and not self.flags
+
+    @cached_property
+    def automaton(self) -> Automaton:
+        """Reads `language`."""
+        return Automaton(self.language)
+
+    @cached_property
+    def taking(self) -> Automaton:
+        """Reads `taken`."""
+        return self.automaton if self.taken is self.language else Automaton(self.taken)
+
+    @cached_property
+    def first_bytes(self) -> int:
+        """A mask of the bytes with which a text may begin."""
+        return Derivatives().first_bytes(self.language)
+
+    def holds(self, other: _Terminal) -> bool:
+        """True when the lexer looks up whether what it took for this one is the text of `other`, a string."""
+        if self.text is not None or other.text is None or self.priority != other.priority:
+            return False
+        return self.automaton.accepts(other.text) and self.taking.accepts(other.text)
+
+    def meets(self, other: _Terminal) -> bool:
+        """True when a text of one of both may begin a text of the other, or go on into it."""
+        if self.is_plain and other.is_plain:
+            assert self.text is not None
+            assert other.text is not None
+            return self.text.startswith(other.text) or other.text.startswith(self.text)
+        if not self.first_bytes & other.first_bytes:
+            return False
+        both = (nodes.concat(self.language, ANYTHING), nodes.concat(other.language, ANYTHING))
+        try:
+            return Derivatives(max_search=_MAX_COMPARED).is_inhabited(nodes.intersection(both))
+        except BudgetExceeded:
+            return True
+
+
+class Terminals:
+    """The terms of terminals, each by the terminals that may come in its place."""
+
+    def __init__(
+        self, definitions: Iterable[TerminalDef], ignored: Iterable[str], mode: Ignored, lexing: Lexing
+    ) -> None:
+        self._by_name = {definition.name: _Terminal(definition) for definition in definitions}
+        self._ignored = frozenset(ignored)
+        self._mode, self._lexing = mode, lexing
+        self._texts: dict[tuple[str, Context], Node] = {}
+        self._gaps: dict[Context, Node] = {}
+        self._rivals: dict[str, Context] = {}
+
+    def rivals(self, name: str) -> Context:
+        """The terminals whose being allowed beside this one changes what it reads.
+
+        Raises:
+            GrammarError: the terminal has no pattern, or one that is not supported.
+        """
+        found = self._rivals.get(name)
+        if found is None:
+            own = self._terminal(name)
+            others = [other for other in self._by_name.values() if other is not own and self._lexing != "none"]
+            is_ordered = self._lexing == "all"
+            names = (o.name for o in others if o.holds(own) or own.holds(o) or (is_ordered and o.meets(own)))
+            found = self._rivals[name] = frozenset(names)
+        return found
+
+    def symbol(self, name: str, context: Context, following: Context) -> Node:
+        """A terminal where those of `context` may come, and what is ignored after it, where then those of `following` may come."""
+        return nodes.concat(self._text(name, context), self.gap(following))
+
+    def gap(self, context: Context) -> Node:
+        """What is ignored before a place where the terminals of `context` may come."""
+        context &= frozenset().union(*(self.rivals(name) for name in self._ignored))
+        known = self._gaps.get(context)
+        if known is None:
+            texts = [self._text(name, context) for name in sorted(self._ignored)]
+            if self._mode == "any":
+                known = nodes.repeat(nodes.alternation(texts))
+            else:
+                short = nodes.repeat(nodes.byte_set(ALL_BYTES), 1, MAX_IGNORED)
+                known = nodes.optional(nodes.alternation(_within(text, short) for text in texts))
+            self._gaps[context] = known
+        return known
+
+    def _text(self, name: str, context: Context) -> Node:
+        context = (context | self._ignored) & self.rivals(name)
+        known = self._texts.get((name, context))
+        if known is None:
+            known = self._texts[name, context] = self._read(
+                self._terminal(name), [self._terminal(other) for other in sorted(context)]
+            )
+        return known
+
+    def _read(self, own: _Terminal, others: list[_Terminal]) -> Node:
+        """The texts of a terminal that are read as such among others."""
+        holders = [other for other in others if other.holds(own)]
+        last = max(terminal.order for terminal in (own, *holders))
+        rivals = [other for other in others if other not in holders and other.order < last and other.meets(own)]
+        rivals = rivals if self._lexing == "all" else []
+        head = own.taken
+        keywords = nodes.alternation(other.language for other in others if own.holds(other))
+        if keywords is not EMPTY:
+            head = nodes.intersection((head, nodes.complement(keywords)))
+        for holder in holders if own.flags else ():
+            spelled = (
+                [holder.taken] if own.flags <= holder.flags else [holder.taken, _without(ANYTHING, [holder.language])]
+            )
+            head = nodes.intersection((head, nodes.alternation(spelled)))
+        head = _without(head, [rival.language for rival in rivals])
+        if not Derivatives(max_search=_MAX_SEARCH).is_inhabited(head):
+            return EMPTY
+        return nodes.munch(head, EPSILON, nodes.alternation(other.language for other in (*rivals, *holders)))
+
+    def _terminal(self, name: str) -> _Terminal:
+        if name not in self._by_name:
+            raise GrammarError(
+                f"terminal {name!r} is declared and has no pattern; it would be the work of a lexer in Python, such as "
+                "indentation. Give it a pattern, or leave it out."
+            )
+        return self._by_name[name]
+
+
+def _without(head: Node, languages: list[Node]) -> Node:
+    """The texts that begin with no text of the languages."""
+    if not languages:
+        return head
+    return nodes.intersection((head, nodes.complement(nodes.concat(nodes.alternation(languages), ANYTHING))))
+
+
+def _within(text: Node, bound: Node) -> Node:
+    if text is EMPTY:
+        return EMPTY
+    head, tail, rival = text.args
+    return nodes.munch(nodes.intersection((head, bound)), tail, rival)

@@ -1,0 +1,100 @@
+"""Small random grammars against Lark itself: its default parser, and LALR with the contextual lexer."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+from lark import Lark
+from lark.exceptions import GrammarError as LarkGrammarError
+from lark.exceptions import LarkError
+
+from fsm import EmptyLanguage, GrammarError, grammar
+from fsm.automaton import Automaton
+from fsm.conflict import is_lalr
+
+TEXTS = ["".join(text) for length in range(6) for text in product("ab ", repeat=length)]
+TEXTS += ["".join(text) for length in range(1, 5) for text in product("abA", repeat=length) if "A" in text]
+STRINGS = st.sampled_from(['"a"', '"b"', '"ab"', '"aa"', '"ba"', '"ab"i', '"a"i'])
+PATTERNS = st.sampled_from(
+    [
+        "/[ab]+/",
+        "/a+/",
+        "/b+/",
+        "/a|ab/",
+        "/ab|a/",
+        "/a*b/",
+        "/a+?b?/",
+        "/[ab]/",
+        "/b(?!b)a/",
+        "/[ab]+/i",
+        "/[abA]+/",
+        "/a??b/",
+        "/(?:ab?)+/",
+    ]
+)
+
+
+@st.composite
+def grammars(draw: st.DrawFn, strings: st.SearchStrategy[str], terminals: st.SearchStrategy[str] | None = None) -> str:
+    """Up to three rules over some strings and up to two named terminals, which may have a priority."""
+    names = ["start", "x", "y"][: draw(st.integers(1, 3))]
+    named = [f"T{n}" for n in range(draw(st.integers(0, 2)) if terminals is not None else 0)]
+    lines = []
+    letters = strings | st.sampled_from(named or ['"a"'])
+    atoms = st.sampled_from(names) | letters
+    items = st.builds("{}{}".format, atoms, st.sampled_from(["", "", "", "?", "*", "+", "~1..2"]))
+    rows = st.lists(items, min_size=1, max_size=3).map(" ".join)
+    for name in names:
+        last = draw(st.lists(letters, min_size=1, max_size=2).map(" ".join))
+        options = list(dict.fromkeys([*draw(st.lists(rows, max_size=2)), last]))
+        lines.append(f"{draw(st.sampled_from(['', '?'])) if name != 'start' else ''}{name}: {' | '.join(options)}")
+    for name in named:
+        priority = draw(st.sampled_from(["", "", ".1"]))
+        lines.append(f"{name}{priority}: {draw(strings if terminals is None else terminals)}")
+    if draw(st.booleans()):
+        lines.append('%ignore " "')
+    return "\n".join(lines)
+
+
+def reads(parser: Lark, text: str) -> bool:
+    try:
+        parser.parse(text)
+    except LarkError:
+        return False
+    return True
+
+
+def made(text: str) -> tuple[Automaton, Lark, Lark | None]:
+    """Our automaton, the default parser of Lark, and its LALR parser where that has no conflicts."""
+    try:
+        earley = Lark(text)
+    except (LarkError, AssertionError):
+        assume(False)
+    try:
+        automaton = Automaton(grammar(text, ignored="any").node)
+    except (EmptyLanguage, GrammarError):
+        assume(False)
+    try:
+        lalr = Lark(text, parser="lalr") if is_lalr(earley.rules, "start") else None
+    except LarkGrammarError:
+        lalr = None
+    return automaton, earley, lalr
+
+
+@given(grammars(STRINGS, STRINGS | PATTERNS))
+@settings(max_examples=150, deadline=None)
+def test_what_is_accepted_is_read_by_both_parsers_of_lark(text: str) -> None:
+    automaton, earley, lalr = made(text)
+    accepted = [t for t in TEXTS if automaton.accepts(t.encode())]
+    event("LALR" if lalr else "Earley only")
+    assert [t for t in accepted if not reads(earley, t)] == []
+    assert [t for t in accepted if lalr and not reads(lalr, t)] == []
+
+
+@given(grammars(st.sampled_from(['"a"', '"b"'])))
+@settings(max_examples=80, deadline=None)
+def test_with_terminals_of_one_letter_the_languages_are_equal(text: str) -> None:
+    automaton, earley, _ = made(text)
+    assert [t for t in TEXTS if automaton.accepts(t.encode()) != reads(earley, t)] == []
