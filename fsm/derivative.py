@@ -201,7 +201,9 @@ class Derivatives:
 
     def _known(self, node: Node, alphabet: int) -> bool | None:
         """What is known of a node without a look at its parts."""
-        return True if alphabet == ALL_BYTES and node.is_plain else self._inhabited.get((node, alphabet))
+        if alphabet == ALL_BYTES and (node.is_plain or (node.kind is Kind.RULE and node.args[0].is_inhabited)):
+            return True
+        return self._inhabited.get((node, alphabet))
 
     def _settle(self, root: Node, alphabet: int) -> None:
         """Find the least fixed point over everything below `root` (rules make circles)."""

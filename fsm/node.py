@@ -72,16 +72,24 @@ class Rule:
         name: for people.
         build: makes the body; it may be called by any thread, and refer to rules that are not built yet.
         is_sure: a promise that the body is not empty, nor what any of its texts begins.
+        is_inhabited: a promise that some text belongs to the body; so it need not be built to find that out.
         family: what rules have in common that differ in how deep they may be nested; they hold the same checks.
     """
 
-    __slots__ = ("__weakref__", "_body", "_build", "family", "is_sure", "name")
+    __slots__ = ("__weakref__", "_body", "_build", "family", "is_inhabited", "is_sure", "name")
 
     def __init__(
-        self, name: str, build: Callable[[], Node] | None = None, *, is_sure: bool = False, family: Hashable = None
+        self,
+        name: str,
+        build: Callable[[], Node] | None = None,
+        *,
+        is_sure: bool = False,
+        is_inhabited: bool = False,
+        family: Hashable = None,
     ) -> None:
         self.name = name
         self.is_sure = is_sure
+        self.is_inhabited = is_sure or is_inhabited
         self.family = family or self
         self._build = build
         self._body: Node | None = None
@@ -154,6 +162,7 @@ _lock = threading.RLock()  # a node may die, and so call `_forget`, while its ow
 _work = threading.local()
 _serial = iter(range(1 << 62))
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
+_FINITE = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.LITERAL, Kind.WORDS})
 _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.EMPTY})
 
 
@@ -169,6 +178,8 @@ def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[N
     for child in children:
         is_regular, is_plain = is_regular and child.is_regular, is_plain and child.is_plain
         is_checked = is_checked or child.is_checked
+    if kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
+        is_plain = _excludes_few(kind, args)
     with _lock:
         entry = _interned.get(key)
         node = None if entry is None else entry()
@@ -180,6 +191,25 @@ def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[N
             entry = _interned[key] = _Entry(node, _forget)
             entry.key = key
     return node
+
+
+def _excludes_few(kind: Kind, children: tuple[Node, ...]) -> bool:
+    """True where at most finitely many texts are left out: of all, or of one endless language that is never empty itself.
+
+    Whatever such a language has begun with, endlessly many texts go on, so that it is never empty either. The keys of an object
+    that are not declared are one: any string but these.
+    """
+    if kind is Kind.COMPLEMENT:
+        return children[0].kind in _FINITE
+    others = [child for child in children if child.kind is not Kind.COMPLEMENT or child.args[0].kind not in _FINITE]
+    return not others or (len(others) == 1 and others[0].is_plain and _is_endless(others[0]))
+
+
+def _is_endless(node: Node) -> bool:
+    """True where a text of `node` ends in a loop without bound; false may mean that it was not found out."""
+    while node.kind is Kind.CONCAT:
+        node = node.args[1]
+    return node.kind is Kind.REPEAT and node.args[2] is None and not node.args[0].nullable
 
 
 def _forget(entry: ref[Node]) -> None:
@@ -586,7 +616,7 @@ class Members(Protocol):
 
 def intern_members(table: Members, state: tuple[int, int, int]) -> Node:
     """A MEMBERS node; `MemberTable.members` is the way to make one."""
-    unsure = () if table.is_free else (ANYTHING,)
+    unsure = () if table.is_free else (EMPTY,)
     return _intern(Kind.MEMBERS, (table, state), False, (*table.parts, *unsure))
 
 
@@ -620,7 +650,7 @@ class Machine(Protocol):
 
 def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:
     """What `reader` accepts from `state` on; `is_plain` promises that this is never empty, nor anything that it leads to."""
-    return _intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (ANYTHING,))
+    return _intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (EMPTY,))
 
 
 def children(node: Node) -> tuple[Node, ...]:

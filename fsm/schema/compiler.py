@@ -190,7 +190,8 @@ class _Terms:
         self._references: dict[tuple[Key, int], Node] = {}
         self._tried: dict[Key, int] = {}
         self._fewest: dict[Key, int] = {}
-        self._sure: dict[Key, bool] = {}
+        self._sure: dict[Key, tuple[bool, bool]] = {}
+        self._recursive: set[Key] = set()
 
     def find(self, key: Key, nesting: int, is_outermost: bool) -> tuple[Node, _Frame] | None:
         """A term that was built and fits, and the frame in which it was."""
@@ -200,9 +201,11 @@ class _Terms:
                 return known
         return None
 
-    def keep(self, frame: _Frame, node: Node) -> None:
+    def keep(self, frame: _Frame, node: Node, is_outermost: bool) -> None:
         """Remember a term for those who need the same."""
         self._known[frame.key, frame.bound, self._where(frame.bound, frame.nesting)] = node, frame
+        if frame.bound == 2 and is_outermost:
+            self._recursive.add(frame.key)
 
     def _where(self, bound: _Bound, nesting: int) -> int:
         """What a term with this bound depends on."""
@@ -221,10 +224,21 @@ class _Terms:
             return EMPTY
         known = self._references.get((key, nesting))
         if known is None:
-            is_sure = self._sure[key]
-            rule = Rule(name, lambda: _Level(self, nesting).build(places), is_sure=is_sure, family=(self, key))
-            known = self._references[key, nesting] = nodes.reference(rule)
+            is_sure, is_inhabited = self._sure[key]
+            known = self._references[key, nesting] = nodes.reference(
+                Rule(
+                    name,
+                    lambda: _Level(self, nesting).build(places),
+                    is_sure=is_sure,
+                    is_inhabited=is_inhabited,
+                    family=(self, key),
+                )
+            )
         return known
+
+    def is_recursive(self, key: Key) -> bool:
+        """True where a term with room for everything was built, and holds values of its own kind: there is one for each depth."""
+        return key in self._recursive
 
     def _reaches(self, key: Key, places: Conjunction, nesting: int) -> bool:
         """Whether some value of at most so many levels exists. The flattest one holds none of its own kind."""
@@ -232,8 +246,16 @@ class _Terms:
             tried = self._tried[key] = min(_next_try(self._tried.get(key, 0)), nesting)
             node = _Level(self, tried).build(places)
             if node is not EMPTY:
-                self._fewest[key], self._sure[key] = tried, node.is_plain
+                self._fewest[key], self._sure[key] = tried, (node.is_plain, self._has_text(node))
         return nesting >= self._fewest.get(key, nesting + 1)
+
+
+    def _has_text(self, node: Node) -> bool:
+        """Whether it is sure that a term holds a text; what may be nested deeper holds that text as well."""
+        try:
+            return self.context.derivatives.is_inhabited(node)
+        except BudgetExceeded:
+            return False
 
 
 def _next_try(tried: int) -> int:
@@ -312,6 +334,9 @@ class _Level:
             if around.nesting == nesting:
                 return EMPTY  # a value that is what it is, or another: only the other counts
             return self._terms.reference(key, places, nesting, pointer or "#")
+        if self._frames and self._frames[-1].is_value and self._terms.is_recursive(key):
+            self._depend(2)  # it was built for another depth already; this one can wait until a text comes there
+            return self._terms.reference(key, places, nesting, pointer or "#")
         self._num_opened += 1
         self._limits.check("max_subschemas", self._num_opened, "subschemas", pointer)
         frame = self._open[key] = _Frame(key, places, steps, pointer, nesting, is_value)
@@ -345,7 +370,7 @@ class _Level:
             elif self._frames:
                 self._frames[-1].left_out += frame.left_out
         self._depend(frame.bound, frame.height)
-        self._terms.keep(frame, node)
+        self._terms.keep(frame, node, self._is_outermost)
         return node
 
     def _union(self, cases: Cases) -> Steps:
