@@ -303,6 +303,7 @@ class _Level:
 
     def _look_up(self, places: Conjunction) -> Node | _Frame:
         """The term of some places: known, a reference to its own kind further in, or a new builder."""
+        places = self._document.behind(places)
         pointer = places[0].pointer if places else ""
         branches = self._document.branches(places)
         if branches is not None:

@@ -50,11 +50,13 @@ _DEPENDENT = frozenset({"if", "dependentRequired", "dependentSchemas"})
 _SPLITTING = frozenset({"anyOf", "oneOf", "enum", "const"}) | _DEPENDENT
 _ALWAYS = frozenset({"$ref", "$dynamicRef", Made.RECURSIVE, "allOf", "not"})
 _APART = _APPLICATORS | {"enum", "const"}
+_REFERENCE_ONLY = ANNOTATIONS | {"$ref"}
 _ANY_OF_ONLY = ANNOTATIONS | {"anyOf"}
 MAX_EXACT = 200  # cases of one value where negations make them
 _FEW_STEPS = 500
 MAX_STEPS = 3_000  # of the search for the cases of one value
 MAX_TOTAL = 30_000  # of the searches for all values, after which only loose cases are looked for
+_MAX_KEPT = 20_000  # cases that are remembered for those who ask again
 _MAX_SUBSETS = 6  # of the branches of an `anyOf` whose annotations count
 
 Choice = list[Conjunction]
@@ -104,6 +106,8 @@ class Document:
         self.is_dynamic = False
         self._has_negated = False
         self._spent = 0
+        self._known_cases: dict[tuple[object, ...], Cases] = {}
+        self._num_kept = 0
         self.registry = dict(registry or {})
         self.validators = dict(validators or {})
         self._resources: Resources | None = None
@@ -136,6 +140,32 @@ class Document:
         """
         if len(places) == 1 and (simple := self._single(places[0])) is not None:
             return simple
+        key = None
+        if all(place.via is None for place in places):  # then nothing counts but what they say themselves
+            key = (loosely, *(place.key for place in places))
+            known = self._known_cases.get(key)
+            if known is not None:
+                return known
+        cases = self._find_cases(places, loosely)
+        if key is not None and self._num_kept < _MAX_KEPT:
+            self._num_kept += len(cases.alternatives)
+            self._known_cases[key] = cases
+        return cases
+
+    def behind(self, places: Conjunction) -> Conjunction:
+        """The places with those that are nothing but a reference replaced by what they refer to, so that all who do so ask the same."""
+        return tuple(self._behind(place) if place.via is None and not place.negated else place for place in places)
+
+    def _behind(self, place: Place) -> Place:
+        if not place.has("$ref"):
+            return place if place.via is None else replace(place, via=None)
+        found = self.settle(place)
+        while isinstance(found.schema, dict) and "$ref" in found.schema and found.schema.keys() <= _REFERENCE_ONLY:
+            self._visit(found)
+            found = self.follow(found)
+        return replace(found, via=None)
+
+    def _find_cases(self, places: Conjunction, loosely: bool) -> Cases:
         found: dict[tuple[object, ...], Conjunction] = {}
         missing: dict[tuple[int, str], tuple[Place, str]] = {}
         most = frozenset(JSON_TYPES)
@@ -193,7 +223,7 @@ class Document:
         if not schema.keys() <= _ANY_OF_ONLY:
             return None
         self._visit(place)
-        return self._branches(place, "anyOf")
+        return [self._behind(branch) for branch in self._branches(place, "anyOf")]  # `anyOf` alone says no more of them
 
     def _single(self, place: Place) -> Cases | None:
         """The one case of a place that applies no other schema to its value; the most common of all."""
