@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
 
 from fsm import node as nodes
 from fsm.derivative import Derivatives
@@ -25,7 +25,7 @@ from fsm.schema.array import array_node
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
 from fsm.schema.disjoint import types_at
-from fsm.schema.document import Cases, Document, TooManyCases
+from fsm.schema.document import Cases, Document, Negations, TooCostly, TooManyCases
 from fsm.schema.enumeration import names, scalar_node
 from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
 from fsm.schema.number import INTEGER, NUMBER, number_node
@@ -72,9 +72,17 @@ def json_schema(
     is_type = not isinstance(schema, str | dict | bool)
     asserts_format = is_type or formats == "assert"
     root, validators = _read(schema, limits)
-    document = Document(root, limits, registry, asserts_format=asserts_format, validators=validators)
-    context = Context(document, syntax_of(whitespace), limits, key_order, strict)
-    node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
+    for negations in get_args(Negations):
+        document = Document(
+            root, limits, registry, asserts_format=asserts_format, validators=validators, negations=negations
+        )
+        context = Context(document, syntax_of(whitespace), limits, key_order, strict)
+        try:
+            node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
+        except TooCostly:
+            continue
+        document.settle_accounts()
+        break
     if node is EMPTY or not Derivatives(max_search=20_000).is_inhabited(node):
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
@@ -312,7 +320,10 @@ class _Level:
         key = tuple(tuple(place.key for place in a) for a in cases.alternatives)
         if cases.missing:
             key = (*key, tuple((*place.key, keyword) for place, keyword in cases.missing))
-        return self._open_frame(key, places, self._union(cases), pointer)
+        found = self._open_frame(key, places, self._union(cases), pointer)
+        if isinstance(found, _Frame):
+            self._document.spend(cases.cost)
+        return found
 
     def _any_of(self, branches: list[Place]) -> Steps:
         """One of several schemas, each for itself, so that what they share is compiled once."""
