@@ -183,13 +183,13 @@ class Document:
         return tuple(self._behind(place) if place.via is None and not place.negated else place for place in places)
 
     def _behind(self, place: Place) -> Place:
-        if not place.has("$ref"):
-            return place if place.via is None else replace(place, via=None)
-        found = self.settle(place)
-        while isinstance(found.schema, dict) and "$ref" in found.schema and found.schema.keys() <= _REFERENCE_ONLY:
-            self._visit(found)
-            found = self.follow(found)
-        return replace(found, via=None)
+        while place.has("$ref"):
+            settled = self.settle(place)
+            if not isinstance(settled.schema, dict) or not settled.schema.keys() <= _REFERENCE_ONLY:
+                break
+            self._visit(settled)
+            place = self.resolve(settled, "$ref")
+        return place if place.via is None else replace(place, via=None)
 
     def _find_cases(self, places: Conjunction, loosely: bool) -> Cases:
         found: dict[tuple[object, ...], Conjunction] = {}
