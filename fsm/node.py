@@ -46,10 +46,11 @@ class Node:
     """One term.
 
     `nullable`: the empty text belongs to it; `is_regular`: no rule inside; `is_plain`: never empty by construction; `is_checked`:
-    there is a check inside, or a rule, which may hold one.
+    there is a check inside, or a rule, which may hold one; `is_inhabited`: some text is known to belong to it (the only attribute that
+    ever changes: a search that found a text need not be repeated).
     """
 
-    __slots__ = ("__weakref__", "args", "is_checked", "is_plain", "is_regular", "kind", "nullable", "serial")
+    __slots__ = ("__weakref__", "args", "is_checked", "is_inhabited", "is_plain", "is_regular", "kind", "nullable", "serial")
 
     kind: Kind
     args: tuple[Any, ...]
@@ -57,6 +58,7 @@ class Node:
     is_regular: bool
     is_plain: bool
     is_checked: bool
+    is_inhabited: bool
     serial: int
 
     def __repr__(self) -> str:
@@ -187,6 +189,7 @@ def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[N
             node = Node()
             node.kind, node.args, node.nullable = kind, args, nullable
             node.is_regular, node.is_plain, node.is_checked = is_regular, is_plain, is_checked
+            node.is_inhabited = is_plain or nullable or (kind is Kind.RULE and args[0].is_inhabited)
             node.serial = next(_serial)
             entry = _interned[key] = _Entry(node, _forget)
             entry.key = key
@@ -364,7 +367,8 @@ def alternation(children: Iterable[Node]) -> Node:
     """Any of the children; none: the empty language.
 
     Nested alternations are flattened, equal members and single bytes merged, common heads taken out
-    (`ab|ac` is `a(b|c)`) and neighbouring counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`).
+    (`ab|ac` is `a(b|c)`), neighbouring counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`) and what has the same check
+    checked once.
     """
     work = 1
     waiting = [
@@ -398,7 +402,7 @@ _Union = Generator[list[Node], Node | None, Node]
 
 
 def _unite(children: Iterable[Node]) -> _Union:
-    mask, members = 0, dict[Node, None]()
+    mask, members, bodies = 0, dict[Node, None](), dict[Check, list[Node]]()
     stack = list(children)
     while stack:
         child = stack.pop()
@@ -411,8 +415,14 @@ def _unite(children: Iterable[Node]) -> _Union:
             mask |= 1 << child.args[0][0]
         elif child is ANYTHING:
             return ANYTHING
+        elif kind is Kind.CHECK:
+            bodies.setdefault(child.args[1], []).append(child.args[0])
         elif kind is not Kind.EMPTY:
             members[child] = None
+    for check, found in bodies.items():  # texts that pass one check are read in one way
+        united = found[0] if len(found) == 1 else (yield found)
+        assert united is not None
+        members[checked(united, check)] = None
     if len(members) > 1:
         members = dict.fromkeys((yield from _take_out_heads(members)))
     if mask:

@@ -11,7 +11,7 @@ from fsm.derivative import Derivatives
 from fsm.node import EMPTY, Kind, Node
 
 _LONG = 1_000
-_MAX_SEARCH = 2_000
+_MAX_SEARCH = 300
 _SEARCHED = (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE)
 
 
@@ -31,6 +31,7 @@ class Lengths:
 
     def __init__(self) -> None:
         self._known: dict[Node, float] = {}
+        self._derivatives = Derivatives()
 
     def of(self, node: Node) -> float:
         if node not in self._known:
@@ -83,7 +84,7 @@ class Lengths:
             return value[node.args[0].body]
         if kind is Kind.FIELDS:
             return self._fields(node, value)
-        return _search(node)
+        return _search(node, self._derivatives)
 
     def _fields(self, node: Node, value: dict[Node, float]) -> float:
         table, start, lo, hi, depth = node.args
@@ -100,8 +101,7 @@ class Lengths:
         return best
 
 
-def _search(node: Node) -> float:
-    derivatives = Derivatives()
+def _search(node: Node, derivatives: Derivatives) -> float:
     layer, seen, length = [node], {node}, 0
     while layer and len(seen) < _MAX_SEARCH:
         if any(one.nullable for one in layer):

@@ -22,6 +22,7 @@ from fsm.expression import Expression, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
 from fsm.schema.array import array_node
+from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
 from fsm.schema.disjoint import types_at
@@ -88,7 +89,20 @@ def json_schema(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
             "false or needs itself, or values that another keyword excludes."
         )
-    return Expression(node, report=_report(context), source=f"json_schema({shorten(schema)})")
+
+
+    def read_again() -> tuple[Document, Build]:
+        document = Document(root, limits, registry, asserts_format=asserts_format, validators=validators)
+        document.settle_accounts()
+
+        def build(places: Conjunction, order: KeyOrder) -> Node:
+            context = Context(document, syntax_of(whitespace), limits, order)
+            return _Level(_Terms(context), limits.max_nesting, is_outermost=True).build(places)
+
+        return document, build
+
+    origin = SchemaOrigin(read_again, key_order == "schema")
+    return Expression(node, report=_report(context), source=f"json_schema({shorten(schema)})", origin=origin)
 
 
 def _report(context: Context) -> tuple[ReportLine, ...]:

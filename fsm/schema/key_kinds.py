@@ -47,12 +47,35 @@ class KeyKinds:
                 found.append((mask, number))
             self._arcs.append(found)
         self.is_complete = len(self._arcs) == len(queue)
+        self._endless: dict[int, bool] = {}
         self._few: dict[tuple[int, int], list[bytes] | None] = {}
 
     @property
     def found(self) -> list[int]:
         """The sets that hold some text, each once."""
         return list(dict.fromkeys(self._kinds.values()))
+
+    def is_endless(self, kind: int) -> bool:
+        """True where a set has endlessly many texts: a circle leads to one of its states."""
+        known = self._endless.get(kind)
+        if known is None:
+            known = self._endless[kind] = self._has_circle(self._leading_to(kind))
+        return known
+
+    def _has_circle(self, alive: set[int]) -> bool:
+        before = dict.fromkeys(alive, 0)
+        for state in alive:
+            for _, target in self._arcs[state]:
+                if target in alive:
+                    before[target] += 1
+        first = [state for state, count in before.items() if count == 0]
+        for state in first:  # what is left when states with nothing before them are taken away stands on circles, or behind one
+            for _, target in self._arcs[state]:
+                if target in alive:
+                    before[target] -= 1
+                    if before[target] == 0:
+                        first.append(target)
+        return len(first) < len(alive)
 
     def few_texts(self, kind: int, most: int) -> list[bytes] | None:
         """The texts of a set, ascending, or None where they are more than `most`, or some are long."""
