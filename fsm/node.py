@@ -50,7 +50,17 @@ class Node:
     ever changes: a search that found a text need not be repeated).
     """
 
-    __slots__ = ("__weakref__", "args", "is_checked", "is_inhabited", "is_plain", "is_regular", "kind", "nullable", "serial")
+    __slots__ = (
+        "__weakref__",
+        "args",
+        "is_checked",
+        "is_inhabited",
+        "is_plain",
+        "is_regular",
+        "kind",
+        "nullable",
+        "serial",
+    )
 
     kind: Kind
     args: tuple[Any, ...]

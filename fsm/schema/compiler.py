@@ -90,7 +90,6 @@ def json_schema(
             "false or needs itself, or values that another keyword excludes."
         )
 
-
     def read_again() -> tuple[Document, Build]:
         document = Document(root, limits, registry, asserts_format=asserts_format, validators=validators)
         document.settle_accounts()
@@ -270,7 +269,6 @@ class _Terms:
             if node is not EMPTY:
                 self._fewest[key], self._sure[key] = tried, (node.is_plain, self._has_text(node))
         return nesting >= self._fewest.get(key, nesting + 1)
-
 
     def _has_text(self, node: Node) -> bool:
         """Whether it is sure that a term holds a text; what may be nested deeper holds that text as well."""

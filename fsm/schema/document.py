@@ -55,7 +55,9 @@ _ANY_OF_ONLY = ANNOTATIONS | {"anyOf"}
 MAX_EXACT = 30  # cases of one value where negations make them
 _FEW_STEPS = 150
 MAX_STEPS = 3_000  # of the search for the cases of one value
-MAX_SPENT = 6_000  # steps through negated schemas, for all values; each case that they make costs as much as some of them
+MAX_SPENT = (
+    6_000  # steps through negated schemas, for all values; each case that they make costs as much as some of them
+)
 _CASE_COST = 10
 _MAX_SMALL = 16  # schemas that a negation leads to, where only small ones are worked out
 _MAX_KEPT = 20_000  # cases that are remembered for those who ask again

@@ -69,7 +69,9 @@ class KeyKinds:
                 if target in alive:
                     before[target] += 1
         first = [state for state, count in before.items() if count == 0]
-        for state in first:  # what is left when states with nothing before them are taken away stands on circles, or behind one
+        for (
+            state
+        ) in first:  # what is left when states with nothing before them are taken away stands on circles, or behind one
             for _, target in self._arcs[state]:
                 if target in alive:
                     before[target] -= 1
