@@ -63,6 +63,8 @@ MAX_DEFINITIONS = 2
 WALKS = (0, 10, 40, 100, 200)
 """Random moves of each walk; after them the shortest end is looked for."""
 NUM_GUESSES, NUM_CHANGES = 12, 60
+MAX_PARTS = 2_000
+"""So many parts of one guess follow the schema."""
 Say = Callable[[str], None]
 
 
@@ -193,11 +195,12 @@ class Guesses:
     """Values as a plain reading of a schema suggests them; many are valid, and none is made with `fsm`."""
 
     def __init__(self, root: dict[str, Any], random: Random) -> None:
-        self._root, self._random = root, random
+        self._root, self._random, self._left = root, random, 0
 
     def value(self, schema: Any, depth: int = 0) -> Any:
         """A value for one schema."""
-        if not isinstance(schema, dict) or depth > 12:
+        self._left = MAX_PARTS if depth == 0 else self._left - 1
+        if not isinstance(schema, dict) or depth > 12 or self._left < 0:
             return self._random.choice(["text", 3, True, None, {}, []])
         merged = self._merged(schema)
         known = [*merged.get("enum", ()), *([merged["const"]] if "const" in merged else ())]
@@ -480,7 +483,7 @@ def judge_apart(name: str, schema: dict[str, Any], registry: dict[str, Any], sec
 def _send(there: Any, name: str, schema: dict[str, Any], registry: dict[str, Any], seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     try:
-        result = judge(name, schema, registry, seconds / 4, there.send)
+        result = judge(name, schema, registry, seconds / 2, there.send)
     except Exception as error:  # whatever it is, it is what this program looks for
         result = Result(name, "crash", f"{type(error).__name__}: {error}"[:500])
     there.send(result)

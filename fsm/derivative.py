@@ -206,7 +206,9 @@ class Derivatives:
 
     def _known(self, node: Node, alphabet: int) -> bool | None:
         """What is known of a node without a look at its parts."""
-        return True if alphabet == ALL_BYTES and node.is_plain else self._inhabited.get((node, alphabet))
+        if alphabet == ALL_BYTES and node.is_inhabited:
+            return True
+        return self._inhabited.get((node, alphabet))
 
     def _settle(self, root: Node, alphabet: int) -> None:
         """Find the least fixed point over everything below `root` (rules make circles)."""
@@ -229,6 +231,8 @@ class Derivatives:
             self._inhabited.clear()
         for node, answer in value.items():
             self._inhabited[node, alphabet] = answer
+            if answer and alphabet == ALL_BYTES:
+                node.is_inhabited = True
 
     def _munch(self, head: Node, tail: Node, rival: Node) -> Arcs:
         """Go on with the head where that is possible, else with the tail, unless the rival could go on."""
@@ -302,10 +306,11 @@ class Derivatives:
         came_from: dict[Node, Node | None] = {root: None}
         queue = [root]
         for node in queue:
-            if node.nullable or memo.get((node, alphabet)):
+            if node.nullable or self._known(node, alphabet):
                 step: Node | None = node
                 while step is not None:
                     memo[step, alphabet] = True
+                    step.is_inhabited = step.is_inhabited or alphabet == ALL_BYTES
                     step = came_from[step]
                 return True
             if len(queue) > self.max_search:

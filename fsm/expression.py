@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fsm import node as nodes
+from fsm import origin as origins
 from fsm.automaton import Automaton
 from fsm.captures import Captures, Part, together
 from fsm.checker import Checker, checks_of, has_checks
 from fsm.node import Node
+from fsm.origin import Named, Origin, Rules
 from fsm.rendering import render, shorten
 
 
@@ -44,6 +46,7 @@ class Expression:
         report: one line per keyword of the schema that it came from; empty for other sources.
         source: how it was written, shortened where that is long; empty where only the term is known.
         parts: how it was put together; None where no part has a name. Internal.
+        origin: what tells where in its source a text does not fit; None: only its name does. Internal.
     """
 
     node: Node
@@ -51,6 +54,7 @@ class Expression:
     report: tuple[ReportLine, ...] = field(default=(), compare=False)
     source: str = field(default="", compare=False)
     parts: Part | None = field(default=None, compare=False, repr=False)
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
     def union(self, other: Expression | str) -> Expression:
         """Texts of either."""
@@ -125,6 +129,22 @@ class Expression:
         text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
         return Checker(self.node).accepts(text) if self.has_checks else Automaton(self.node).accepts(text)
 
+    def blame(self, text: str | bytes, *, is_whole: bool = False) -> tuple[str, ...]:
+        """What of the source forbids a text that does not fit: JSON pointers to keywords of a schema, or a pattern.
+
+        Args:
+            text: what was written, up to and with the first byte that does not fit.
+            is_whole: whether it is the end after the text that does not fit.
+
+        Returns:
+            Several where several forbid it; none where nothing is known, or where it is no JSON at all.
+
+        Cost: the text is read again, and the keywords around its end are compiled one by one: milliseconds.
+        """
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        origin = self._as_origin()
+        return origin.names(data, is_whole) if data or is_whole else ()
+
     @property
     def has_checks(self) -> bool:
         """True when the automaton allows more than belongs to the language, so that whole values must be checked."""
@@ -144,7 +164,15 @@ class Expression:
     ) -> Expression:
         source = shorten(f"({self._label()} {sign} {other._label()})")
         parts = together(kind, self._as_part(), other._as_part()) if self.parts or other.parts else None
-        return Expression(node, report=self.report + other.report, source=source, parts=parts)
+        origin = None
+        if kind != "both":
+            origin = origins.together(kind, (self.node, self._as_origin()), (other.node, other._as_origin()))
+        return Expression(node, report=self.report + other.report, source=source, parts=parts, origin=origin)
+
+    def _as_origin(self) -> Origin:
+        if self.origin is not None:
+            return self.origin
+        return Named(self._label()) if self.node.is_regular else Rules(self.node, self._label())
 
     def _as_part(self) -> Part:
         return self.parts or Part("leaf", node=self.node)

@@ -47,10 +47,21 @@ class Node:
     """One term.
 
     `nullable`: the empty text belongs to it; `is_regular`: no rule inside; `is_plain`: never empty by construction; `is_checked`:
-    there is a check inside, or a rule, which may hold one.
+    there is a check inside, or a rule, which may hold one; `is_inhabited`: some text is known to belong to it (the only attribute that
+    ever changes: a search that found a text need not be repeated).
     """
 
-    __slots__ = ("__weakref__", "args", "is_checked", "is_plain", "is_regular", "kind", "nullable", "serial")
+    __slots__ = (
+        "__weakref__",
+        "args",
+        "is_checked",
+        "is_inhabited",
+        "is_plain",
+        "is_regular",
+        "kind",
+        "nullable",
+        "serial",
+    )
 
     kind: Kind
     args: tuple[Any, ...]
@@ -58,6 +69,7 @@ class Node:
     is_regular: bool
     is_plain: bool
     is_checked: bool
+    is_inhabited: bool
     serial: int
 
     def __repr__(self) -> str:
@@ -73,16 +85,24 @@ class Rule:
         name: for people.
         build: makes the body; it may be called by any thread, and refer to rules that are not built yet.
         is_sure: a promise that the body is not empty, nor what any of its texts begins.
+        is_inhabited: a promise that some text belongs to the body; so it need not be built to find that out.
         family: what rules have in common that differ in how deep they may be nested; they hold the same checks.
     """
 
-    __slots__ = ("__weakref__", "_body", "_build", "family", "is_sure", "name")
+    __slots__ = ("__weakref__", "_body", "_build", "family", "is_inhabited", "is_sure", "name")
 
     def __init__(
-        self, name: str, build: Callable[[], Node] | None = None, *, is_sure: bool = False, family: Hashable = None
+        self,
+        name: str,
+        build: Callable[[], Node] | None = None,
+        *,
+        is_sure: bool = False,
+        is_inhabited: bool = False,
+        family: Hashable = None,
     ) -> None:
         self.name = name
         self.is_sure = is_sure
+        self.is_inhabited = is_sure or is_inhabited
         self.family = family or self
         self._build = build
         self._body: Node | None = None
@@ -155,6 +175,7 @@ _lock = threading.RLock()  # a node may die, and so call `_forget`, while its ow
 _work = threading.local()
 _serial = iter(range(1 << 62))
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
+_FINITE = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.LITERAL, Kind.WORDS})
 _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.COURSE, Kind.EMPTY})
 
 
@@ -170,6 +191,8 @@ def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[N
     for child in children:
         is_regular, is_plain = is_regular and child.is_regular, is_plain and child.is_plain
         is_checked = is_checked or child.is_checked
+    if kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
+        is_plain = _excludes_few(kind, args)
     with _lock:
         entry = _interned.get(key)
         node = None if entry is None else entry()
@@ -177,10 +200,30 @@ def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[N
             node = Node()
             node.kind, node.args, node.nullable = kind, args, nullable
             node.is_regular, node.is_plain, node.is_checked = is_regular, is_plain, is_checked
+            node.is_inhabited = is_plain or nullable or (kind is Kind.RULE and args[0].is_inhabited)
             node.serial = next(_serial)
             entry = _interned[key] = _Entry(node, _forget)
             entry.key = key
     return node
+
+
+def _excludes_few(kind: Kind, children: tuple[Node, ...]) -> bool:
+    """True where at most finitely many texts are left out: of all, or of one endless language that is never empty itself.
+
+    Whatever such a language has begun with, endlessly many texts go on, so that it is never empty either. The keys of an object
+    that are not declared are one: any string but these.
+    """
+    if kind is Kind.COMPLEMENT:
+        return children[0].kind in _FINITE
+    others = [child for child in children if child.kind is not Kind.COMPLEMENT or child.args[0].kind not in _FINITE]
+    return not others or (len(others) == 1 and others[0].is_plain and _is_endless(others[0]))
+
+
+def _is_endless(node: Node) -> bool:
+    """True where a text of `node` ends in a loop without bound; false may mean that it was not found out."""
+    while node.kind is Kind.CONCAT:
+        node = node.args[1]
+    return node.kind is Kind.REPEAT and node.args[2] is None and not node.args[0].nullable
 
 
 def _forget(entry: ref[Node]) -> None:
@@ -335,7 +378,8 @@ def alternation(children: Iterable[Node]) -> Node:
     """Any of the children; none: the empty language.
 
     Nested alternations are flattened, equal members and single bytes merged, common heads taken out
-    (`ab|ac` is `a(b|c)`) and neighbouring counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`).
+    (`ab|ac` is `a(b|c)`), neighbouring counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`) and what has the same check
+    checked once.
     """
     work = 1
     waiting = [
@@ -369,7 +413,7 @@ _Union = Generator[list[Node], Node | None, Node]
 
 
 def _unite(children: Iterable[Node]) -> _Union:
-    mask, members = 0, dict[Node, None]()
+    mask, members, bodies = 0, dict[Node, None](), dict[Check, list[Node]]()
     stack = list(children)
     while stack:
         child = stack.pop()
@@ -382,8 +426,14 @@ def _unite(children: Iterable[Node]) -> _Union:
             mask |= 1 << child.args[0][0]
         elif child is ANYTHING:
             return ANYTHING
+        elif kind is Kind.CHECK:
+            bodies.setdefault(child.args[1], []).append(child.args[0])
         elif kind is not Kind.EMPTY:
             members[child] = None
+    for check, found in bodies.items():  # texts that pass one check are read in one way
+        united = found[0] if len(found) == 1 else (yield found)
+        assert united is not None
+        members[checked(united, check)] = None
     if len(members) > 1:
         members = dict.fromkeys((yield from _take_out_heads(members)))
     if mask:
@@ -587,7 +637,7 @@ class Members(Protocol):
 
 def intern_members(table: Members, state: tuple[int, int, int]) -> Node:
     """A MEMBERS node; `MemberTable.members` is the way to make one."""
-    unsure = () if table.is_free else (ANYTHING,)
+    unsure = () if table.is_free else (EMPTY,)
     return _intern(Kind.MEMBERS, (table, state), False, (*table.parts, *unsure))
 
 
@@ -621,7 +671,7 @@ class Machine(Protocol):
 
 def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:
     """What `reader` accepts from `state` on; `is_plain` promises that this is never empty, nor anything that it leads to."""
-    return _intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (ANYTHING,))
+    return _intern(Kind.MACHINE, (reader, state), reader.is_accepting(state), () if is_plain else (EMPTY,))
 
 
 class Reading(Protocol):

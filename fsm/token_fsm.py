@@ -36,6 +36,7 @@ class Explanation:
         expected: the bytes that would fit there, ascending.
         text: the same for people.
         rest: what must follow there, as a pattern, shortened: the part of the expression that does not fit.
+        sources: what of the source asks for it: JSON pointers to keywords of a schema, or a pattern; only where the text so far was given.
     """
 
     token_id: int
@@ -45,6 +46,7 @@ class Explanation:
     expected: bytes
     text: str
     rest: str = ""
+    sources: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text
@@ -166,22 +168,34 @@ class TokenFSM:
         self.automaton.check(state)
         return self.automaton.forced_text(state)
 
-    def explain(self, state: int, token_id: int) -> Explanation:
-        """Say whether `token_id` is allowed, and if not, which byte does not fit and what would."""
+    def explain(self, state: int, token_id: int, text: str | bytes | None = None) -> Explanation:
+        """Say whether `token_id` is allowed, and if not, which byte does not fit, what would, and what asks for that.
+
+        Args:
+            state: where the token would come.
+            token_id: the token.
+            text: what was written so far, from the initial state to `state`. States are shared between schemas and do not know it; with it
+                the keywords, patterns and names to blame are told.
+
+        Cost: microseconds; with `text` milliseconds, see `Expression.blame`.
+        """
         self.automaton.check(state)
         token = self._token(token_id)
+        written = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         if not token:
-            return self._explain_special(state, token_id)
+            return self._explain_special(state, token_id, written)
         for position, byte in enumerate(token):
             moves = self.automaton.moves(state)
             if byte not in moves:
                 expected = bytes(sorted(moves))
                 rest = render(self.automaton.nodes[state])
-                text = (
+                said = (
                     f"token {token_id} ({token!r}) is not allowed: expected {_show(expected)} at byte {position} of it, "
-                    f"received {bytes((byte,))!r}. What must follow there: {rest}. `allowed_token_ids` lists what may come."
+                    f"received {bytes((byte,))!r}. What must follow there: {rest}. "
                 )
-                return Explanation(token_id, token, False, position, expected, text, rest)
+                sources = () if written is None else self.expression.blame(written + token[: position + 1])
+                said += f"{_asked_by(sources)}`allowed_token_ids` lists what may come."
+                return Explanation(token_id, token, False, position, expected, said, rest, sources)
             state = moves[byte]
         return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
 
@@ -203,7 +217,7 @@ class TokenFSM:
         """
         return token_tables(self.automaton, self.vocabulary, max_states, max_bytes)
 
-    def _explain_special(self, state: int, token_id: int) -> Explanation:
+    def _explain_special(self, state: int, token_id: int, written: bytes | None) -> Explanation:
         if token_id in self.vocabulary.eos_token_ids:
             accepting = self.automaton.is_accepting(state)
             expected = bytes(sorted(self.automaton.moves(state)))
@@ -213,7 +227,9 @@ class TokenFSM:
                 if accepting
                 else f", which still needs {_show(expected)}. What must follow: {rest}."
             )
-            return Explanation(token_id, None, accepting, None, expected, text, rest)
+            sources = () if written is None or accepting else self.expression.blame(written, is_whole=True)
+            text += f" {_asked_by(sources)}".rstrip()
+            return Explanation(token_id, None, accepting, None, expected, text, rest, sources)
         known = 0 <= token_id < len(self.vocabulary)
         what = "a special token" if known else f"no id of this vocabulary of {len(self.vocabulary)}"
         return Explanation(
@@ -352,3 +368,8 @@ def _show(data: bytes) -> str:
         return "the end of the text"
     shown = ", ".join(repr(bytes((b,)))[1:] for b in data[:12])
     return f"one of {shown}" + (f" and {len(data) - 12} more" if len(data) > 12 else "")
+
+
+def _asked_by(sources: tuple[str, ...]) -> str:
+    """Who is to blame, for people."""
+    return f"This is asked for by {', '.join(sources)}. " if sources else ""

@@ -7,13 +7,22 @@ from random import Random
 
 from fsm import node as nodes
 from fsm.automaton import Automaton
+from fsm.derivative import Derivatives
 from fsm.node import EMPTY, Kind, Node
 
+_LONG = 1_000
+_MAX_SEARCH = 300
 _SEARCHED = (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE)
 
 
+def _is_unknown(node: Node) -> bool:
+    return node.kind is Kind.RULE and not node.args[0].is_built
+
+
 def _parts(node: Node) -> tuple[Node, ...]:
-    """What the shortest text of a term is made of."""
+    """What the shortest text of a term is made of; nothing is asked of a rule that no text has come to."""
+    if _is_unknown(node):
+        return ()
     return (node.args[0].expand(node.args[1]),) if node.kind is Kind.MEMBERS else nodes.children(node)
 
 
@@ -22,6 +31,7 @@ class Lengths:
 
     def __init__(self) -> None:
         self._known: dict[Node, float] = {}
+        self._derivatives = Derivatives()
 
     def of(self, node: Node) -> float:
         if node not in self._known:
@@ -49,6 +59,8 @@ class Lengths:
         kind, args = node.kind, node.args
         if kind is Kind.EMPTY:
             return math.inf
+        if _is_unknown(node):
+            return _LONG
         if node.nullable:
             return 0
         if kind is Kind.BYTES:
@@ -72,7 +84,7 @@ class Lengths:
             return value[node.args[0].body]
         if kind is Kind.FIELDS:
             return self._fields(node, value)
-        return _search(node)
+        return _search(node, self._derivatives)
 
     def _fields(self, node: Node, value: dict[Node, float]) -> float:
         table, start, lo, hi, depth = node.args
@@ -89,16 +101,15 @@ class Lengths:
         return best
 
 
-def _search(node: Node) -> float:
-    automaton = Automaton(node)
-    layer, seen, length = [automaton.initial_state], {automaton.initial_state}, 0
-    while layer:
-        if any(automaton.is_accepting(state) for state in layer):
+def _search(node: Node, derivatives: Derivatives) -> float:
+    layer, seen, length = [node], {node}, 0
+    while layer and len(seen) < _MAX_SEARCH:
+        if any(one.nullable for one in layer):
             return length
-        layer = [t for t in {t for state in layer for t in automaton.moves(state).values()} if t not in seen]
+        layer = list(dict.fromkeys(t for one in layer for _, t in derivatives.arcs(one) if t not in seen))
         seen.update(layer)
         length += 1
-    return math.inf
+    return _LONG if layer else math.inf
 
 
 def random_text(node: Node, random: Random, steps: int) -> bytes:

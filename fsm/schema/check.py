@@ -163,14 +163,14 @@ class SchemaCheck:
     def _validator(self) -> Any:
         document = self._document
         wanted = _with_proper_references([self._reference(place) for place in self._places])
-        resources = [(document.resources.uri, plain(document.root.schema))]
-        resources += [(uri, plain(schema)) for uri, schema in document.registry.items()]
+        resources = {uri.removesuffix("#"): plain(schema) for uri, schema in document.registry.items()}
+        resources[document.resources.uri.removesuffix("#")] = plain(document.root.schema)  # whatever the registry says
         dialect = document.dialect
         draft = getattr(jsonschema_rs, _DRAFTS[dialect.name])
         try:
             return jsonschema_rs.validator_for(
                 {"$schema": f"{_SCHEMES[dialect.name]}://json-schema.org/{dialect.name}/schema", "allOf": wanted},
-                registry=jsonschema_rs.Registry(resources, draft=draft),
+                registry=jsonschema_rs.Registry(list(resources.items()), draft=draft),
                 validate_formats=document.asserts_format,
                 offline=True,
             )

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
 
 from fsm import node as nodes
 from fsm.derivative import Derivatives
@@ -22,10 +22,11 @@ from fsm.expression import Expression, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
 from fsm.schema.array import array_node
+from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
 from fsm.schema.disjoint import types_at
-from fsm.schema.document import Cases, Document, TooManyCases
+from fsm.schema.document import Cases, Document, Negations, TooCostly, TooManyCases
 from fsm.schema.enumeration import names, scalar_node
 from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
 from fsm.schema.number import INTEGER, NUMBER, number_node
@@ -72,15 +73,35 @@ def json_schema(
     is_type = not isinstance(schema, str | dict | bool)
     asserts_format = is_type or formats == "assert"
     root, validators = _read(schema, limits)
-    document = Document(root, limits, registry, asserts_format=asserts_format, validators=validators)
-    context = Context(document, syntax_of(whitespace), limits, key_order, strict)
-    node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
+    for negations in get_args(Negations):
+        document = Document(
+            root, limits, registry, asserts_format=asserts_format, validators=validators, negations=negations
+        )
+        context = Context(document, syntax_of(whitespace), limits, key_order, strict)
+        try:
+            node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
+        except TooCostly:
+            continue
+        document.settle_accounts()
+        break
     if node is EMPTY or not Derivatives(max_search=20_000).is_inhabited(node):
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
             "false or needs itself, or values that another keyword excludes."
         )
-    return Expression(node, report=_report(context), source=f"json_schema({shorten(schema)})")
+
+    def read_again() -> tuple[Document, Build]:
+        document = Document(root, limits, registry, asserts_format=asserts_format, validators=validators)
+        document.settle_accounts()
+
+        def build(places: Conjunction, order: KeyOrder) -> Node:
+            context = Context(document, syntax_of(whitespace), limits, order)
+            return _Level(_Terms(context), limits.max_nesting, is_outermost=True).build(places)
+
+        return document, build
+
+    origin = SchemaOrigin(read_again, key_order == "schema")
+    return Expression(node, report=_report(context), source=f"json_schema({shorten(schema)})", origin=origin)
 
 
 def _report(context: Context) -> tuple[ReportLine, ...]:
@@ -190,7 +211,8 @@ class _Terms:
         self._references: dict[tuple[Key, int], Node] = {}
         self._tried: dict[Key, int] = {}
         self._fewest: dict[Key, int] = {}
-        self._sure: dict[Key, bool] = {}
+        self._sure: dict[Key, tuple[bool, bool]] = {}
+        self._recursive: set[Key] = set()
 
     def find(self, key: Key, nesting: int, is_outermost: bool) -> tuple[Node, _Frame] | None:
         """A term that was built and fits, and the frame in which it was."""
@@ -200,9 +222,11 @@ class _Terms:
                 return known
         return None
 
-    def keep(self, frame: _Frame, node: Node) -> None:
+    def keep(self, frame: _Frame, node: Node, is_outermost: bool) -> None:
         """Remember a term for those who need the same."""
         self._known[frame.key, frame.bound, self._where(frame.bound, frame.nesting)] = node, frame
+        if frame.bound == 2 and is_outermost:
+            self._recursive.add(frame.key)
 
     def _where(self, bound: _Bound, nesting: int) -> int:
         """What a term with this bound depends on."""
@@ -221,10 +245,21 @@ class _Terms:
             return EMPTY
         known = self._references.get((key, nesting))
         if known is None:
-            is_sure = self._sure[key]
-            rule = Rule(name, lambda: _Level(self, nesting).build(places), is_sure=is_sure, family=(self, key))
-            known = self._references[key, nesting] = nodes.reference(rule)
+            is_sure, is_inhabited = self._sure[key]
+            known = self._references[key, nesting] = nodes.reference(
+                Rule(
+                    name,
+                    lambda: _Level(self, nesting).build(places),
+                    is_sure=is_sure,
+                    is_inhabited=is_inhabited,
+                    family=(self, key),
+                )
+            )
         return known
+
+    def is_recursive(self, key: Key) -> bool:
+        """True where a term with room for everything was built, and holds values of its own kind: there is one for each depth."""
+        return key in self._recursive
 
     def _reaches(self, key: Key, places: Conjunction, nesting: int) -> bool:
         """Whether some value of at most so many levels exists. The flattest one holds none of its own kind."""
@@ -232,8 +267,15 @@ class _Terms:
             tried = self._tried[key] = min(_next_try(self._tried.get(key, 0)), nesting)
             node = _Level(self, tried).build(places)
             if node is not EMPTY:
-                self._fewest[key], self._sure[key] = tried, node.is_plain
+                self._fewest[key], self._sure[key] = tried, (node.is_plain, self._has_text(node))
         return nesting >= self._fewest.get(key, nesting + 1)
+
+    def _has_text(self, node: Node) -> bool:
+        """Whether it is sure that a term holds a text; what may be nested deeper holds that text as well."""
+        try:
+            return self.context.derivatives.is_inhabited(node)
+        except BudgetExceeded:
+            return False
 
 
 def _next_try(tried: int) -> int:
@@ -281,6 +323,7 @@ class _Level:
 
     def _look_up(self, places: Conjunction) -> Node | _Frame:
         """The term of some places: known, a reference to its own kind further in, or a new builder."""
+        places = self._document.behind(places)
         pointer = places[0].pointer if places else ""
         branches = self._document.branches(places)
         if branches is not None:
@@ -289,7 +332,10 @@ class _Level:
         key = tuple(tuple(place.key for place in a) for a in cases.alternatives)
         if cases.missing:
             key = (*key, tuple((*place.key, keyword) for place, keyword in cases.missing))
-        return self._open_frame(key, places, self._union(cases), pointer)
+        found = self._open_frame(key, places, self._union(cases), pointer)
+        if isinstance(found, _Frame):
+            self._document.spend(cases.cost)
+        return found
 
     def _any_of(self, branches: list[Place]) -> Steps:
         """One of several schemas, each for itself, so that what they share is compiled once."""
@@ -311,6 +357,9 @@ class _Level:
             self._depend(2)
             if around.nesting == nesting:
                 return EMPTY  # a value that is what it is, or another: only the other counts
+            return self._terms.reference(key, places, nesting, pointer or "#")
+        if self._frames and self._frames[-1].is_value and self._terms.is_recursive(key):
+            self._depend(2)  # it was built for another depth already; this one can wait until a text comes there
             return self._terms.reference(key, places, nesting, pointer or "#")
         self._num_opened += 1
         self._limits.check("max_subschemas", self._num_opened, "subschemas", pointer)
@@ -345,7 +394,7 @@ class _Level:
             elif self._frames:
                 self._frames[-1].left_out += frame.left_out
         self._depend(frame.bound, frame.height)
-        self._terms.keep(frame, node)
+        self._terms.keep(frame, node, self._is_outermost)
         return node
 
     def _union(self, cases: Cases) -> Steps:

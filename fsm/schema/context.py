@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fsm.derivative import Derivatives
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.node import Node
 from fsm.schema.document import Document
+from fsm.schema.key_kinds import KeyKinds
 from fsm.schema.place import Place
 from fsm.schema.syntax import Syntax
 
@@ -29,6 +31,8 @@ class Context:
         left_out: the keywords that the automaton does not hold, of the value that is being built.
         checked: the pointers of all such keywords.
         shelf: terms made once that several values share.
+        key_kinds: into what languages divide all keys, by the languages.
+        derivatives: for short searches, kept as terms have most of their states in common.
     """
 
     document: Document
@@ -39,6 +43,8 @@ class Context:
     left_out: list[str] = field(default_factory=list)
     checked: set[str] = field(default_factory=set)
     shelf: dict[object, Node] = field(default_factory=dict)
+    key_kinds: dict[tuple[Node, tuple[Node, ...]], KeyKinds] = field(default_factory=dict)
+    derivatives: Derivatives = field(default_factory=lambda: Derivatives(max_search=300, max_memo=20_000))
 
     @property
     def asserts_format(self) -> bool:

@@ -1,4 +1,8 @@
-"""Tells when no value satisfies two branches of `oneOf`, so that it means the same as `anyOf`."""
+"""Tells when no value satisfies two branches of `oneOf`, so that it means the same as `anyOf`.
+
+Branches are apart by their types, by listed values, by the values of a key that one of them requires (`kind`, `type`), or because such
+a key is not allowed in the other. What is not looked at: patterns, lengths, bounds, items.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ from fsm.schema.string import pattern_node, spelled
 _MAX_PAIRS = 20_000
 _MAX_DEPTH = 4  # of schemas for the same value, one in the other
 _MAX_BRANCHES = 50
+_MAX_LEVELS = 2  # of members that are looked into for a difference
+_OF_MEMBERS = frozenset({"properties", "patternProperties", "additionalProperties"})
 _ALL_TYPES = frozenset(JSON_TYPES)
 
 
@@ -42,86 +48,148 @@ class _Signature:
 
     Attributes:
         types: their types.
+        values: the only ones, where they are listed and scalars.
         required: keys that an object has.
         tags: by key, the values that it may have where it is there, if those are scalars.
-        closed: places that allow no keys but those that they name.
+        speakers: places that hold and say something of members.
     """
 
     types: frozenset[str] = _ALL_TYPES
+    values: frozenset[Any] | None = None
     required: frozenset[str] = frozenset()
     tags: dict[str, frozenset[Any]] = field(default_factory=dict)
-    closed: tuple[Place, ...] = ()
+    speakers: tuple[Place, ...] = ()
 
     def meet(self, other: _Signature) -> _Signature:
         """What is sure where both hold."""
+        values = self.values if other.values is None else other.values
+        if self.values is not None and other.values is not None:
+            values = self.values & other.values
         tags = {**self.tags, **other.tags}
         tags |= {name: self.tags[name] & other.tags[name] for name in self.tags.keys() & other.tags.keys()}
-        return _Signature(self.types & other.types, self.required | other.required, tags, (*self.closed, *other.closed))
+        required, speakers = self.required | other.required, (*self.speakers, *other.speakers)
+        return _Signature(self.types & other.types, values, required, tags, speakers)
 
     def join(self, other: _Signature) -> _Signature:
         """What is sure where one of the two holds."""
+        values = None if self.values is None or other.values is None else self.values | other.values
         tags = {name: self.tags[name] | other.tags[name] for name in self.tags.keys() & other.tags.keys()}
-        return _Signature(self.types | other.types, self.required & other.required, tags)
+        return _Signature(self.types | other.types, values, self.required & other.required, tags)
 
-    def is_apart_from(self, other: _Signature, limits: Limits) -> bool:
-        """True when no value has both signatures."""
-        types = self.types & other.types
-        if types != {"object"}:
-            return not types
-        required = self.required | other.required
-        shared = required & self.tags.keys() & other.tags.keys()
-        if any(self.tags[name].isdisjoint(other.tags[name]) for name in shared):
-            return True
-        return any(_forbids(place, name, limits) for place in (*self.closed, *other.closed) for name in required)
+    def is_void(self) -> bool:
+        """True when it is sure that no value is left."""
+        return not self.types or (self.values is not None and not self.values)
 
 
-def _signature(place: Place, reader: Reader, depth: int = 0) -> _Signature:
-    """Read what a settled place says by itself, and by other schemas for the same value."""
-    found = _own_signature(place)
-    if depth >= _MAX_DEPTH:
+class _Comparison:
+    """Signatures of the branches of one `oneOf` and of their members, each read once."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._known: dict[tuple[object, ...], _Signature] = {}
+        self._matches: dict[tuple[str, str], bool | None] = {}
+
+    def signature(self, place: Place, depth: int = 0) -> _Signature:
+        """What a settled place says by itself, and by other schemas for the same value."""
+        key = (*place.key, depth)
+        if key not in self._known:
+            self._known[key] = self._read(place, depth)
+        return self._known[key]
+
+    def _read(self, place: Place, depth: int) -> _Signature:
+        found = _own_signature(place)
+        if depth >= _MAX_DEPTH:
+            return found
+
+        def below(schemas: Any, keyword: str) -> Iterable[_Signature]:
+            for number, schema in enumerate(schemas if isinstance(schemas, list) else ()):
+                yield self.signature(self._reader.settle(place.beside(schema, keyword, number)), depth + 1)
+
+        if place.has("$ref"):
+            found = found.meet(self.signature(self._reader.follow(place), depth + 1))
+        for part in below(place.get("allOf"), "allOf"):
+            found = found.meet(part)
+        for keyword in ("anyOf", "oneOf"):
+            schemas = place.get(keyword)
+            if isinstance(schemas, list) and 0 < len(schemas) <= _MAX_BRANCHES:
+                found = found.meet(reduce(_Signature.join, below(schemas, keyword)))
         return found
 
-    def below(schemas: Any, keyword: str) -> Iterable[_Signature]:
-        for number, schema in enumerate(schemas if isinstance(schemas, list) else ()):
-            yield _signature(reader.settle(place.beside(schema, keyword, number)), reader, depth + 1)
+    def are_apart(self, one: _Signature, other: _Signature, depth: int = 0) -> bool:
+        """True when no value has both signatures; first by what costs least."""
+        types = one.types & other.types
+        if not types:
+            return True
+        if one.values is not None and other.values is not None and one.values.isdisjoint(other.values):
+            return True
+        if types != {"object"}:
+            return False
+        required = one.required | other.required
+        shared = required & one.tags.keys() & other.tags.keys()
+        if any(one.tags[name].isdisjoint(other.tags[name]) for name in shared):
+            return True
+        return depth < _MAX_LEVELS and any(self._differ_in(name, one, other, depth) for name in sorted(required))
 
-    if place.has("$ref"):
-        found = found.meet(_signature(reader.follow(place), reader, depth + 1))
-    for part in below(place.get("allOf"), "allOf"):
-        found = found.meet(part)
-    for keyword in ("anyOf", "oneOf"):
-        schemas = place.get(keyword)
-        if isinstance(schemas, list) and 0 < len(schemas) <= _MAX_BRANCHES:
-            found = found.meet(reduce(_Signature.join, below(schemas, keyword)))
-    return found
+    def _differ_in(self, name: str, one: _Signature, other: _Signature, depth: int) -> bool:
+        """True when no value of the key `name` suits both."""
+        left, right = self._member(one, name), self._member(other, name)
+        return left.is_void() or right.is_void() or self.are_apart(left, right, depth + 1)
+
+    def _member(self, owner: _Signature, name: str) -> _Signature:
+        found = _Signature()
+        for place in owner.speakers:
+            for below in self._schemas_of(place, name):
+                found = found.meet(self.signature(self._reader.settle(below)))
+        return found
+
+    def _schemas_of(self, place: Place, name: str) -> Iterable[Place]:
+        """The places that are sure to hold for the key `name` of an object of `place`."""
+        properties, patterns = place.get("properties") or {}, place.get("patternProperties") or {}
+        if not isinstance(properties, dict) or not isinstance(patterns, dict):
+            return
+        is_known = name in properties
+        if is_known:
+            yield place.below(properties[name], "properties", name)
+        for pattern, schema in patterns.items():
+            matches = self._does_match(pattern, name, place)
+            is_known = is_known or matches is not False
+            if matches:
+                yield place.below(schema, "patternProperties", pattern)
+        if not is_known and place.has("additionalProperties"):
+            yield place.below(place.get("additionalProperties"), "additionalProperties")
+
+    def _does_match(self, pattern: str, name: str, place: Place) -> bool | None:
+        """Whether a pattern is found in a name; None: unknown."""
+        if (pattern, name) not in self._matches:
+            try:
+                node = pattern_node(pattern, place.at("patternProperties"), self._reader.limits)
+                self._matches[pattern, name] = Automaton(node).accepts(spelled(name)[1:-1])
+            except NotRegular:
+                self._matches[pattern, name] = None
+        return self._matches[pattern, name]
 
 
 def _own_signature(place: Place) -> _Signature:
+    if isinstance(place.schema, bool):
+        return _Signature() if place.schema else _Signature(frozenset())
     names, properties = place.get("required"), place.get("properties")
     required = frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
     tags = dict[str, frozenset[Any]]()
     for name, schema in properties.items() if isinstance(properties, dict) else ():
-        values = _scalars(Place(schema, place.pointer)) if isinstance(schema, dict) else None
-        if values is not None:
-            tags[name] = values
-    closed = (place,) if place.get("additionalProperties") is False else ()
-    return _Signature(types_at(place), required, tags, closed)
+        listed = _scalars(Place(schema, place.pointer)) if isinstance(schema, dict) else None
+        if listed is not None:
+            tags[name] = listed
+    types, values = types_at(place), _scalars(place)
+    if values is not None:
+        types &= frozenset(name for kind, value in values for name in _types_of(kind, value))
+    return _Signature(types, values, required, tags, (place,) if place.says(_OF_MEMBERS) else ())
 
 
-def _forbids(place: Place, name: str, limits: Limits) -> bool:
-    """True when it is sure that a closed place allows no such key."""
-    properties, patterns = place.get("properties") or {}, place.get("patternProperties") or {}
-    if not isinstance(properties, dict) or not isinstance(patterns, dict) or name in properties:
-        return False
-    return not any(_may_match(pattern, name, place, limits) for pattern in patterns)
-
-
-def _may_match(pattern: str, name: str, place: Place, limits: Limits) -> bool:
-    try:
-        node = pattern_node(pattern, place.at("patternProperties"), limits)
-    except NotRegular:
-        return True
-    return Automaton(node).accepts(spelled(name)[1:-1])
+def _types_of(kind: str, value: Any) -> tuple[str, ...]:
+    """The types of a scalar as `identity` tells it."""
+    if kind == "name":
+        return ("null",) if value is None else ("boolean",)
+    return {"text": ("string",), "number": ("integer", "number")}.get(kind, JSON_TYPES)
 
 
 def types_at(place: Place) -> frozenset[str]:
@@ -157,6 +225,7 @@ def are_disjoint(owner: Place, branches: list[Place], reader: Reader) -> bool:
     """
     if len(branches) * (len(branches) - 1) > 2 * _MAX_PAIRS:
         return False
+    comparison = _Comparison(reader)
     own = reduce(_Signature.meet, map(_own_signature, around(owner)))
-    signatures = [own.meet(_signature(branch, reader)) for branch in branches if branch.schema is not False]
-    return all(a.is_apart_from(b, reader.limits) for a, b in combinations(signatures, 2))
+    signatures = [own.meet(comparison.signature(branch)) for branch in branches if branch.schema is not False]
+    return all(comparison.are_apart(a, b) for a, b in combinations(signatures, 2))

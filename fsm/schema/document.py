@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from fsm.errors import SchemaError
@@ -26,7 +26,7 @@ from fsm.schema.keyword import (
     shorten,
 )
 from fsm.schema.negation import NoNegation, ways_to_fail
-from fsm.schema.place import Conjunction, Place
+from fsm.schema.place import Conjunction, Place, subschemas
 from fsm.schema.resource import Resources
 
 _APPLICATORS = frozenset(
@@ -50,11 +50,17 @@ _DEPENDENT = frozenset({"if", "dependentRequired", "dependentSchemas"})
 _SPLITTING = frozenset({"anyOf", "oneOf", "enum", "const"}) | _DEPENDENT
 _ALWAYS = frozenset({"$ref", "$dynamicRef", Made.RECURSIVE, "allOf", "not"})
 _APART = _APPLICATORS | {"enum", "const"}
+_REFERENCE_ONLY = ANNOTATIONS | {"$ref"}
 _ANY_OF_ONLY = ANNOTATIONS | {"anyOf"}
-MAX_EXACT = 200  # cases of one value where negations make them
-_FEW_STEPS = 500
+MAX_EXACT = 30  # cases of one value where negations make them
+_FEW_STEPS = 150
 MAX_STEPS = 3_000  # of the search for the cases of one value
-MAX_TOTAL = 30_000  # of the searches for all values, after which only loose cases are looked for
+MAX_SPENT = (
+    6_000  # steps through negated schemas, for all values; each case that they make costs as much as some of them
+)
+_CASE_COST = 10
+_MAX_SMALL = 16  # schemas that a negation leads to, where only small ones are worked out
+_MAX_KEPT = 20_000  # cases that are remembered for those who ask again
 _MAX_SUBSETS = 6  # of the branches of an `anyOf` whose annotations count
 
 Choice = list[Conjunction]
@@ -64,6 +70,17 @@ class TooManyCases(Exception):
     """The exact cases of a value are not worth their number; the loose ones and a check say the same."""
 
 
+class TooCostly(Exception):
+    """Working out what all negations leave takes too long; the document is to be read with fewer of them."""
+
+
+Negations = Literal["all", "small", "none"]
+"""Which negations (of `not`, `if`, and of branches of `oneOf` that may hold together) are worked out; the others are checked.
+
+`small`: those of schemas that lead to at most `_MAX_SMALL` others, and not back to themselves.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Cases:
     """The ways to satisfy some places.
@@ -71,10 +88,12 @@ class Cases:
     Attributes:
         alternatives: each a list of places that hold together and apply no other schema to the same value any more.
         missing: places and keywords that were left out, so that some alternative allows too much.
+        cost: what making terms of them costs, of what may be spent on negations.
     """
 
     alternatives: list[Conjunction]
     missing: tuple[tuple[Place, str], ...] = ()
+    cost: int = 0
 
 
 class Document:
@@ -86,6 +105,7 @@ class Document:
         registry: schemas by URI.
         asserts_format: whether `format` can reject a value.
         validators: checks by the names that `Made.VALIDATOR` gives them.
+        negations: which of them are worked out.
     """
 
     def __init__(
@@ -96,6 +116,7 @@ class Document:
         *,
         asserts_format: bool = True,
         validators: Mapping[str, Check] | None = None,
+        negations: Negations = "all",
     ) -> None:
         self.root = Place(root, "")
         self.limits, self.asserts_format = limits, asserts_format
@@ -103,7 +124,11 @@ class Document:
         self.keywords: dict[str, str] = {}
         self.is_dynamic = False
         self._has_negated = False
-        self._spent = 0
+        self._negations = negations
+        self._left: int | None = None if negations == "none" else MAX_SPENT
+        self._small: dict[tuple[object, ...], bool] = {}
+        self._known_cases: dict[tuple[object, ...], Cases | TooManyCases] = {}
+        self._num_kept = 0
         self.registry = dict(registry or {})
         self.validators = dict(validators or {})
         self._resources: Resources | None = None
@@ -136,19 +161,51 @@ class Document:
         """
         if len(places) == 1 and (simple := self._single(places[0])) is not None:
             return simple
+        key = None
+        if all(place.via is None for place in places):  # then nothing counts but what they say themselves
+            key = (loosely, *(place.key for place in places))
+            known = self._known_cases.get(key)
+            if isinstance(known, TooManyCases):
+                raise known
+            if known is not None:
+                return known
+        try:
+            cases = self._find_cases(places, loosely)
+        except TooManyCases as reason:
+            if key is not None:
+                self._known_cases[key] = reason
+            raise
+        if key is not None and self._num_kept < _MAX_KEPT:
+            self._num_kept += len(cases.alternatives)
+            self._known_cases[key] = cases
+        return cases
+
+    def behind(self, places: Conjunction) -> Conjunction:
+        """The places with those that are nothing but a reference replaced by what they refer to, so that all who do so ask the same."""
+        return tuple(self._behind(place) if place.via is None and not place.negated else place for place in places)
+
+    def _behind(self, place: Place) -> Place:
+        while place.has("$ref"):
+            settled = self.settle(place)
+            if not isinstance(settled.schema, dict) or not settled.schema.keys() <= _REFERENCE_ONLY:
+                break
+            self._visit(settled)
+            place = self.resolve(settled, "$ref")
+        return place if place.via is None else replace(place, via=None)
+
+    def _find_cases(self, places: Conjunction, loosely: bool) -> Cases:
         found: dict[tuple[object, ...], Conjunction] = {}
         missing: dict[tuple[int, str], tuple[Place, str]] = {}
         most = frozenset(JSON_TYPES)
         stack: list[tuple[Conjunction, Conjunction, frozenset[object], frozenset[str]]] = [
             ((), places, frozenset(), most)
         ]
-        steps = 0
+        steps = num_negated = 0
         while stack:
             done, todo, seen, types = stack.pop()
             steps += 1
-            self._spent += not loosely
             is_many = steps > MAX_STEPS or (steps > _FEW_STEPS and len(found) + len(stack) > MAX_EXACT)
-            if not loosely and (is_many or (self._spent > MAX_TOTAL and steps > MAX_EXACT)):
+            if not loosely and is_many:
                 self._limit_exact(places)
             if not types:
                 continue
@@ -165,6 +222,9 @@ class Document:
                 stack.append((done, rest, seen, types))
                 continue
             self._visit(place)
+            if place.negated:
+                num_negated += 1
+                self.spend(1)
             seen |= {place.key}
             own, always, choices = self._parts(place, loosely, missing)
             if own is not None:
@@ -174,7 +234,60 @@ class Document:
                 stack.append((done, always, seen, types))
             else:
                 stack.extend((done, (*chosen, *always), seen, types) for chosen in reversed(choices))
-        return Cases(list(found.values()), tuple(missing.values()))
+        return Cases(list(found.values()), tuple(missing.values()), _CASE_COST * len(found) if num_negated else 0)
+
+    def spend(self, cost: int) -> None:
+        """Take something from what may be spent on negations.
+
+        Raises:
+            TooCostly: nothing is left.
+        """
+        if self._left is not None:
+            self._left -= cost
+            if self._left < 0:
+                raise TooCostly
+
+    def settle_accounts(self) -> None:
+        """From now on anything may be spent: what is asked later was asked before, for another depth."""
+        self._left = None
+
+    def _leaves_out(self, places: Iterable[Place], loosely: bool) -> bool:
+        """Whether the negations of some places are left to a check."""
+        if loosely or self._negations == "none":
+            return True
+        return self._negations == "small" and not all(map(self._is_small, places))
+
+    def _is_small(self, place: Place) -> bool:
+        """True where a negation of the place leads to few other schemas, and not back to one that it came from."""
+        known = self._small.get(place.key)
+        if known is None:
+            known = self._small[place.key] = self._is_really_small(place)
+        return known
+
+    def _is_really_small(self, place: Place) -> bool:
+        around, seen = set[tuple[object, ...]](), set[tuple[object, ...]]()
+        stack: list[tuple[Place, bool]] = [(place, True)]
+        while stack:
+            one, is_new = stack.pop()
+            key = (id(one.schema), one.scope)
+            if not is_new:
+                around.remove(key)
+                continue
+            if key in around:
+                return False
+            if key in seen or isinstance(one.schema, bool):
+                continue
+            around.add(key)
+            seen.add(key)
+            if len(seen) > _MAX_SMALL:
+                return False
+            stack.append((one, False))
+            settled = self.settle(one)
+            stack += [(below, True) for below in subschemas(settled)]
+            for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
+                if settled.has(keyword):
+                    stack.append((replace(self.resolve(settled, keyword), via=None), True))
+        return True
 
     def _limit_exact(self, places: Conjunction) -> None:
         """Give up on exact cases where negations multiply them; plain alternatives may be as many as the limits say."""
@@ -193,7 +306,7 @@ class Document:
         if not schema.keys() <= _ANY_OF_ONLY:
             return None
         self._visit(place)
-        return self._branches(place, "anyOf")
+        return [self._behind(branch) for branch in self._branches(place, "anyOf")]  # `anyOf` alone says no more of them
 
     def _single(self, place: Place) -> Cases | None:
         """The one case of a place that applies no other schema to its value; the most common of all."""
@@ -272,10 +385,11 @@ class Document:
         for position, schema in enumerate(place.get("allOf") or ()):
             found.append(place.beside(schema, "allOf", position))
         if place.has("not"):
-            if loosely:
+            denied = place.beside(place.get("not"), "not", negated=True)
+            if self._leaves_out((denied,), loosely):
                 missing[id(place.schema), "not"] = place, "not"
             else:
-                found.append(place.beside(place.get("not"), "not", negated=True))
+                found.append(denied)
         return tuple(found)
 
     def _choices(self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]) -> list[Choice]:
@@ -296,7 +410,9 @@ class Document:
                 if place.has(keyword):
                     missing[id(place.schema), keyword] = place, keyword
             return choices
-        if place.has("if"):
+        if place.has("if") and self._leaves_out((place.beside(place.get("if"), "if"),), loosely):
+            missing[id(place.schema), "if"] = place, "if"
+        elif place.has("if"):
             choices += self._if(place)
         for name, names in (place.get("dependentRequired") or {}).items():
             without = self.make({"properties": {name: False}}, "without", name)
@@ -329,7 +445,7 @@ class Document:
             self._visit(branch)
         if len(branches) == 1 or self._are_disjoint(place, settled):
             return [(branch,) for branch in branches]
-        if loosely:
+        if self._leaves_out(settled, loosely):
             missing[id(place.schema), "oneOf"] = place, "oneOf"
             return [(branch,) for branch in branches]
         others = [place.beside(b.schema, "oneOf", n, negated=True) for n, b in enumerate(branches)]
@@ -361,7 +477,7 @@ class Document:
             if place.has(keyword):
                 found.append((self.resolve(place, keyword),))
         try:
-            if loosely:
+            if loosely or self._negations == "none":
                 raise NoNegation("not")
             for position, way in enumerate(ways_to_fail(place, asserts_format=self.asserts_format)):
                 parts = []

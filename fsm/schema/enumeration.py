@@ -15,9 +15,7 @@ from fsm.schema.number import check_digits, demand_of, number_texts, to_decimal
 from fsm.schema.place import Conjunction, Place, values_of
 from fsm.schema.string import spelled, string_node
 
-_STRING_KEYWORDS = frozenset(
-    {"minLength", "maxLength", "pattern", "format", Made.NOT_PATTERN, Made.NOT_FORMAT, Made.NOT_IN}
-)
+_STRING_KEYWORDS = frozenset({"minLength", "maxLength", "pattern", "format", Made.NOT_PATTERN, Made.NOT_FORMAT})
 
 
 def values_at(place: Place) -> list[Any] | None:
@@ -121,7 +119,8 @@ def _strings(
 ) -> list[bytes]:
     if "string" not in types:
         return []
-    texts = [spelled(value) for value in values]
+    excluded = {other for _, others in values_of(places, Made.NOT_IN) for other in others if isinstance(other, str)}
+    texts = [spelled(value) for value in values if value not in excluded]
     if texts and any(place.says(_STRING_KEYWORDS) for place in places):
         automaton = Automaton(string_node(places, asserts_format=asserts_format, limits=limits))
         texts = [text for text in texts if automaton.accepts(text)]

@@ -41,6 +41,7 @@ ANNOTATIONS = frozenset(
         "examples",
         "readOnly",
         "title",
+        "tsAdditionalProperties",  # of what makes TypeScript of schemas; no misspelt `additionalProperties`
         "typeof",  # of what TypeScript writes for functions; no misspelt `type`
         "writeOnly",
     }

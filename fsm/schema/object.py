@@ -24,6 +24,7 @@ from fsm.node import EMPTY, Node
 from fsm.rows import bytes_of
 from fsm.schema.check import DISTINCT_KEYS
 from fsm.schema.context import Context
+from fsm.schema.key_kinds import KeyKinds
 from fsm.schema.keyword import Made, Member, escape
 from fsm.schema.place import Conjunction, Place, Steps, values_of
 from fsm.schema.string import CHARACTERS, STRING, in_quotes, pattern_node, spelled
@@ -42,11 +43,12 @@ _NAMES_ONLY = {"type": "string"}
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Keys that are not declared: their language, with quotes, and which patterns and duties they meet."""
+    """Keys that are not declared: their language, with quotes, which patterns and duties they meet, and their texts if few."""
 
     keys: Node
     patterns: frozenset[str] = frozenset()
     duties: frozenset[int] = frozenset()
+    few: tuple[bytes, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +81,8 @@ def object_node(places: Conjunction, context: Context) -> Steps:
     others: list[tuple[_Kind, Node]] = []
     for kind in keys.kinds(names):
         value = yield keys.places_of(kind)
-        words = _few_texts(kind.keys) if is_special and value is not EMPTY else None
-        if words is not None:
-            members += [(json.loads(word), value, False) for word in words]
+        if value is not EMPTY and kind.few is not None:
+            members += [(json.loads(word), value, False) for word in kind.few]
         elif value is not EMPTY:
             others.append((kind, value))
     lo = max((int(value) for _, value in values_of(places, "minProperties")), default=0)
@@ -142,9 +143,6 @@ class _Keys:
         self.duties: list[_Duty] = []
         self._automata: dict[Node, Automaton] = {}
         self._loose: set[int] = set()
-        self._derivatives = Derivatives(
-            max_search=300
-        )  # kept, as the kinds of keys have most of their states in common
 
     def read(self) -> Generator[Conjunction, Node, None]:
         """Compile the patterns, the schemas of names and the duties."""
@@ -279,12 +277,51 @@ class _Keys:
         keys = in_quotes(rest)
         if not self._patterns and not self._names and not self.duties:
             return [_Kind(keys)]
-        found = [_Kind(nodes.intersection((keys, *self._names)))]
+        base = nodes.intersection((keys, *self._names))
+        divided = self._divided()
+        if not divided.is_complete:
+            return self._searched(_Kind(base))
+        kinds = sorted(divided.found, key=lambda kind: [not kind >> n & 1 for n in range(len(self._languages))])
+        found = []
+        for number in kinds:
+            few = divided.few_texts(number, 2 * _MAX_FEW)
+            left = None if few is None else tuple(word for word in few if json.loads(word) not in declared)
+            kind = self._kind(base, number, left if left is None or len(left) <= _MAX_FEW else None)
+            if left is None and (not declared or divided.is_endless(number)):
+                kind.keys.is_inhabited = True  # some text is left, whatever finitely many are taken away
+            if left or (left is None and self._is_inhabited(kind.keys)):
+                found.append(kind)
+        self._context.limits.check("max_key_kinds", len(found), "kinds of keys", self._places[0].pointer)
+        return found
+
+    @property
+    def _languages(self) -> tuple[Node, ...]:
+        """What divides the keys: patterns, then duties."""
+        return *self._patterns.values(), *(duty.keys for duty in self.duties)
+
+    def _divided(self) -> KeyKinds:
+        """The sets into which patterns and duties divide all keys, declared ones too; once for all objects that ask the same."""
+        base, languages = nodes.intersection((STRING, *self._names)), self._languages
+        known = self._context.key_kinds.get((base, languages))
+        if known is None:
+            known = KeyKinds(base, languages, self._context.derivatives)
+            self._context.key_kinds[base, languages] = known
+        return known
+
+    def _kind(self, base: Node, number: int, few: tuple[bytes, ...] | None) -> _Kind:
+        parts = [node if number >> n & 1 else nodes.complement(node) for n, node in enumerate(self._languages)]
+        patterns = frozenset(pattern for n, pattern in enumerate(self._patterns) if number >> n & 1)
+        duties = frozenset(n for n in range(len(self.duties)) if number >> len(self._patterns) + n & 1)
+        return _Kind(nodes.intersection((base, *parts)), patterns, duties, few)
+
+    def _searched(self, base: _Kind) -> list[_Kind]:
+        """The kinds, looked for one by one where there are too many states to look at all together."""
+        found = [base]
         for pattern, node in self._patterns.items():
             found = [part for kind in found for part in self._divide(kind, node, pattern=pattern)]
         for number, duty in enumerate(self.duties):
             found = [part for kind in found for part in self._divide(kind, duty.keys, duty=number)]
-        return [kind for kind in found if self._is_inhabited(kind.keys)]
+        return [replace(kind, few=_few_texts(kind.keys)) for kind in found if self._is_inhabited(kind.keys)]
 
     def _divide(self, kind: _Kind, node: Node, *, pattern: str | None = None, duty: int | None = None) -> list[_Kind]:
         inside = replace(kind, keys=nodes.intersection((kind.keys, node)))
@@ -299,12 +336,12 @@ class _Keys:
 
     def _is_inhabited(self, keys: Node) -> bool:
         try:
-            return self._derivatives.is_inhabited(keys)
+            return self._context.derivatives.is_inhabited(keys)
         except BudgetExceeded:
             return True
 
 
-def _few_texts(keys: Node) -> list[bytes] | None:
+def _few_texts(keys: Node) -> tuple[bytes, ...] | None:
     """The texts of a language, ascending, if they are few: then no key of it needs a check to come only once."""
     derivatives, found, stack = Derivatives(), list[bytes](), [(keys, b"")]
     while stack:
@@ -317,7 +354,7 @@ def _few_texts(keys: Node) -> list[bytes] | None:
         stack += [(target, text + bytes((byte,))) for mask, target in arcs for byte in bytes_of(mask).tolist()]
         if len(stack) > _MAX_FEW * _MAX_FEW:
             return None
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node, Node]:

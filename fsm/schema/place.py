@@ -105,3 +105,21 @@ def values_of(places: Conjunction, keyword: str) -> Iterator[tuple[Place, Any]]:
     for place in places:
         if place.has(keyword):
             yield place, place.get(keyword)
+
+
+_ONE = ("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames")
+_LISTED = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED = ("properties", "patternProperties", "dependentSchemas")
+
+
+def subschemas(place: Place) -> Iterator[Place]:
+    """The places of the schemas that a settled place holds in its keywords, references aside."""
+    for keyword in _ONE:
+        if place.has(keyword):
+            yield place.below(place.get(keyword), keyword)
+    for keyword in _LISTED:
+        for number, schema in enumerate(place.get(keyword) or ()):
+            yield place.below(schema, keyword, number)
+    for keyword in _NAMED:
+        for name, schema in (place.get(keyword) or {}).items():
+            yield place.below(schema, keyword, name)

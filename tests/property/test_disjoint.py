@@ -20,14 +20,19 @@ VALUES += [
 ]
 NAME_LISTS = st.lists(st.sampled_from(NAMES), max_size=2, unique=True)
 TAGS = st.lists(st.sampled_from([0, 1, "x"]), min_size=1, max_size=2, unique=True).map(lambda values: {"enum": values})
+VALUE_TYPES = st.sampled_from(
+    [{"type": "integer"}, {"type": "string"}, {"anyOf": [{"const": 0}, {"const": "x"}]}, False]
+)
 OWN = st.fixed_dictionaries(
     {},
     optional={
         "type": st.just("object"),
         "required": NAME_LISTS,
-        "properties": st.dictionaries(st.sampled_from(NAMES), TAGS | st.just(True), max_size=2),
-        "patternProperties": st.dictionaries(st.sampled_from(["^a", "b$", "[^a]"]), st.just(True), max_size=1),
-        "additionalProperties": st.booleans(),
+        "properties": st.dictionaries(st.sampled_from(NAMES), TAGS | VALUE_TYPES | st.just(True), max_size=2),
+        "patternProperties": st.dictionaries(
+            st.sampled_from(["^a", "b$", "[^a]"]), st.just(True) | VALUE_TYPES, max_size=1
+        ),
+        "additionalProperties": st.booleans() | VALUE_TYPES,
     },
 )
 

@@ -16,6 +16,8 @@ def tagged(*values: str, **more: Any) -> dict[str, Any]:
 REFERENCE = {"type": "object", "required": ["$ref"], "patternProperties": {"^\\$ref$": {"type": "string"}}}
 CLOSED = {"type": "object", "properties": {"a": {}}, "additionalProperties": False}
 
+OPEN = {"type": "object", "additionalProperties": {"type": "object"}}
+
 APART: dict[str, dict[str, Any]] = {
     "a tag that the surroundings require": {"type": "object", "required": ["kind"], "oneOf": [tagged("a"), tagged("b")]},
     "a tag that one branch requires": {"type": "object", "oneOf": [tagged("a"), tagged("b", required=["kind"])]},
@@ -40,6 +42,25 @@ APART: dict[str, dict[str, Any]] = {
     "a key that no pattern of the other allows": {
         "oneOf": [{**CLOSED, "patternProperties": {"^x-": {}}}, REFERENCE],
     },
+    "a key whose value has another type": {"oneOf": [OPEN, REFERENCE]},
+    "a tag behind a reference of its own": {
+        "type": "object",
+        "required": ["kind"],
+        "oneOf": [{"properties": {"kind": {"$ref": "#/$defs/a"}}}, {"properties": {"kind": {"anyOf": [{"const": "b"}]}}}],
+        "$defs": {"a": {"enum": ["a"]}},
+    },
+    "a tag inside a member": {
+        "type": "object",
+        "required": ["head"],
+        "oneOf": [
+            {"properties": {"head": tagged("a", type="object", required=["kind"])}},
+            {"properties": {"head": tagged("b", type="object", required=["kind"])}},
+        ],
+    },
+    "listed values": {"oneOf": [{"enum": ["a", 1]}, {"const": "b"}, {"enum": [2.5, None]}, {"type": "object"}]},
+    "a key that a property forbids": {
+        "oneOf": [{"type": "object", "properties": {"a": False}}, {"type": "object", "required": ["a"]}],
+    },
 }  # fmt: skip
 TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
     "a tag that may be left out": ({"type": "object", "oneOf": [tagged("a"), tagged("b")]}, "{}"),
@@ -60,6 +81,11 @@ TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
         },
         "{}",
     ),
+    "a key whose value may have the same type": (
+        {"oneOf": [{"type": "object", "additionalProperties": {"type": ["object", "string"]}}, REFERENCE]},
+        '{"$ref": "b"}',
+    ),
+    "listed values of which one is equal": ({"oneOf": [{"enum": ["a", 1]}, {"const": 1.0}]}, "1"),
     "a key that nobody requires": ({"oneOf": [CLOSED, {"type": "object", "properties": {"b": {}}}]}, "{}"),
 }
 

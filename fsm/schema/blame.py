@@ -1,0 +1,257 @@
+"""Which keywords of a schema are to blame where a text can go on no more: their JSON pointers, found by reading the text again.
+
+Terms know nothing of the keywords they come from, so that equal ones are shared. What is asked here is asked of a text: a keyword is to
+blame where no value that satisfies it (and `type` beside it) begins so. It is looked for from the outside inwards, down to the value that
+is being written. Nothing is prepared; the terms of single keywords are built when a text is explained.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fsm.automaton import DEAD, Automaton
+from fsm.errors import FSMError
+from fsm.node import Node
+from fsm.schema.context import KeyOrder
+from fsm.schema.document import Document
+from fsm.schema.keyword import KEYWORDS
+from fsm.schema.place import Conjunction, Place
+from fsm.schema.string import pattern_node, spelled
+
+MAX_NAMED = 8
+_MAX_VISITS = 200
+_BELOW = frozenset({"properties", "patternProperties", "additionalProperties", "items", "prefixItems"})
+_BESIDE = frozenset({"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf"})
+_COMPANIONS = {"contains": ("minContains", "maxContains"), "if": ("then", "else")}
+_NOT_ALONE = frozenset({"minContains", "maxContains", "then", "else", "unevaluatedProperties", "unevaluatedItems"})
+_LEFT_OVER = ("unevaluatedProperties", "unevaluatedItems")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a value in its text: a member of an object, or an item.
+
+    Attributes:
+        name: the key, or the number of an item; None while the key is being written.
+        text: what is there of the value.
+        is_whole: whether something follows it already.
+    """
+
+    name: str | int | None
+    text: bytes
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    place: Place
+    text: bytes
+    is_whole: bool
+
+
+Build = Callable[[Conjunction, KeyOrder], Node]
+"""Makes the term of some places, with the members of objects in an order."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaOrigin:
+    """The schema that an expression came from.
+
+    Attributes:
+        read: reads it anew: the document, and what makes terms of its places. So nothing is kept until a text is explained.
+        is_ordered: whether members come in the order of the schema.
+    """
+
+    read: Callable[[], tuple[Document, Build]]
+    is_ordered: bool
+
+    def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
+        """Pointers to at most 8 keywords that forbid a text; none where no JSON value begins so."""
+        return _Inquiry(*self.read(), self.is_ordered).names(text, is_whole)
+
+
+class _Inquiry:
+    """One question: which keywords of a document forbid a text."""
+
+    def __init__(self, document: Document, build: Build, is_ordered: bool) -> None:
+        self._document, self._build, self._is_ordered = document, build, is_ordered
+        self._automata: dict[tuple[object, ...], Automaton] = {}
+
+    def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
+        """See `SchemaOrigin.names`."""
+        if self._forbids(Place(True, ""), text, is_whole):
+            return ()
+        found, questions = dict[str, None](), [_Question(self._document.root, text, is_whole)]
+        for number, question in enumerate(questions):
+            if number >= _MAX_VISITS or len(found) >= MAX_NAMED:
+                break
+            try:
+                self._ask(question, found, questions)
+            except FSMError:  # a part that cannot be looked at alone says nothing
+                continue
+        return tuple(pointer if ":" in pointer.partition("#")[0] else f"#{pointer}" for pointer in found)[:MAX_NAMED]
+
+    def _ask(self, question: _Question, found: dict[str, None], questions: list[_Question]) -> None:
+        """Add what is to blame in one place, or further questions about the places that it leads to."""
+        place = self._document.settle(question.place)
+        if isinstance(place.schema, bool):
+            if not place.schema:
+                found[place.pointer] = None
+            return
+        before = len(found), len(questions)
+        parts = list(_last_parts(question.text))
+        for keyword in place.schema:
+            if keyword in _BESIDE:
+                questions += self._beside(place, keyword, question)
+            elif keyword in _BELOW:
+                for part in parts:
+                    questions += self._below(place, keyword, part)
+            elif keyword in KEYWORDS and keyword not in _NOT_ALONE and self._is_to_blame(place, keyword, question):
+                found[place.at(keyword)] = None
+        if (len(found), len(questions)) != before:
+            return
+        blamed = self._blamed_for_key(place, question) if question.text[:1] == b"{" else None
+        if blamed is not None:
+            found[place.at(blamed)] = None
+        else:
+            self._blame_together(place, question, found)
+
+    def _blamed_for_key(self, place: Place, question: _Question) -> str | None:
+        """The keyword that does not allow a key, or not here."""
+        keys, text, is_whole = self._keys_only(place), question.text, question.is_whole
+        if self._forbids(keys, text, is_whole):
+            return "additionalProperties" if place.get("additionalProperties") is False else "properties"
+        if self._is_ordered and place.has("properties") and self._forbids(keys, text, is_whole, "schema"):
+            return "properties"
+        ordered = self._keys_only(place, "required")
+        if self._is_ordered and place.has("required") and self._forbids(ordered, text, is_whole, "schema"):
+            return "required"
+        return None
+
+    def _blame_together(self, place: Place, question: _Question, found: dict[str, None]) -> None:
+        """Name the keywords of a place that forbid a text together, though none of them does alone."""
+        if not self._forbids(place, question.text, question.is_whole):
+            return
+        assert isinstance(place.schema, dict)
+        left_over = [keyword for keyword in _LEFT_OVER if place.has(keyword)]
+        for keyword in left_over or [k for k in place.schema if k in KEYWORDS and k != "type"]:
+            found[place.at(keyword)] = None
+
+    def _beside(self, place: Place, keyword: str, question: _Question) -> Iterator[_Question]:
+        """Questions about the places for the same value that a keyword leads to."""
+        text, is_whole = question.text, question.is_whole
+        if keyword in ("$ref", "$dynamicRef"):
+            target = replace(self._document.resolve(place, keyword), via=None)
+            if self._forbids(target, text, is_whole):
+                yield _Question(target, text, is_whole)
+            return
+        branches = [place.below(schema, keyword, number) for number, schema in enumerate(place.get(keyword))]
+        wrong = [branch for branch in branches if self._forbids(branch, text, is_whole)]
+        if keyword == "allOf" or len(wrong) == len(branches):
+            yield from (_Question(branch, text, is_whole) for branch in wrong)
+
+    def _below(self, place: Place, keyword: str, part: _Part) -> Iterator[_Question]:
+        """Questions about the places for a part of the value that a keyword leads to."""
+        for below in self._places_of(place, keyword, part.name):
+            if part.text and self._forbids(below, part.text, part.is_whole):
+                yield _Question(below, part.text, part.is_whole)
+
+    def _places_of(self, place: Place, keyword: str, name: str | int | None) -> Iterator[Place]:
+        value: Any = place.get(keyword)
+        if isinstance(name, int):
+            first = place.get("prefixItems") or ()
+            if keyword == "prefixItems" and name < len(first):
+                yield place.below(first[name], keyword, name)
+            elif keyword == "items" and name >= len(first):
+                yield place.below(value, keyword)
+        elif name is not None:
+            declared = place.get("properties") or {}
+            matched = [p for p in place.get("patternProperties") or {} if self._matches(p, name, place)]
+            if keyword == "properties" and name in declared:
+                yield place.below(declared[name], keyword, name)
+            elif keyword == "patternProperties":
+                yield from (place.below(value[pattern], keyword, pattern) for pattern in matched)
+            elif keyword == "additionalProperties" and name not in declared and not matched:
+                yield place.below(value, keyword)
+
+    def _matches(self, pattern: str, name: str, place: Place) -> bool:
+        node = pattern_node(pattern, place.at("patternProperties"), self._document.limits)
+        return Automaton(node).accepts(spelled(name)[1:-1])
+
+    def _is_to_blame(self, place: Place, keyword: str, question: _Question) -> bool:
+        """True where no value begins with the text that satisfies this keyword, and `type` beside it."""
+        assert isinstance(place.schema, dict)
+        kept = {keyword, *_COMPANIONS.get(keyword, ())}
+        alone = self._part_of(place, kept)
+        if self._forbids(alone, question.text, question.is_whole):
+            return True
+        if keyword == "type" or not place.has("type") or not KEYWORDS[keyword].types:
+            return False
+        typed = self._part_of(place, kept | {"type"})
+        only_type = self._part_of(place, {"type"})
+        return self._forbids(typed, question.text, question.is_whole) and not self._forbids(
+            only_type, question.text, question.is_whole
+        )
+
+    def _part_of(self, place: Place, keywords: set[str]) -> Place:
+        assert isinstance(place.schema, dict)
+        part = {key: value for key, value in place.schema.items() if key in keywords}
+        made = self._document.make(part, "alone", id(place.schema), *sorted(keywords))
+        return replace(place, schema=made, via=None)
+
+    def _keys_only(self, place: Place, *more: str) -> Place:
+        """What a place says of keys, whatever their values, and some of its other keywords."""
+        made: dict[str, Any] = {keyword: place.get(keyword) for keyword in more if place.has(keyword)}
+        for keyword in ("properties", "patternProperties"):
+            made[keyword] = {key: schema is not False for key, schema in (place.get(keyword) or {}).items()}
+        made["additionalProperties"] = place.get("additionalProperties") is not False
+        return replace(place, schema=self._document.make(made, "keys only", id(place.schema), *more), via=None)
+
+    def _forbids(self, place: Place, text: bytes, is_whole: bool, order: KeyOrder = "any") -> bool:
+        """True when no value of the place begins with the text, or is the text."""
+        key = (*place.key, order)
+        automaton = self._automata.get(key)
+        if automaton is None:
+            automaton = self._automata[key] = Automaton(self._build((place,), order))
+        state = automaton.next_state(Automaton.initial_state, text)
+        return state == DEAD or (is_whole and not automaton.is_accepting(state))
+
+
+def _last_parts(text: bytes) -> Iterator[_Part]:
+    """The last two parts of an object or array at whose text something does not fit: one that is whole, one that is not."""
+    if text[:1] not in (b"{", b"["):
+        return
+    is_object, depth, in_string, is_escaped = text[:1] == b"{", 0, False, False
+    spans: list[tuple[int, int | None, int | None]] = []  # start, colon, end
+    start, colon = 1, None
+    for position, byte in enumerate(text):
+        if in_string:
+            in_string = is_escaped or byte != 0x22
+            is_escaped = not is_escaped and byte == 0x5C
+        elif byte == 0x22:
+            in_string = True
+        elif byte in b"{[":
+            depth += 1
+        elif byte in b"}]":
+            depth -= 1
+            if depth == 0:
+                spans.append((start, colon, position))
+                break
+        elif depth == 1 and byte == 0x2C:
+            spans.append((start, colon, position))
+            start, colon = position + 1, None
+        elif depth == 1 and byte == 0x3A and colon is None:
+            colon = position
+    if depth:
+        spans.append((start, colon, None))
+    for number, (first, middle, end) in list(enumerate(spans))[-2:]:
+        value = text[(first if middle is None else middle + 1) : end].strip()
+        if not is_object:
+            yield _Part(number, value, end is not None)
+        elif middle is None:
+            yield _Part(None, b"", end is not None)
+        else:
+            yield _Part(json.loads(text[first:middle]), value, end is not None)

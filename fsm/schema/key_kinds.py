@@ -1,0 +1,138 @@
+"""The kinds of keys: into which sets some languages divide all keys, and which of these sets hold few texts.
+
+One walk over all languages at once finds every set that has a text, where a search for each set would visit the same states
+again and again. What it does not do: sets with declared names left out; few texts are enough to tell (see `object.py`).
+"""
+
+from __future__ import annotations
+
+from fsm.derivative import Derivatives
+from fsm.node import ALL_BYTES, EMPTY, Node
+from fsm.rows import bytes_of
+
+_MAX_STATES = 1_000
+_MAX_LENGTH = 200
+
+
+class KeyKinds:
+    """The sets into which `languages` divide the texts of `base`; a set is a number whose bit n tells of language n.
+
+    Args:
+        base: all texts that count.
+        languages: what divides them.
+        derivatives: where arcs are remembered.
+
+    Attributes:
+        is_complete: whether all states were visited; if not, there may be more sets.
+
+    Cost: some 30 us for each state of all languages together, of which at most 1,000 are visited.
+    """
+
+    def __init__(self, base: Node, languages: tuple[Node, ...], derivatives: Derivatives) -> None:
+        start = (base, *languages)
+        self._ids = {start: 0}
+        self._arcs: list[list[tuple[int, int]]] = []
+        self._kinds: dict[int, int] = {}  # of a state in which a text may end
+        queue = [start]
+        for state in queue:
+            if len(queue) > _MAX_STATES:
+                break
+            if state[0].nullable:
+                self._kinds[len(self._arcs)] = sum(1 << n for n, node in enumerate(state[1:]) if node.nullable)
+            found = []
+            for mask, target in _steps(state, derivatives):
+                number = self._ids.setdefault(target, len(queue))
+                if number == len(queue):
+                    queue.append(target)
+                found.append((mask, number))
+            self._arcs.append(found)
+        self.is_complete = len(self._arcs) == len(queue)
+        self._endless: dict[int, bool] = {}
+        self._few: dict[tuple[int, int], list[bytes] | None] = {}
+
+    @property
+    def found(self) -> list[int]:
+        """The sets that hold some text, each once."""
+        return list(dict.fromkeys(self._kinds.values()))
+
+    def is_endless(self, kind: int) -> bool:
+        """True where a set has endlessly many texts: a circle leads to one of its states."""
+        known = self._endless.get(kind)
+        if known is None:
+            known = self._endless[kind] = self._has_circle(self._leading_to(kind))
+        return known
+
+    def _has_circle(self, alive: set[int]) -> bool:
+        before = dict.fromkeys(alive, 0)
+        for state in alive:
+            for _, target in self._arcs[state]:
+                if target in alive:
+                    before[target] += 1
+        first = [state for state, count in before.items() if count == 0]
+        for (
+            state
+        ) in first:  # what is left when states with nothing before them are taken away stands on circles, or behind one
+            for _, target in self._arcs[state]:
+                if target in alive:
+                    before[target] -= 1
+                    if before[target] == 0:
+                        first.append(target)
+        return len(first) < len(alive)
+
+    def few_texts(self, kind: int, most: int) -> list[bytes] | None:
+        """The texts of a set, ascending, or None where they are more than `most`, or some are long."""
+        known = self._few.get((kind, most), ())
+        if known == ():
+            known = self._few[kind, most] = self._find_few(kind, most)
+        return known  # type: ignore[return-value]
+
+    def _find_few(self, kind: int, most: int) -> list[bytes] | None:
+        alive = self._leading_to(kind)
+        found, stack = list[bytes](), [(0, b"")]
+        while stack:
+            state, text = stack.pop()
+            if self._kinds.get(state) == kind:
+                found.append(text)
+            if len(found) > most or len(text) > _MAX_LENGTH or len(stack) > most * most:
+                return None
+            for mask, target in self._arcs[state]:
+                if target in alive:
+                    if mask.bit_count() > most:
+                        return None
+                    stack += [(target, text + bytes((byte,))) for byte in bytes_of(mask).tolist()]
+        return sorted(found)
+
+    def _leading_to(self, kind: int) -> set[int]:
+        """The states from which a text of a set can be completed."""
+        before: dict[int, list[int]] = {}
+        for state, arcs in enumerate(self._arcs):
+            for _, target in arcs:
+                before.setdefault(target, []).append(state)
+        alive = {state for state, found in self._kinds.items() if found == kind}
+        stack = list(alive)
+        while stack:
+            for state in before.get(stack.pop(), ()):
+                if state not in alive:
+                    alive.add(state)
+                    stack.append(state)
+        return alive
+
+
+_State = tuple[Node, ...]
+
+
+def _steps(state: _State, derivatives: Derivatives) -> list[tuple[int, _State]]:
+    """Disjoint masks of bytes, each with the terms that are left of all languages; none where the base is over."""
+    found: list[tuple[int, _State]] = [(mask, (target,)) for mask, target in derivatives.arcs(state[0])]
+    for node in state[1:]:
+        arcs = list(derivatives.arcs(node))
+        rest = ALL_BYTES
+        for mask, _ in arcs:
+            rest &= ~mask
+        if rest:
+            arcs.append((rest, EMPTY))
+        found = [(both, (*left, target)) for mask, left in found for other, target in arcs if (both := mask & other)]
+    merged: dict[_State, int] = {}
+    for mask, target in found:
+        merged[target] = merged.get(target, 0) | mask
+    return [(mask, target) for target, mask in merged.items()]

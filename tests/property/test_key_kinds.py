@@ -1,0 +1,46 @@
+"""The kinds of keys, against a look at every short text."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsm import node as nodes
+from fsm.automaton import Automaton
+from fsm.derivative import Derivatives
+from fsm.schema.key_kinds import KeyKinds
+
+LETTER = nodes.byte_range(ord("a"), ord("b"))
+TEXTS = [bytes(letters) for size in range(6) for letters in itertools.product(b"ab", repeat=size)]
+ATOMS = st.sampled_from([b"a", b"b", b"ab", b"ba"]).map(nodes.literal) | st.sampled_from(
+    [LETTER, nodes.repeat(LETTER), nodes.repeat(LETTER, 0, 2), nodes.words([b"a", b"bb", b"aba"])]
+)
+LANGUAGES = st.lists(ATOMS, min_size=1, max_size=3).map(nodes.sequence)
+
+
+@settings(deadline=None)
+@given(LANGUAGES | st.just(nodes.repeat(LETTER)), st.lists(LANGUAGES, max_size=3))
+def test_sets_and_few_texts_are_those_of_brute_force(base: nodes.Node, languages: list[nodes.Node]) -> None:
+    kinds = KeyKinds(base, tuple(languages), Derivatives())
+    automata = [Automaton(node) for node in languages]
+    by_kind: dict[int, list[bytes]] = {}
+    inside = Automaton(base)
+    for text in TEXTS:
+        if inside.accepts(text):
+            number = sum(1 << n for n, automaton in enumerate(automata) if automaton.accepts(text))
+            by_kind.setdefault(number, []).append(text)
+    assert kinds.is_complete
+    assert set(by_kind) <= set(kinds.found)
+    for number in kinds.found:
+        few = kinds.few_texts(number, 20)
+        if kinds.is_endless(number):
+            assert few is None
+        elif few is not None:
+            assert sorted(by_kind.get(number, [])) == [text for text in few if len(text) < 6]
+
+
+def test_a_walk_that_is_too_long_says_so() -> None:
+    words = nodes.words(b"%08x" % (number * number * 7_919) for number in range(2_000))
+    assert not KeyKinds(words, (), Derivatives()).is_complete

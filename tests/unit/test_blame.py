@@ -1,0 +1,115 @@
+"""What asks for something else where a text does not fit: the keyword, pattern or rule, for a table of schemas and texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fsm
+from fsm import Vocabulary
+
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 2, "pattern": "^[a-z]+$"},
+        "age": {"type": "integer", "maximum": 120},
+        "tags": {"type": "array", "items": {"enum": ["new", "paid"]}, "maxItems": 2},
+        "kind": {"$ref": "#/$defs/kind"},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+    "$defs": {"kind": {"anyOf": [{"const": "a"}, {"type": "integer", "minimum": 3}]}},
+}
+START = '{"name":"ab","age":5,'
+TREE = {"properties": {"left": {"$ref": "#"}, "size": {"type": "integer"}}, "required": ["size"], "type": "object"}
+CASES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
+    (PERSON, "[", ("#/type",)),
+    (PERSON, '{"name":1', ("#/properties/name/type",)),
+    (PERSON, '{"name":"x"', ("#/properties/name/minLength",)),
+    (PERSON, '{"name":"xA', ("#/properties/name/pattern",)),
+    (PERSON, '{"name":"ab","age":121', ("#/properties/age/maximum",)),
+    (PERSON, '{"name":"ab","age":5.', ("#/properties/age/type",)),
+    (PERSON, '{"name":"ab","agf', ("#/additionalProperties",)),
+    (PERSON, '{"name":"ab"}', ("#/required",)),
+    (PERSON, START + '"tags":["o', ("#/properties/tags/items/enum",)),
+    (PERSON, START + '"tags":["new","new",', ("#/properties/tags/maxItems",)),
+    (PERSON, START + '"kind":"b', ("#/$defs/kind/anyOf/0/const", "#/$defs/kind/anyOf/1/type")),
+    (PERSON, START + '"kind":2}', ("#/$defs/kind/anyOf/0/const", "#/$defs/kind/anyOf/1/minimum")),
+    (TREE, '{"left":{"left":{"size":"', ("#/properties/size/type",)),
+    (TREE, '{"left":{}', ("#/required",)),
+    ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, '"', ("#/allOf/0/type",)),
+    ({"type": "string", "not": {"enum": ["a", "b"]}}, "1", ("#/type",)),
+    ({"patternProperties": {"^n": {"type": "null"}}}, '{"n":1', ("#/patternProperties/^n/type",)),
+    ({"propertyNames": {"pattern": "^a"}}, '{"b', ("#/propertyNames",)),
+    ({"prefixItems": [True, {"const": 5}]}, "[1,6", ("#/prefixItems/1/const",)),
+    ({"properties": {"a": False}, "additionalProperties": True}, '{"a"', ("#/properties",)),
+    (PERSON, '{"name":   ', ()),
+]
+
+
+@pytest.mark.parametrize(("schema", "text", "expected"), CASES, ids=lambda value: repr(value)[:40])
+def test_the_keyword_that_forbids_a_text_is_named(schema: dict[str, Any], text: str, expected: tuple[str, ...]) -> None:
+    order = "schema" if schema is PERSON else "any"
+    assert expected == fsm.json_schema(schema, key_order=order).blame(text)  # type: ignore[arg-type]
+
+
+def test_a_member_out_of_order_is_laid_to_the_properties() -> None:
+    schema = {"properties": {"a": True, "b": True}}
+    assert fsm.json_schema(schema).blame('{"b":1,"a"') == ("#/properties",)
+    assert fsm.json_schema(schema, key_order="any").blame('{"b":1,"a":\x00') == ()
+
+
+def test_an_end_that_comes_too_early_is_laid_to_a_keyword() -> None:
+    assert fsm.json_schema({"type": "integer", "minimum": 10}).blame("7", is_whole=True) == ("#/minimum",)
+
+
+GRAMMAR = """
+start: statement+
+statement: NAME "=" sum ";"
+sum: term ("+" term)*
+term: NUMBER | NAME | "(" sum ")"
+NAME: /[a-z]+/
+NUMBER: /[0-9]+/
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("A", ("rule 'statement'",)), ("a=1;b=)", ("rule 'term'",)), ("a=(1;", ("rule 'term'", "rule 'sum'"))],
+)
+def test_the_rules_that_stand_open_are_named(text: str, expected: tuple[str, ...]) -> None:
+    assert expected == fsm.grammar(GRAMMAR).blame(text)
+
+
+def test_a_pattern_and_the_parts_of_a_sequence_are_named() -> None:
+    year, word = fsm.regex("[0-9]{4}"), fsm.regex("[a-z]+").named("word")
+    assert year.blame("2x") == ("regex('[0-9]{4}')",)
+    assert (year + "-" + word).blame("20-") == ("regex('[0-9]{4}')",)
+    assert (year + "-" + word).blame("2024-A") == ("word",)
+    assert (year | word).blame("ab1") == ("word",)
+    answer = fsm.until("</think>") + fsm.json_schema(PERSON)
+    assert answer.blame('so</think>{"name":1') == ("#/properties/name/type",)
+
+
+def test_long_chains_of_parts_are_read_without_recursion() -> None:
+    expression = fsm.regex("a")
+    for _ in range(300):
+        expression = (expression | "c") + "b"
+    assert expression.blame("x")
+
+
+def test_explain_names_the_keyword_where_the_text_is_given() -> None:
+    vocabulary = Vocabulary([bytes((b,)) for b in range(256)] + [None], [256])
+    constraint = fsm.TokenFSM(fsm.json_schema(PERSON), vocabulary)
+    text = b'{"name":"ab","age":12'
+    state = constraint.initial_state
+    for byte in text:
+        state = constraint.next_state(state, vocabulary.tokens.index(bytes((byte,))))
+    wrong = vocabulary.tokens.index(b"5")
+    assert constraint.explain(state, wrong).sources == ()
+    explanation = constraint.explain(state, wrong, text)
+    assert explanation.sources == ("#/properties/age/maximum",)
+    assert "This is asked for by #/properties/age/maximum." in str(explanation)
+    allowed = vocabulary.tokens.index(b"0")
+    assert constraint.explain(state, allowed, text).sources == ()
