@@ -20,7 +20,7 @@ from outlines_cont.control.budget import Budget
 from outlines_cont.control.caller import Call, Caller, Round
 from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Retract
 from outlines_cont.control.fork_result import Fork, reason_of
-from outlines_cont.control.pilot import Action, Pilot, Situation
+from outlines_cont.control.pilot import Action, Course, Situation
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.job import Job
@@ -38,8 +38,6 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import Sampler
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
-
-Answer = list[tuple[Pilot, Action]]
 
 
 class ControlJob(Job):
@@ -93,7 +91,7 @@ class ControlJob(Job):
             return
         self._check_limits()
         self._wake()
-        self._asked = [row for row in self.rows if row.want is Want.ASK]
+        self._asked = [row for row in self.rows if row.is_askable]
         if self._asked:
             self._num_writes, self._num_reserved = self._shared.num_writes, 0
             calls = [Call(partial(row.pilot.call, self._situation(row))) for row in self._asked]
@@ -181,7 +179,7 @@ class ControlJob(Job):
 
     def _situation(self, row: ControlledRow) -> Situation:
         return Situation(
-            row.token_ids, row.start, row.backtracked, row.appended, self._reserve, row.outcome, row.trouble
+            row.token_ids, row.start, row.cached, row.backtracked, row.appended, self._reserve, row.outcome, row.trouble
         )
 
     def _reserve(self, count: int) -> None:
@@ -216,17 +214,19 @@ class ControlJob(Job):
         self._has_waited = self._has_waited and self._num_writes == self._shared.num_writes
         return forked
 
-    def _steered(self, row: ControlledRow, answer: Answer) -> list[Row]:
+    def _steered(self, row: ControlledRow, courses: list[Course]) -> list[Row]:
         """Let a row, and its forks, do what their pilots want."""
-        group = row.split(len(answer))
-        for fork in group[1:]:
+        group = row.split(len(courses))
+        self._note(row, courses[0].action)
+        for fork, course in zip(group[1:], courses[1:], strict=True):
+            parent = self.forks[group[course.parent].fork_index]
             fork.fork_index = len(self.forks)
-            self.forks.append(Fork(fork.fork_index, row.fork_index, captures={**self.forks[row.fork_index].captures}))
-            self.events.append(Forked(row.fork_index, fork.fork_index))
-        for one, (pilot, action) in zip(group, answer, strict=True):
-            one.pilot = pilot
-            self._note(one, action)
-            one.act(action)
+            self.forks.append(Fork(fork.fork_index, parent.index, captures={**parent.captures}))
+            self.events.append(Forked(parent.index, fork.fork_index))
+            self._note(fork, course.action)
+        for one, course in zip(group, courses, strict=True):
+            one.pilot = course.pilot
+            one.act(course.action)
         return [*group]
 
     def _note(self, row: ControlledRow, action: Action) -> None:

@@ -128,7 +128,7 @@ def test_several_branches_fork_each_with_its_own_mask_and_temperature(family: st
     ids.append(best(model, ids, ANY))
     wanted = [[*ids, mask, best(model, [*ids, mask], ANY)] for mask in (40, 41, 42)]
     assert wanted == [list(fork.state.rows[0][0].token_ids) for fork in result.forks]
-    assert [None, 0, 0] == [fork.parent for fork in result.forks]
+    assert [fork.parent for fork in result.forks] == [None, 0, 0]
     # The first goes on with the controller itself, the others with copies, each told which branch it is on.
     assert controller.calls[2:] == [(0, 0, [40]), (0, 0, [wanted[0][-1]])]
 
