@@ -68,6 +68,7 @@ class ControlJob(Job):
         self._asked: list[ControlledRow] = []
         self._num_writes = 0
         self._has_waited = False
+        self.reads_ahead = row.pilot.speculates
         shared.join(self)
 
     @property
@@ -85,10 +86,10 @@ class ControlJob(Job):
 
     # -- what the engine calls -----------------------------------------------------------------------------------------
 
-    def ask(self, notify: Callable[[], None]) -> None:
+    def ask(self, notify: Callable[[], None]) -> bool:
         """Begin a round: ask all forks that have to be asked."""
         if self._round is not None or self.is_over:
-            return
+            return False
         self._check_limits()
         self._wake()
         self._asked = [row for row in self.rows if row.is_askable]
@@ -96,6 +97,7 @@ class ControlJob(Job):
             self._num_writes, self._num_reserved = self._shared.num_writes, 0
             calls = [Call(partial(row.pilot.call, self._situation(row))) for row in self._asked]
             self._round = self._caller.start(calls, notify)
+        return bool(self._asked)
 
     def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
         """Do what a round has answered, if it is over within `patience` seconds; a call that takes too long is given up."""
