@@ -138,7 +138,9 @@ _OPERATIONS = st.one_of(
 _SCRIPTS = st.lists(_OPERATIONS, max_size=8)
 
 
-def _writes(model: HuggingFaceModel, operations: Sequence[tuple[str, Any]], ids: list[int]) -> Iterator[tuple[int, ...]]:
+def _writes(
+    model: HuggingFaceModel, operations: Sequence[tuple[str, Any]], ids: list[int]
+) -> Iterator[tuple[int, ...]]:
     """The final ids of all forks of a script, by token ids alone. `place` is the last label; forks add their number."""
 
     def go_on(rest: Sequence[tuple[str, Any]], ids: list[int], place: int) -> Iterator[tuple[int, ...]]:
