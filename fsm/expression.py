@@ -7,7 +7,7 @@ part of its source is enforced. Two expressions are equal when their terms are t
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Self
 
 from fsm import node as nodes
 from fsm.automaton import Automaton
@@ -51,6 +51,10 @@ class Expression:
     report: tuple[ReportLine, ...] = field(default=(), compare=False)
     source: str = field(default="", compare=False)
     parts: Part | None = field(default=None, compare=False, repr=False)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes."""
+        return self
 
     def union(self, other: Expression | str) -> Expression:
         """Texts of either."""

@@ -33,7 +33,13 @@ class Controller(ABC):
 
     def fork(self) -> Self:
         """Return what steers a fork from here on, a deep copy. Override it for a controller that holds what cannot be copied."""
-        return copy.deepcopy(self)
+        try:
+            return copy.deepcopy(self)
+        except TypeError as error:
+            raise ScriptError(
+                f"expected a controller of which a fork can have a deep copy, got {type(self).__name__} ({error}). "
+                "Let it override its method `fork`."
+            ) from error
 
 
 class _Function(Controller):

@@ -137,11 +137,13 @@ class ControlJob(Job):
         fork.trace = row.trace
         fork.finish_reason = reason_of(state_row.finish_reason, state_row.error)
         self.events.append(Finish(fork.index, fork.finish_reason, fork.error))
+        self._close([row])
         if self.is_over:
             self.leave()
 
     def leave(self) -> None:
         """Let the thread go, and note the forks that were cancelled."""
+        self._close(self.rows)
         self._round = None
         self._caller.close()
         self._shared.part(self)
@@ -238,6 +240,12 @@ class ControlJob(Job):
             fork.captures[name] = text
             self.events.append(Capture(fork.index, name, text))
 
+    def _close(self, rows: list[ControlledRow]) -> None:
+        """Let pilots close that have not come to their end, in the thread of the program."""
+        calls = [Call(row.pilot.close) for row in rows if row.pilot.is_open]
+        if calls:
+            self._caller.start(calls, _nothing)
+
     # -- limits --------------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
@@ -308,6 +316,10 @@ class ControlJob(Job):
             limit,
             seconds,
         )
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""
 
 
 def _distinct_tokens(rows: list[ControlledRow]) -> int:

@@ -115,6 +115,15 @@ class Pilot(ABC):
     def call(self, situation: Situation) -> list[Course]:
         """Return how the fork goes on: several courses to fork, the first of which is its own, none to stop."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has to be closed when its fork ends."""
+        return False
+
+    def close(self) -> None:
+        """Let go of what it holds; called in a thread, as `call` is, once its fork has ended. Nothing, where it is never open."""
+        return
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:

@@ -23,7 +23,7 @@ from outlines_cont.generate import Generator as TextGenerator
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.row_text import encoded_start
 
-Script = Callable[..., Coroutine[Any, Any, Any]]
+Script = Callable[[], Coroutine[Any, Any, Any]]
 
 _MAX_LOG = 65_536
 _current: ContextVar[ScriptPilot] = ContextVar("script")
@@ -61,6 +61,7 @@ async def gen(
     max_tokens: int | None = None,
     temperature: float | None = None,
     name: str | None = None,
+    force: bool = True,
 ) -> str:
     """Generate a text and return it.
 
@@ -76,6 +77,7 @@ async def gen(
         max_tokens: the most tokens, forced ones included.
         temperature: in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
+        force: append text without a choice in one chunk instead of sampling it.
 
     Raises:
         OptionError: several constraints, or a value out of its range.
@@ -95,6 +97,7 @@ async def gen(
         max_tokens=max_tokens,
         temperature=temperature,
         name=name,
+        force=force,
     )
     request.check()
     text: str = await _ask(request)
@@ -232,6 +235,7 @@ class ScriptPilot(Pilot):
         self._model = model
         self._journal = journal or Journal()
         self._coroutine: Coroutine[Any, Any, Any] | None = None
+        self._has_ended = False
         self._asked: Request | None = None
         self._generator: TextGenerator | None = None
         # How many of the row's own tokens the script has kept so far.
@@ -246,6 +250,20 @@ class ScriptPilot(Pilot):
         if self._coroutine is None or isinstance(self._asked, ForkInto):
             return self._run(situation, None)
         return self._run(situation, self._answered(situation))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the script has not come to its end."""
+        return self._coroutine is not None and not self._has_ended
+
+    def close(self) -> None:
+        """End the script where it stands; its `finally` blocks run, and may not await anything."""
+        token = _current.set(self)
+        try:
+            if self._coroutine is not None:
+                self._coroutine.close()
+        finally:
+            _current.reset(token)
 
     # -- what the functions above ask of it ----------------------------------------------------------------------------
 
@@ -307,8 +325,10 @@ class ScriptPilot(Pilot):
                 return self._checked(self._coroutine.throw(answer.error))
             return self._checked(self._coroutine.send(None if answer is None else answer.answer()))
         except (StopIteration, _Stopped):
+            self._has_ended = True
             return End()
         except Exception as error:
+            self._has_ended = True
             return End(error, "".join(traceback.format_exception(error)))
         finally:
             _current.reset(token)

@@ -202,8 +202,8 @@ class Engine:
                     row.job.settle(row, state_row)
         self._lanes = [lane for lane in self._lanes if lane.rows]
         for job in cancelled:
-            job.rows = []
             job.leave()
+            job.rows = []
 
     def _recover(self) -> None:
         """After an interrupt: every row is in one lane, and holds no more than what is sure to be whole."""
@@ -293,7 +293,7 @@ class Engine:
         """Nothing is left to do but to wait for those who were asked; a little, so that others may submit and cancel."""
         self._answer.clear()
         asked = [job for job in self._jobs if job.is_asked]
-        if asked and not self._collect(asked, 0.0):
+        if any(lane.rows for lane in self._lanes) and not self._collect(asked, 0.0):
             self._answer.wait(_LONGEST_WAIT)
 
     def _leave(self, lane: Lane) -> None:

@@ -118,7 +118,7 @@ class Job:
         return None
 
     def leave(self) -> None:
-        """Let go of what the job holds besides its rows; called when it was cancelled."""
+        """Let go of what the job holds besides its rows; called when it was cancelled, with the rows that still ran."""
 
     def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
         """Choose what the rows of a joint job go on with.

@@ -17,7 +17,7 @@ from outlines_cont.models import HuggingFaceModel
 from tests.fakes import EOS, FakeTokenizer, random_network
 from tests.oracle import greedy_ids, next_logits
 
-_FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _MAX_FORKS, _MAX_TOKENS = 12, 40
 
 

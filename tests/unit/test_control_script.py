@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -21,7 +23,7 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.control import Replay, fixed, fork, gen, label, log, shared, stop, text_since
-from tests.fakes import FakeTokenizer, random_model, random_network, saying, scripted_model
+from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
 
 FIVE = "Amber\n\nBirch\n\nCedar\n\nDune\n\nElm\n\n"
@@ -459,3 +461,80 @@ def test_a_generator_goes_on_from_a_program_and_a_program_from_a_generator() -> 
     del state, whole
     gc.collect()
     assert model.kv_store.nbytes == 0
+
+
+def test_a_script_that_ends_before_its_end_runs_its_finally_blocks() -> None:
+    model = random_model()
+    variables = control.Shared()
+    done = threading.Event()
+
+    async def script() -> None:
+        try:
+            while True:
+                await gen(max_tokens=1)
+        finally:
+            shared.append("ended", "x")
+            done.set()
+
+    (ended,) = control.run(model, script, "the", budget=control.Budget(tokens=3), shared=variables).forks
+    assert ended.finish_reason == "tokens"
+    assert done.wait(5)
+    done.clear()
+    program = control.start(model, script, "the", shared=variables)
+    next(program.events()).fork  # dropped, so the program is cancelled
+    assert done.wait(5)
+    assert program.is_over
+    assert variables.get("ended") == "xx"
+
+
+def test_arguments_are_given_by_a_partial_function() -> None:
+    async def script(text: str, count: int) -> None:
+        for _ in range(count):
+            await fixed(text)
+
+    assert control.run(random_model(), partial(script, "ab", 3), "the").check().text == "ababab"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_options_are_drawn_as_often_as_all_their_spellings_are_probable(seed: int) -> None:
+    model = random_model()
+    options = ["ab", "abc", "no"]
+    temperature, count = 4.0, 500
+    chances = dict.fromkeys(options, 0.0)
+
+    def spell(ids: list[int], text: bytes, chance: float) -> None:
+        logits = next_logits(model, ids)[-1] / temperature
+        allowed = {
+            token_id: text + data
+            for token_id, data in enumerate(model.tokenizer.token_bytes)
+            if data and any(option.encode().startswith(text + data) for option in options)
+        }
+        ends = [EOS] if text.decode() in options else []
+        if ends and not allowed:
+            chances[text.decode()] += chance
+            return
+        probs = logits[[*allowed, *ends]].softmax(0).tolist()
+        for (token_id, longer), p in zip(allowed.items(), probs, strict=False):
+            spell([*ids, token_id], longer, chance * p)
+        if ends:
+            chances[text.decode()] += chance * probs[-1]
+
+    spell(model.tokenizer.encode("the", add_special_tokens=True), b"", 1.0)
+    assert sum(chances.values()) == pytest.approx(1.0)
+
+    async def script() -> None:
+        await fork(count)
+        await gen(choice=options, force=False)
+
+    result = control.run(
+        model,
+        script,
+        "the",
+        sampler=samplers.multinomial(temperature=temperature),
+        rng=seed,
+        budget=control.Budget(forks=None),
+    )
+    found = Counter(result.check().texts)
+    assert set(found) == set(options)
+    square = sum((found[option] - count * p) ** 2 / (count * p) for option, p in chances.items())
+    assert square < 9.21  # 99 of 100 draws of two degrees of freedom are below
