@@ -7,7 +7,7 @@ part of its source is enforced. Two expressions are equal when their terms are t
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Self
 
 from fsm import node as nodes
 from fsm import origin as origins
@@ -55,6 +55,10 @@ class Expression:
     source: str = field(default="", compare=False)
     parts: Part | None = field(default=None, compare=False, repr=False)
     origin: Origin | None = field(default=None, compare=False, repr=False)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes."""
+        return self
 
     def union(self, other: Expression | str) -> Expression:
         """Texts of either."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 from weakref import finalize
 
 import numpy as np
@@ -95,6 +96,10 @@ class TokenFSM:
 
     def __repr__(self) -> str:
         return f"TokenFSM({self.expression!r}, {self.vocabulary!r})"
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes."""
+        return self
 
     def is_accepting(self, state: int) -> bool:
         """True when the text so far belongs to the language, by the automaton alone (checks are the engine's work).

@@ -22,7 +22,7 @@ class Budget:
 
     tokens: int | None = 16_384
     forks: int | None = 64
-    callback_seconds: float | None = 10.0
+    callback_seconds: float | None = 30.0
     seconds: float | None = 600.0
     kv_bytes: int | None = None
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from outlines_cont.control.pilot import Action, Pilot, Situation
+from outlines_cont.control.pilot import Action, Course, Pilot, Situation
 from outlines_cont.engine.branch import Branch
 from outlines_cont.errors import ScriptError
 
@@ -33,7 +33,13 @@ class Controller(ABC):
 
     def fork(self) -> Self:
         """Return what steers a fork from here on, a deep copy. Override it for a controller that holds what cannot be copied."""
-        return copy.deepcopy(self)
+        try:
+            return copy.deepcopy(self)
+        except TypeError as error:
+            raise ScriptError(
+                f"expected a controller of which a fork can have a deep copy, got {type(self).__name__} ({error}). "
+                "Let it override its method `fork`."
+            ) from error
 
 
 class _Function(Controller):
@@ -61,14 +67,14 @@ class ControllerPilot(Pilot):
         self._vocab_size = vocab_size
         self._branch_index = branch_index
 
-    def call(self, situation: Situation) -> list[tuple[Pilot, Action]]:
+    def call(self, situation: Situation) -> list[Course]:
         """Return the branches of the controller; forks are steered by copies of it, made now."""
         branches = self._controller.mid_process(self._branch_index, situation.backtracked, situation.appended)
         self._check(branches, situation)
         situation.reserve(len(branches) - 1)
         self._branch_index = 0
         forks = [ControllerPilot(self._controller.fork(), self._vocab_size, i) for i in range(1, len(branches))]
-        return [(pilot, Action(branch)) for pilot, branch in zip([self, *forks], branches, strict=False)]
+        return [Course(pilot, Action(branch)) for pilot, branch in zip([self, *forks], branches, strict=False)]
 
     def _check(self, branches: object, situation: Situation) -> None:
         if not isinstance(branches, Sequence) or not all(isinstance(branch, Branch) for branch in branches):

@@ -20,7 +20,7 @@ from outlines_cont.control.budget import Budget
 from outlines_cont.control.caller import Call, Caller, Round
 from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Retract
 from outlines_cont.control.fork_result import Fork, reason_of
-from outlines_cont.control.pilot import Action, Pilot, Situation
+from outlines_cont.control.pilot import Action, Course, Situation
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.job import Job
@@ -38,8 +38,6 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import Sampler
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
-
-Answer = list[tuple[Pilot, Action]]
 
 
 class ControlJob(Job):
@@ -70,6 +68,7 @@ class ControlJob(Job):
         self._asked: list[ControlledRow] = []
         self._num_writes = 0
         self._has_waited = False
+        self.reads_ahead = row.pilot.speculates
         shared.join(self)
 
     @property
@@ -87,17 +86,18 @@ class ControlJob(Job):
 
     # -- what the engine calls -----------------------------------------------------------------------------------------
 
-    def ask(self, notify: Callable[[], None]) -> None:
+    def ask(self, notify: Callable[[], None]) -> bool:
         """Begin a round: ask all forks that have to be asked."""
         if self._round is not None or self.is_over:
-            return
+            return False
         self._check_limits()
         self._wake()
-        self._asked = [row for row in self.rows if row.want is Want.ASK]
+        self._asked = [row for row in self.rows if row.is_askable]
         if self._asked:
             self._num_writes, self._num_reserved = self._shared.num_writes, 0
             calls = [Call(partial(row.pilot.call, self._situation(row))) for row in self._asked]
             self._round = self._caller.start(calls, notify)
+        return bool(self._asked)
 
     def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
         """Do what a round has answered, if it is over within `patience` seconds; a call that takes too long is given up."""
@@ -137,11 +137,13 @@ class ControlJob(Job):
         fork.trace = row.trace
         fork.finish_reason = reason_of(state_row.finish_reason, state_row.error)
         self.events.append(Finish(fork.index, fork.finish_reason, fork.error))
+        self._close([row])
         if self.is_over:
             self.leave()
 
     def leave(self) -> None:
         """Let the thread go, and note the forks that were cancelled."""
+        self._close(self.rows)
         self._round = None
         self._caller.close()
         self._shared.part(self)
@@ -181,7 +183,7 @@ class ControlJob(Job):
 
     def _situation(self, row: ControlledRow) -> Situation:
         return Situation(
-            row.token_ids, row.start, row.backtracked, row.appended, self._reserve, row.outcome, row.trouble
+            row.token_ids, row.start, row.cached, row.backtracked, row.appended, self._reserve, row.outcome, row.trouble
         )
 
     def _reserve(self, count: int) -> None:
@@ -216,17 +218,19 @@ class ControlJob(Job):
         self._has_waited = self._has_waited and self._num_writes == self._shared.num_writes
         return forked
 
-    def _steered(self, row: ControlledRow, answer: Answer) -> list[Row]:
+    def _steered(self, row: ControlledRow, courses: list[Course]) -> list[Row]:
         """Let a row, and its forks, do what their pilots want."""
-        group = row.split(len(answer))
-        for fork in group[1:]:
+        group = row.split(len(courses))
+        self._note(row, courses[0].action)
+        for fork, course in zip(group[1:], courses[1:], strict=True):
+            parent = self.forks[group[course.parent].fork_index]
             fork.fork_index = len(self.forks)
-            self.forks.append(Fork(fork.fork_index, row.fork_index, captures={**self.forks[row.fork_index].captures}))
-            self.events.append(Forked(row.fork_index, fork.fork_index))
-        for one, (pilot, action) in zip(group, answer, strict=True):
-            one.pilot = pilot
-            self._note(one, action)
-            one.act(action)
+            self.forks.append(Fork(fork.fork_index, parent.index, captures={**parent.captures}))
+            self.events.append(Forked(parent.index, fork.fork_index))
+            self._note(fork, course.action)
+        for one, course in zip(group, courses, strict=True):
+            one.pilot = course.pilot
+            one.act(course.action)
         return [*group]
 
     def _note(self, row: ControlledRow, action: Action) -> None:
@@ -235,6 +239,12 @@ class ControlJob(Job):
         for name, text in action.captures:
             fork.captures[name] = text
             self.events.append(Capture(fork.index, name, text))
+
+    def _close(self, rows: list[ControlledRow]) -> None:
+        """Let pilots close that have not come to their end, in the thread of the program."""
+        calls = [Call(row.pilot.close) for row in rows if row.pilot.is_open]
+        if calls:
+            self._caller.start(calls, _nothing)
 
     # -- limits --------------------------------------------------------------------------------------------------------
 
@@ -306,6 +316,10 @@ class ControlJob(Job):
             limit,
             seconds,
         )
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""
 
 
 def _distinct_tokens(rows: list[ControlledRow]) -> int:

@@ -33,6 +33,11 @@ class WaitFor:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Feed all that is pending, so that forks have it in common, and ask again."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class End:
     """Stop the fork; `error` is what it has failed with, `trace` where."""
@@ -53,7 +58,7 @@ class Action:
         log: what was logged since then.
     """
 
-    then: Branch | Piece | WaitFor | End
+    then: Branch | Piece | WaitFor | Read | End
     keep: int | None = None
     token_ids: tuple[int, ...] = ()
     captures: tuple[tuple[str, str], ...] = ()
@@ -82,6 +87,7 @@ class Situation:
     Attributes:
         token_ids: all of its tokens, prompt included; not to be changed. They stay as they are during the call.
         start: how many of them are the prompt.
+        cached: how many of them were fed.
         backtracked: how many tokens the last branch has taken back.
         appended: the tokens that were appended since then.
         outcome: of the piece that has ended since the last call.
@@ -91,6 +97,7 @@ class Situation:
 
     token_ids: Sequence[int]
     start: int
+    cached: int
     backtracked: int
     appended: list[int]
     reserve: Callable[[int], None]
@@ -105,5 +112,29 @@ class Pilot(ABC):
     """Whether tokens are to be fed while the pilot is being asked what comes after them."""
 
     @abstractmethod
-    def call(self, situation: Situation) -> list[tuple[Pilot, Action]]:
-        """Return who steers what from here on, itself first: several to fork, none to stop."""
+    def call(self, situation: Situation) -> list[Course]:
+        """Return how the fork goes on: several courses to fork, the first of which is its own, none to stop."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has to be closed when its fork ends."""
+        return False
+
+    def close(self) -> None:
+        """Let go of what it holds; called in a thread, as `call` is, once its fork has ended. Nothing, where it is never open."""
+        return
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """How one of several forks goes on.
+
+    Attributes:
+        pilot: who steers it from here on.
+        action: what it does next.
+        parent: the index of the course that it has left.
+    """
+
+    pilot: Pilot
+    action: Action
+    parent: int = 0

@@ -18,7 +18,7 @@ from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.script import Script, ScriptPilot
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.engine import Engine, engine_of
-from outlines_cont.errors import OptionError
+from outlines_cont.errors import OptionError, ScriptError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.prompt import open_prompt
@@ -67,6 +67,8 @@ class Result:
     def state(self) -> SequenceState:
         """All forks as the samples of one state, prompt included; those that were cancelled are left out."""
         states = [fork.state for fork in self.forks if fork.state is not None]
+        if not states:
+            raise ScriptError("expected a fork that has come to its end, got only cancelled ones, which have no state")
         return SequenceState(states[0].model, (tuple(state.rows[0][0] for state in states),), states[0].seed)
 
     @property
@@ -173,6 +175,7 @@ def start(
             "expected a sampler that draws token by token: a program searches by forks. Use `greedy()` or `multinomial()`.",
             "sampler",
         )
+    _check_model(model, budget)
     variables = shared if shared is not None else Shared()
     pilot = _pilot(model, controller, variables)
     opened = open_prompt(model, prompt, 1, rng)
@@ -213,6 +216,18 @@ async def arun(
 ) -> Result:
     """Do the same without holding up an event loop; many tasks share the steps of one engine."""
     return await start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).aresult()
+
+
+def _check_model(model: LanguageModel, budget: Budget | None) -> None:
+    if not hasattr(model, "eos_token_ids"):
+        raise OptionError(
+            f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}.", "model"
+        )
+    if budget is not None and budget.kv_bytes is not None and model.is_recurrent:
+        raise OptionError(
+            "expected no `kv_bytes` for a recurrent model, which keeps snapshots in place of keys and values. Leave it out.",
+            "kv_bytes",
+        )
 
 
 def _pilot(model: LanguageModel, controller: Any, shared: Shared) -> Pilot:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +17,21 @@ from outlines_cont.generate import Generator
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies import StopAt
 
+_NUM_GENERATORS = 64
+_making = threading.Lock()
+
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A place in the text of a fork: how many tokens stand before it."""
+    """A place in the text of a fork.
+
+    Attributes:
+        position: how many tokens stand before it.
+        num_cuts: how often the text had been cut when the label was taken.
+    """
 
     position: int
+    num_cuts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,7 @@ class Gen:
     max_tokens: int | None = None
     temperature: float | None = None
     name: str | None = None
+    force: bool = True
 
     def check(self) -> None:
         """Refuse what cannot be generated.
@@ -79,17 +91,28 @@ class Gen:
             )
 
     def generator(self, model: LanguageModel) -> Generator:
-        """Return what writes the piece; it also says whether a text is whole."""
+        """Return what writes the piece; it also says whether a text is whole. Equal ones are made once, as in a loop."""
+        if self.json is not None:  # a type, or a dict: nothing to look it up by
+            return generate.json(model, self.json, force=self.force)
+        known: OrderedDict[object, Generator] = model.memo.setdefault("control", OrderedDict())
+        key = (self.regex, self.choice, self.grammar, self.substring_of, self.substring_end, self.force)
+        # Many programs that begin at once would all make the same.
+        with _making:
+            generator = known.pop(key, None) or self._made(model)
+            known[key] = generator
+            if len(known) > _NUM_GENERATORS:
+                known.popitem(last=False)
+        return generator
+
+    def _made(self, model: LanguageModel) -> Generator:
         if self.regex is not None:
-            return generate.regex(model, self.regex)
+            return generate.regex(model, self.regex, force=self.force)
         if self.choice is not None:
-            return generate.choice(model, self.choice)
-        if self.json is not None:
-            return generate.json(model, self.json)
+            return generate.choice(model, self.choice, force=self.force)
         if self.grammar is not None:
-            return generate.cfg(model, self.grammar)
+            return generate.cfg(model, self.grammar, force=self.force)
         if self.substring_of is not None:
-            return generate.fsm(model, substring(self.substring_of, end=self.substring_end))
+            return generate.fsm(model, substring(self.substring_of, end=self.substring_end), force=self.force)
         return generate.text(model)
 
     def piece(self, generator: Generator) -> Piece:

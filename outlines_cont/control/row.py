@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from outlines_cont.control.pilot import Action, End, Outcome, Piece, Pilot, WaitFor
+from outlines_cont.control.pilot import Action, End, Outcome, Piece, Pilot, Read, WaitFor
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import BudgetError
@@ -31,6 +31,7 @@ class ControlledRow(Row):
         outcome: of the piece that has ended since the pilot was called last.
         trouble: what its pilot has to be told instead.
         is_idle: whether its last branch was to wait.
+        is_reading_on: whether all that is pending is to be fed before its pilot is asked again.
         trace: where its pilot has failed, as text.
     """
 
@@ -44,6 +45,7 @@ class ControlledRow(Row):
         self.outcome: Outcome | None = None
         self.trouble: Exception | None = None
         self.is_idle = False
+        self.is_reading_on = False
         self.trace = ""
         self._base = self.start
         self._piece: Piece | None = None
@@ -60,7 +62,12 @@ class ControlledRow(Row):
     @property
     def feeds_all(self) -> bool:
         """While its pilot is asked what comes after them, tokens may be fed."""
-        return super().feeds_all or (self.want is Want.ASK and self.pilot.speculates and not self.is_idle)
+        return super().feeds_all or (self.want is Want.ASK and not self.is_idle and self._reads_ahead)
+
+    @property
+    def is_askable(self) -> bool:
+        """Whether its pilot is to be asked now."""
+        return self.want is Want.ASK and not (self.is_reading_on and self.num_pending)
 
     def plan(self) -> None:
         """Ask the policies of a piece; outside of one, the pilot has to be asked."""
@@ -78,7 +85,8 @@ class ControlledRow(Row):
 
     def act(self, action: Action) -> None:
         """Do what the pilot wants."""
-        self.want, self.outcome, self.trouble, self.is_idle = Want.WAIT, None, None, False
+        self.want, self.outcome, self.trouble = Want.WAIT, None, None
+        self.is_idle = self.is_reading_on = False
         self._guard(self._act, action)
 
     def finish(self) -> None:
@@ -105,6 +113,10 @@ class ControlledRow(Row):
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
+    @property
+    def _reads_ahead(self) -> bool:
+        return self.pilot.speculates or self.is_reading_on
+
     def _act(self, action: Action) -> None:
         count = 0 if action.keep is None else len(self.token_ids) - action.keep
         if count > 0:
@@ -121,6 +133,8 @@ class ControlledRow(Row):
                 self._end("stop")
             case WaitFor(names):
                 self.waits_for = names
+            case Read():
+                self.is_reading_on = True
             case Piece() as piece:
                 self._begin_piece(piece)
             case branch:

@@ -15,7 +15,7 @@ from types import coroutine
 from typing import Any, NoReturn
 
 from outlines_cont.control.journal import Entry, Journal
-from outlines_cont.control.pilot import Action, End, Outcome, Pilot, Situation, WaitFor
+from outlines_cont.control.pilot import Action, Course, End, Outcome, Piece, Pilot, Read, Situation, WaitFor
 from outlines_cont.control.request import Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
 from outlines_cont.control.variables import Shared, Written
 from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError
@@ -23,7 +23,7 @@ from outlines_cont.generate import Generator as TextGenerator
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.row_text import encoded_start
 
-Script = Callable[..., Coroutine[Any, Any, Any]]
+Script = Callable[[], Coroutine[Any, Any, Any]]
 
 _MAX_LOG = 65_536
 _current: ContextVar[ScriptPilot] = ContextVar("script")
@@ -61,6 +61,7 @@ async def gen(
     max_tokens: int | None = None,
     temperature: float | None = None,
     name: str | None = None,
+    force: bool = True,
 ) -> str:
     """Generate a text and return it.
 
@@ -76,6 +77,7 @@ async def gen(
         max_tokens: the most tokens, forced ones included.
         temperature: in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
+        force: append text without a choice in one chunk instead of sampling it.
 
     Raises:
         OptionError: several constraints, or a value out of its range.
@@ -95,6 +97,7 @@ async def gen(
         max_tokens=max_tokens,
         temperature=temperature,
         name=name,
+        force=force,
     )
     request.check()
     text: str = await _ask(request)
@@ -117,7 +120,8 @@ async def fork(count: int) -> int:
 def label() -> Label:
     """Return the present end of the text as a place to come back to."""
     pilot = _pilot()
-    return Label(pilot.once("label()", lambda: len(pilot.token_ids)))
+    place: Label = pilot.once("label()", pilot.place)
+    return place
 
 
 def text_since(place: Label) -> str:
@@ -231,27 +235,45 @@ class ScriptPilot(Pilot):
         self._model = model
         self._journal = journal or Journal()
         self._coroutine: Coroutine[Any, Any, Any] | None = None
+        self._has_ended = False
         self._asked: Request | None = None
         self._generator: TextGenerator | None = None
         # How many of the row's own tokens the script has kept so far.
         self._kept = 0
-        self._start = 0
+        self._cuts: list[int] = []
         self._captures: list[tuple[str, str]] = []
         self._log = ""
 
-    def call(self, situation: Situation) -> list[tuple[Pilot, Action]]:
+    def call(self, situation: Situation) -> list[Course]:
         """Give the script what it waits for, and run it until it asks the model again."""
         self.token_ids, self._kept = [*situation.token_ids], len(situation.token_ids)
-        self._start = situation.start
-        if self._coroutine is None:
+        if self._coroutine is None or isinstance(self._asked, ForkInto):
             return self._run(situation, None)
         return self._run(situation, self._answered(situation))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the script has not come to its end."""
+        return self._coroutine is not None and not self._has_ended
+
+    def close(self) -> None:
+        """End the script where it stands; its `finally` blocks run, and may not await anything."""
+        token = _current.set(self)
+        try:
+            if self._coroutine is not None:
+                self._coroutine.close()
+        finally:
+            _current.reset(token)
 
     # -- what the functions above ask of it ----------------------------------------------------------------------------
 
     def once(self, question: str, act: Callable[[], Any]) -> Any:
         """Answer a question as before the fork, or for the first time."""
         return self._journal.once(question, act)
+
+    def place(self) -> Label:
+        """Return the present end of the text."""
+        return Label(len(self.token_ids), len(self._cuts))
 
     def text_since(self, place: Label) -> str:
         """Return the text behind a place."""
@@ -264,26 +286,33 @@ class ScriptPilot(Pilot):
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _run(self, situation: Situation, answer: Entry | None) -> list[tuple[Pilot, Action]]:
-        """Send the script an answer, and answer it as long as that takes no token of the model."""
+    def _run(self, situation: Situation, answer: Entry | None, index: int = 0, parent: int = 0) -> list[Course]:
+        """Send the script an answer, and answer it as long as that takes no token of the model; return its course and its forks'.
+
+        Args:
+            situation: where the row stands.
+            answer: to what the script has asked; None where it begins, or where its question is still to be dealt with.
+            index: of its course among all of the row.
+            parent: see `Course`.
+        """
         forks: list[ScriptPilot] = []
         action: Action | None = None
         while action is None:
-            request = self._send(answer)
+            request = self._send(answer) if answer is not None or self._asked is None else self._asked
+            self._asked = None
             if isinstance(request, End):
                 action = self._action(request)
             elif self._journal.is_replaying:
                 answer = self._replayed(request)
             else:
-                self._asked = request
                 try:
                     answer, action = self._handle(request, situation, forks)
                 except Exception as error:
                     answer = self._noted(Entry(repr(request), error=error))
-        pilots: list[tuple[Pilot, Action]] = [(self, action)]
+        courses = [Course(self, action, parent)]
         for fork in forks:
-            pilots += fork._run(situation, None)
-        return pilots
+            courses += fork._run(situation, None, index + len(courses), index)
+        return courses
 
     def _send(self, answer: Entry | None) -> Request | End:
         """Run the script to its next request, or to its end."""
@@ -296,8 +325,10 @@ class ScriptPilot(Pilot):
                 return self._checked(self._coroutine.throw(answer.error))
             return self._checked(self._coroutine.send(None if answer is None else answer.answer()))
         except (StopIteration, _Stopped):
+            self._has_ended = True
             return End()
         except Exception as error:
+            self._has_ended = True
             return End(error, "".join(traceback.format_exception(error)))
         finally:
             _current.reset(token)
@@ -334,20 +365,22 @@ class ScriptPilot(Pilot):
                 self._append(text, following)
                 return self._noted(Entry(repr(request))), None
             case ForkInto(count):
+                if count > 1 and len(self.token_ids) - min(situation.cached, self._kept) > 1:
+                    return None, self._awaited(request, Read())
                 situation.reserve(count - 1)
                 forks += [self._forked(Entry(repr(request), index)) for index in range(1, count)]
                 return self._noted(Entry(repr(request), 0)), None
             case Wait(names):
                 if self.shared.has(names):
                     return self._noted(Entry(repr(request), [self.shared.get(name) for name in names])), None
-                return None, self._action(WaitFor(names))
+                return None, self._awaited(request, WaitFor(names))
             case Gen():
                 self._generator = request.generator(self._model)
-                return None, self._action(request.piece(self._generator))
+                return None, self._awaited(request, request.piece(self._generator))
 
     def _answered(self, situation: Situation) -> Entry:
         """Return the answer to the request that was made before the model ran."""
-        request = self._asked
+        request, self._asked = self._asked, None
         question = repr(request)
         if situation.error is not None:
             return self._noted(Entry(question, error=situation.error))
@@ -384,6 +417,7 @@ class ScriptPilot(Pilot):
         if following is not None:
             self._check(following)
             del self.token_ids[following.position :]
+            self._cuts.append(following.position)
             self._kept = min(self._kept, following.position)
         tokenizer = self._model.tokenizer
         if not tokenizer.text_bytes(self.token_ids):
@@ -392,18 +426,24 @@ class ScriptPilot(Pilot):
             self.token_ids += tokenizer.encode_inside(text, self.token_ids)
 
     def _check(self, place: Label) -> None:
-        if not isinstance(place, Label) or not self._start <= place.position <= len(self.token_ids):
+        if not isinstance(place, Label) or any(cut < place.position for cut in self._cuts[place.num_cuts :]):
             raise ScriptError(
-                f"expected a label inside the {len(self.token_ids)} tokens of the text, got {place!r}. The text before it was cut; "
-                "take a new one with `label()`."
+                f"expected a label that `label()` has returned, of text that still stands, got {place!r}: the text before it was "
+                "cut. Take a new one."
             )
 
     def _forked(self, entry: Entry) -> ScriptPilot:
         fork = ScriptPilot(self._script, self._model, self.shared, self._journal.fork(entry))
-        fork.token_ids, fork._kept, fork._start = [*self.token_ids], self._kept, self._start
+        fork.token_ids, fork._kept, fork._cuts = [*self.token_ids], self._kept, [*self._cuts]
         return fork
 
-    def _action(self, then: Any) -> Action:
+    def _awaited(self, request: Request, then: Piece | WaitFor | Read) -> Action:
+        """Return what the row has to do before a request is answered."""
+        action = self._action(then)
+        self._asked = request
+        return action
+
+    def _action(self, then: Piece | WaitFor | Read | End) -> Action:
         """Return what the row has to do, and forget that the script has asked for it."""
         action = Action(then, self._kept, tuple(self.token_ids[self._kept :]), tuple(self._captures), self._log)
         self._captures, self._log = [], ""

@@ -128,16 +128,20 @@ class Shared:
 
     def join(self, member: Member) -> None:
         """Note that a program uses the variables."""
-        self._members.add(member)
+        with self._lock:
+            self._members.add(member)
 
     def part(self, member: Member) -> None:
         """Note that a program has ended."""
-        self._members.discard(member)
+        with self._lock:
+            self._members.discard(member)
 
     @property
     def is_deadlocked(self) -> bool:
         """Whether no program is left that could write."""
-        return all(member.is_stuck for member in list(self._members))
+        with self._lock:
+            members = list(self._members)
+        return all(member.is_stuck for member in members)
 
 
 def _checked(name: object) -> str:

@@ -40,6 +40,8 @@ MAX_BATCH_TOKENS = 4096
 MAX_ROWS = 256
 # How long an answer may be waited for after a forward, as a part of the time that it took.
 _PATIENCE = 0.25
+# How long the engine stands back after it has asked, so that those who answer at once are not in its way later, in seconds.
+_HEAD_START = 0.0005
 # How long the engine holds its lock where there is nothing to do but to wait for answers, in seconds.
 _LONGEST_WAIT = 0.01
 
@@ -217,8 +219,8 @@ class Engine:
                     row.job.settle(row, state_row)
         self._lanes = [lane for lane in self._lanes if lane.rows]
         for job in cancelled:
-            job.rows = []
             job.leave()
+            job.rows = []
 
     def _recover(self) -> None:
         """After an interrupt: every row is in one lane, and holds no more than what is sure to be whole."""
@@ -237,6 +239,17 @@ class Engine:
 
     def _plan(self) -> None:
         """Let every row say what it wants, and those that have ended leave; ask who steers others from outside."""
+        self._plan_rows()
+        self._answer.clear()
+        asked = [job for job in self._jobs if job.ask(self._answer.set)]
+        if not asked:
+            return
+        # Without it a thread that wants to answer at once waits for the interpreter until the forward has begun.
+        self._answer.wait(_HEAD_START)
+        if self._collect([job for job in asked if not job.reads_ahead], 0.0):
+            self._plan_rows()
+
+    def _plan_rows(self) -> None:
         for lane in list(self._lanes):
             for row in lane.rows:
                 row.plan()
@@ -244,8 +257,6 @@ class Engine:
                 for row in forking:
                     self._branch(lane, row)
             self._leave(lane)
-        for job in self._jobs:
-            job.ask(self._answer.set)
 
     def _branch(self, lane: Lane, row: Row) -> None:
         """Let a row fork by the branches that its policies want."""
@@ -301,7 +312,7 @@ class Engine:
         """Nothing is left to do but to wait for those who were asked; a little, so that others may submit and cancel."""
         self._answer.clear()
         asked = [job for job in self._jobs if job.is_asked]
-        if asked and not self._collect(asked, 0.0):
+        if any(lane.rows for lane in self._lanes) and not self._collect(asked, 0.0):
             self._answer.wait(_LONGEST_WAIT)
 
     def _leave(self, lane: Lane) -> None:

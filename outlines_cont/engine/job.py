@@ -52,6 +52,9 @@ class Job:
     is_asked = False
     """Whether an answer to `ask` is outstanding; until then no row of the job takes a token."""
 
+    reads_ahead = False
+    """Whether rows feed their tokens while somebody is asked what comes after them."""
+
     def __init__(self, rows: Sequence[Row], sampler: Sampler, counts: Meter) -> None:
         self.rows: list[Any] = list(rows)
         self.done: dict[int, StateRow] = {}
@@ -95,12 +98,16 @@ class Job:
             for row in self.rows:
                 row.fail(DeadlockError("every row of the call waits; no row is left that could wake another"))
 
-    def ask(self, notify: Callable[[], None]) -> None:
+    def ask(self, notify: Callable[[], None]) -> bool:
         """Ask whoever steers the rows from outside what comes next. Called before the forward; returns at once.
 
         Args:
             notify: to be called, by any thread, when there is an answer.
+
+        Returns:
+            Whether anybody was asked.
         """
+        return False
 
     def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
         """Do what was answered, if the answers are there within `patience` seconds.
@@ -111,7 +118,7 @@ class Job:
         return None
 
     def leave(self) -> None:
-        """Let go of what the job holds besides its rows; called when it was cancelled."""
+        """Let go of what the job holds besides its rows; called when it was cancelled, with the rows that still ran."""
 
     def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
         """Choose what the rows of a joint job go on with.

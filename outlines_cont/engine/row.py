@@ -155,7 +155,8 @@ class Row:
     @property
     def is_ready(self) -> bool:
         """Whether a token can be sampled."""
-        return self.want is Want.SAMPLE and self.logits is not None
+        # What is known before a forward that has failed was known of an earlier end.
+        return self.want is Want.SAMPLE and self.logits is not None and self.cached == len(self.token_ids)
 
     @property
     def is_reading(self) -> bool:

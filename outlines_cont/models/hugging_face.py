@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from transformers import (
@@ -77,6 +77,10 @@ class HuggingFaceModel:
         self._takes_positions = "position_ids" in parameters
         if self.is_recurrent:
             check_recurrent(model, self.forward, self.new_cache)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes."""
+        return self
 
     @property
     def device(self) -> torch.device:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from outlines_cont.errors import TokenizerError
 from outlines_cont.models.backends import open_backend
@@ -66,6 +66,10 @@ class Tokenizer:
         self.bos_token_id = table.bos_token_id
         self.drops_prefix_space = table.has_prefix_space
         self._joinable = tuple([token or b"" for token in self.token_bytes])
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes."""
+        return self
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Return the ids of the start of a text, as the wrapped tokenizer gives them.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 
@@ -61,6 +61,10 @@ class Constraint(Policy[int]):
             token_fsm = fsm.TokenFSM(expression, model.memo["vocabulary"])
             constraint = known.put((expression, force), cls(token_fsm, model.tokenizer, force=force))
         return constraint
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes."""
+        return self
 
     @property
     def finish_reason(self) -> str:

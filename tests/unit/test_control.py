@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+import fsm
 from outlines_cont import (
     Branch,
     DeadEnd,
@@ -30,6 +31,7 @@ from outlines_cont import (
 )
 from outlines_cont.control import Append, Controller, Replay
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.policies import Constraint
 from tests.fakes import EOS, FAMILIES, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import next_logits, rescored
 
@@ -456,3 +458,44 @@ def test_what_cannot_be_run_is_refused_before_anything_runs() -> None:
         control.run(model, Listed(), continuous(generate.text(model))("the", max_tokens=2).fork(2))
     with pytest.raises(PromptTypeError):
         control.run(model, Listed(), 3)  # type: ignore[arg-type]
+
+
+def test_a_controller_may_hold_what_never_changes() -> None:
+    model = random_model()
+    expression = fsm.regex("[a-c]{2}")
+    constraint = Constraint.of_model(model, expression)
+
+    class Holding(Controller):
+        def __init__(self) -> None:
+            self.held = [model, expression, constraint, constraint.token_fsm, control.Shared()]
+            self.state = constraint.token_fsm.initial_state
+
+        def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+            for token_id in last_append:
+                self.state = constraint.token_fsm.next_state(self.state, token_id)
+            if not last_append:
+                held.extend(self.held)
+                return [Branch(sample_mask=self._mask()), Branch(sample_mask=self._mask(), temperature=9.0)]
+            held.extend(self.held)
+            return [Branch(sample_mask=self._mask())] if not constraint.token_fsm.is_accepting(self.state) else []
+
+        def _mask(self) -> TokenSet:
+            return TokenSet.of_bitmask(constraint.token_fsm.bitmask(self.state))
+
+    held: list[Any] = []
+    result = control.run(model, Holding(), "the", rng=1).check()
+    assert all(expression.accepts(text) for text in result.texts)
+    assert len({id(value) for value in held}) == 5
+
+
+def test_a_controller_that_cannot_be_copied_says_what_to_do() -> None:
+    class Locked(Controller):
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+            return [Branch(sample_mask=ONE)] * 2
+
+    (fork,) = control.run(random_model(), Locked(), "the").forks
+    assert isinstance(fork.error, ScriptError)
+    assert "override its method `fork`" in str(fork.error)

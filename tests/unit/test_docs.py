@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
         "docs/tutorial.md",
         "docs/chaining.md",
         "docs/constrain.md",
+        "docs/controllers.md",
         "docs/engine.md",
         "docs/fork.md",
         "docs/sampling.md",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,7 @@ from outlines_cont.models.meter import Meter
 from outlines_cont.policies import FreeText
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import StateRow
-from tests.fakes import FakeTokenizer, random_model, random_network
+from tests.fakes import FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
 
 TEXTS = ["the name", "a", "of the rose", "yes no yes", "red", "日本"]
@@ -342,3 +343,36 @@ def test_rows_that_only_read_share_forwards_with_those_that_write() -> None:
         assert row.logits is not None
         torch.testing.assert_close(row.logits, logits, atol=1e-8, rtol=0)
         assert row.cached == len(row.token_ids)
+
+
+def test_a_forward_that_fails_in_the_middle_is_taken_again_and_nothing_is_drawn_before() -> None:
+    model = from_transformers(random_network("llama"), FakeTokenizer())
+    prompts = ["the name", "a", "of the red"]
+    sampler = samplers.multinomial(temperature=3.0)
+    wanted = continuous(generate.text(model, sampler=sampler))(prompts, max_tokens=8, rng=5)
+    forward, count = model.forward, itertools.count()
+
+    def fails_once(*arguments: Any) -> torch.Tensor:
+        if next(count) == 4:
+            raise RuntimeError("out of memory, say")
+        return forward(*arguments)
+
+    model.forward = fails_once  # type: ignore[method-assign]
+    state = continuous(generate.text(model, sampler=sampler))(prompts, max_tokens=8, rng=5)
+    assert wanted == state
+    assert [row.token_ids for group in wanted.rows for row in group] == [r.token_ids for g in state.rows for r in g]
+
+
+def test_a_row_that_has_ended_is_not_lost_when_its_neighbour_is_cancelled() -> None:
+    model = scripted_model(saying("ab"))
+    engine = Engine(model)
+    ends, goes_on = job_of(model, "x>"), job_of(model, "y", max_tokens=50)
+    engine.submit(ends)
+    engine.submit(goes_on)
+    (row,) = ends.rows
+    while not row.has_ended:
+        engine.step()
+    assert not ends.is_over  # it leaves with the next step
+    engine.cancel(goes_on)
+    run(engine, ends)
+    assert model.tokenizer.decode(ends.done[0].token_ids) == "x>ab"

@@ -27,10 +27,18 @@ def test_every_example_has_a_test() -> None:
         "beam_by_hand.py",
         "chain.py",
         "checkpoint.py",
+        "choose.py",
         "extract.py",
+        "fork_and_join.py",
+        "fork_many.py",
         "fork_tree.py",
         "guidance.py",
+        "list_of_five.py",
+        "pattern_and_grammar.py",
+        "quote.py",
+        "rewrite.py",
         "system_prompt.py",
+        "uppercase.py",
     }
 
 
@@ -118,3 +126,72 @@ def test_guidance_moves_away_from_the_negative_message(capsys: pytest.CaptureFix
 
     assert len(kinds) == 4
     assert kinds[0] != kinds[-1]
+
+
+def test_five_lines_are_numbered_and_end_at_their_line_break(capsys: pytest.CaptureFixture[str]) -> None:
+    *lines, cost = run("list_of_five.py", capsys)
+
+    assert len(lines) == 5
+    for number, line in enumerate(lines, 1):
+        assert re.fullmatch(rf"{number}\. [a-z]{{3,8}}( [a-z]{{3,8}})?", line)
+    assert re.fullmatch(r"\d+ tokens sampled, \d+ given", cost)
+
+
+def test_one_of_the_options_is_chosen_and_python_goes_on_from_it(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = [line.split()[:2] for line in run("choose.py", capsys)]
+
+    assert len(chosen) == 3
+    for kind, answer in chosen:
+        assert kind in {"order", "orders", "invoice", "complaint", "quote"}
+        assert answer == ("yes" if kind.startswith("order") else "no")
+
+
+def test_the_first_fork_joins_what_the_others_have_written(capsys: pytest.CaptureFixture[str]) -> None:
+    joined, kind, due, log, cost = run("fork_and_join.py", capsys)
+
+    assert joined == f"0 An {kind.split()[-1]}, due on {due.split()[-1]}."
+    assert log == f"joined {kind.split()[-1]} and {due.split()[-1]}"
+    forwards, sampled = map(int, re.findall(r"\d+", cost))
+    assert forwards <= sampled + 2
+
+
+def test_forks_of_forks_all_report(capsys: pytest.CaptureFixture[str]) -> None:
+    *leaves, last = run("fork_many.py", capsys)
+
+    assert [leaf.split()[0] for leaf in leaves] == [f"{i:03b}" for i in range(8)]
+    assert last.startswith("8 forks; Kind: ")
+    assert last.endswith("(of 8)")
+
+
+def test_a_draft_is_rewritten_at_the_price_of_the_new_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    draft, note, kind, cost = run("rewrite.py", capsys)
+
+    assert draft.startswith("draft: Record: {")
+    assert "Record" not in note + kind
+    assert cost.endswith(", 0 fed twice")
+
+
+def test_quotations_occur_in_the_message(capsys: pytest.CaptureFixture[str]) -> None:
+    quotes = run("quote.py", capsys)
+    source = runpy.run_path(str(EXAMPLES / "quote.py"))["MESSAGE"]
+
+    assert len(quotes) == 4
+    for line in quotes:
+        assert line.removeprefix('She wrote: "').removesuffix('"') in source
+
+
+def test_a_pattern_a_grammar_and_a_schema_in_one_text(capsys: pytest.CaptureFixture[str]) -> None:
+    due, total, year, record, last = run("pattern_and_grammar.py", capsys)
+
+    assert re.fullmatch(r"Due: 20\d\d-\d\d-\d\d", due)
+    assert re.fullmatch(r"Sum: [-+*()0-9]+", total)
+    assert year == f"In the year {due[5:9]}"
+    values = json.loads(record.removeprefix("Record: "))
+    assert last == f"Of these, {values['quantity']} go to {values['city']}."
+
+
+def test_a_controller_takes_tokens_back_and_writes_them_in_capitals(capsys: pytest.CaptureFixture[str]) -> None:
+    text, retracted = run("uppercase.py", capsys)
+
+    assert any(map(str.isupper, text))
+    assert int(retracted.split()[0]) > 0

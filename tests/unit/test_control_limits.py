@@ -1,0 +1,153 @@
+"""Budgets: each limit has its own error, and ends what has come to it, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from outlines_cont import (
+    Branch,
+    BudgetError,
+    CallbackTimeout,
+    ForkBudgetError,
+    KVShareError,
+    OptionError,
+    ProgramTimeout,
+    TokenBudgetError,
+    TokenSet,
+    control,
+    samplers,
+)
+from outlines_cont.control import Budget, fixed, fork, gen
+from tests.fakes import random_model
+
+
+async def _writes() -> None:
+    await gen(max_tokens=5)
+
+
+def _beside(script: Callable[..., Any], budget: Budget) -> control.Result:
+    """Run a program beside one that is the same as alone."""
+    model = random_model()
+    alone = control.run(model, _writes, "the").check().texts
+    program = control.start(model, script, "the", budget=budget)
+    neighbour = control.start(model, _writes, "the")
+    result = program.result()
+    assert alone == neighbour.result().check().texts
+    return result
+
+
+def _check(result: control.Result, kind: type[BudgetError], index: int = 0) -> BudgetError:
+    ended = result.forks[index]
+    assert isinstance(ended.error, kind)
+    assert kind.limit == ended.finish_reason
+    assert f"Budget({kind.limit}=)" in str(ended.error)
+    assert ended.state is not None
+    assert ended.state.rows[0][0].kv is None
+    return ended.error
+
+
+def test_tokens_of_all_forks_together() -> None:
+    async def script() -> None:
+        await fixed("ab")
+        await fork(2)
+        await gen(max_tokens=50)
+
+    result = _beside(script, Budget(tokens=9))
+    appended = [len(ended.state.rows[0][0].token_ids) - 2 for ended in result.forks if ended.state is not None]
+    fixed_tokens = len(random_model().tokenizer.encode("ab"))
+    assert sum(appended) - fixed_tokens == 9
+    error = _check(result, TokenBudgetError)
+    assert (error.allowed, error.reached) == (9, 10)
+    _check(result, TokenBudgetError, 1)
+
+
+def test_forks_at_once() -> None:
+    async def script() -> None:
+        if await fork(3) == 1:
+            await fork(3)
+
+    result = _beside(script, Budget(forks=4))
+    assert len(result.forks) == 3
+    assert _check(result, ForkBudgetError, 1).reached == 5
+    assert [ended.finish_reason for ended in result.forks] == ["stop", "forks", "stop"]
+
+    async def one_after_the_other() -> None:
+        for _ in range(6):
+            if await fork(2):
+                return
+            await gen(max_tokens=1)
+
+    assert len(_beside(one_after_the_other, Budget(forks=2)).check().forks) == 7
+
+
+def test_forks_of_a_controller() -> None:
+    result = _beside(lambda *_: [Branch(sample_mask=TokenSet.all)] * 5, Budget(forks=4))
+    assert _check(result, ForkBudgetError).reached == 5
+
+
+def test_seconds_of_one_call() -> None:
+    go_on = threading.Event()
+
+    class Slow(control.Controller):
+        calls = 0
+
+        def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+            self.calls += 1
+            if self.calls == 1:
+                return [Branch(sample_mask=TokenSet.of([40]))] * 3
+            if branch_index == 1:
+                go_on.wait(60)
+            return []
+
+    result = _beside(Slow(), Budget(callback_seconds=0.2))
+    go_on.set()
+    # The call is left behind in its thread; the fork after it is asked in another one.
+    assert [ended.finish_reason for ended in result.forks] == ["stop", "callback_seconds", "stop"]
+    assert _check(result, CallbackTimeout, 1).reached > 0.2
+
+
+def test_seconds_of_the_whole_program() -> None:
+    def endless(branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+        return [Branch(backtrack=len(last_append), sample_mask=TokenSet.of([40]))]
+
+    assert _check(_beside(endless, Budget(seconds=0.2, tokens=None)), ProgramTimeout).reached > 0.2
+    go_on = threading.Event()
+
+    async def hangs() -> None:
+        go_on.wait(60)
+
+    result = _beside(hangs, Budget(seconds=0.2))
+    go_on.set()
+    assert _check(result, ProgramTimeout).reached > 0.2
+
+
+def test_bytes_of_keys_and_values() -> None:
+    model = random_model()
+    control.run(model, _writes, "the")
+    per_token = 2 * 2 * 2 * 8 * 8  # two layers, keys and values, two heads of eight float64 each
+
+    async def script() -> None:
+        await fixed("the name of the")
+        await fork(3)
+        await gen(max_tokens=12)
+
+    prefix = len(model.tokenizer.encode("the", add_special_tokens=True) + model.tokenizer.encode("the name of the"))
+    enough = Budget(kv_bytes=(prefix + 3 * 12) * per_token)
+    sampler = samplers.multinomial(temperature=9.0)
+    assert control.run(model, script, "the", budget=enough, sampler=sampler, rng=1).check()
+    few = Budget(kv_bytes=(prefix + 2 * 12 + 2) * per_token)
+    result = control.run(model, script, "the", budget=few, sampler=sampler, rng=1)
+    assert [ended.finish_reason for ended in result.forks] == ["stop", "stop", "kv_bytes"]
+    assert _check(result, KVShareError, 2).reached > few.kv_bytes  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "options", [{"tokens": 0}, {"forks": 1.5}, {"seconds": -1}, {"callback_seconds": "1"}, {"kv_bytes": True}]
+)
+def test_a_budget_out_of_range_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=f"`{next(iter(options))}`"):
+        Budget(**options)
