@@ -483,7 +483,7 @@ def judge_apart(name: str, schema: dict[str, Any], registry: dict[str, Any], sec
 def _send(there: Any, name: str, schema: dict[str, Any], registry: dict[str, Any], seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     try:
-        result = judge(name, schema, registry, seconds / 2, there.send)
+        result = judge(name, schema, registry, seconds / 4, there.send)
     except Exception as error:  # whatever it is, it is what this program looks for
         result = Result(name, "crash", f"{type(error).__name__}: {error}"[:500])
     there.send(result)

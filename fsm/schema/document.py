@@ -52,8 +52,8 @@ _ALWAYS = frozenset({"$ref", "$dynamicRef", Made.RECURSIVE, "allOf", "not"})
 _APART = _APPLICATORS | {"enum", "const"}
 _REFERENCE_ONLY = ANNOTATIONS | {"$ref"}
 _ANY_OF_ONLY = ANNOTATIONS | {"anyOf"}
-MAX_EXACT = 30  # cases of one value where negations make them
-_FEW_STEPS = 150
+MAX_EXACT = 200  # cases of one value where negations make them
+_FEW_STEPS = 500
 MAX_STEPS = 3_000  # of the search for the cases of one value
 MAX_SPENT = (
     6_000  # steps through negated schemas, for all values; each case that they make costs as much as some of them

@@ -38,7 +38,9 @@ def circle(size: int) -> dict[str, Any]:
 
 def test_definitions_that_hold_each_other_are_built_once_and_not_at_every_depth() -> None:
     expression = fsm.json_schema(circle(12))
-    rules = rules_of(expression.node)
+    rules = [
+        rule for rule in rules_of(expression.node) if rule.name.startswith("/$defs")
+    ]  # any value is shared with others
     assert rules
     assert not any(rule.is_built for rule in rules)
     assert expression.accepts('{"to3": {"to5": {"to3": {"xy": 1, "z": null}}}}')
