@@ -22,6 +22,9 @@ from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
 from fsm.walk import walk_narrow, walk_wide
 
+_BEGINNINGS = b'0"-[{tn}]a'
+"""Bytes that may stand at a place of a JSON text; where they do not, somebody forbids them."""
+
 MASK_OVERHEAD = 1_000
 """Bytes that a mask takes beside its words: the terms that are its key alone, the array object, the entry."""
 
@@ -203,6 +206,23 @@ class TokenFSM:
                 return Explanation(token_id, token, False, position, expected, said, rest, sources)
             state = moves[byte]
         return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
+
+    def wanted(self, state: int, text: str | bytes) -> str:
+        """Return what must follow in `state`, for people: as a pattern, shortened, and what of the source asks for it.
+
+        Args:
+            state: where the text ends.
+            text: what was written so far, from the initial state to `state`.
+
+        Cost: milliseconds, see `Expression.blame`.
+        """
+        self.automaton.check(state)
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        moves, blame = self.automaton.moves(state), self.expression.blame
+        # The end of the text says little where no value has begun; what might have begun one says more.
+        wrong = (blame(data + bytes((byte,))) for byte in _BEGINNINGS if byte not in moves)
+        sources = blame(data, is_whole=True) or next(filter(None, wrong), ())
+        return render(self.automaton.nodes[state]) + (f", asked for by {', '.join(sources)}" if sources else "")
 
     def to_tensors(self, *, max_states: int = 10_000, max_bytes: int = 256 << 20) -> TokenTables:
         """All states as arrays; for small languages that are followed without Python.

@@ -64,6 +64,9 @@ class TokenFSM(Protocol):
     def next_state(self, state: int, token_id: int) -> int:
         """Return the state after `token_id`, which must be allowed and no end of text."""
 
+    def wanted(self, state: int, text: bytes) -> str:
+        """Return what must follow after `text`, which has led to `state`, for people."""
+
     def forced_text(self, state: int) -> bytes:
         """Return bytes with which every accepted continuation begins."""
 

@@ -65,6 +65,10 @@ class Policy(ABC, Generic[S]):
         """Return how often a piece has gone back because a value failed a check."""
         return 0
 
+    def wish(self, state: S, row: RowView) -> str:
+        """Return what must follow, for errors; empty where nothing in particular does."""
+        return ""
+
     def held_bytes(self, state: S) -> int:
         """Return how many bytes at the end of the piece may yet be taken back; a stream does not show them."""
         return 0

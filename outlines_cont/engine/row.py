@@ -135,9 +135,10 @@ class Row:
 
     @property
     def place(self) -> str:
-        """Where the row stands, for errors: the number of its tokens, and its last characters."""
+        """Where the row stands, for errors: the number of its tokens, its last characters, and what its policies ask for."""
         tail = self._tokenizer.decode(self.token_ids[-_TAIL_TOKENS:])
-        return f"{len(self.token_ids)} tokens (...{tail!r})"
+        wishes = [wish for track in self._tracks if (wish := track.policy.wish(track.states[-1], self))]
+        return f"{len(self.token_ids)} tokens (...{tail!r}{''.join(f'; next: {wish}' for wish in wishes)})"
 
     @property
     def num_pending(self) -> int:

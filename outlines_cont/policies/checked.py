@@ -135,6 +135,10 @@ class CheckedConstraint(Policy[CheckedState]):
             streak_start=start,
         )
 
+    def wish(self, state: CheckedState, row: RowView) -> str:
+        """Return what the language asks for here."""
+        return self.constraint.wish(state.inner, row)
+
     def held_bytes(self, state: CheckedState) -> int:
         """Return how many bytes at the end have yet to pass a check."""
         if state.failure is not None:

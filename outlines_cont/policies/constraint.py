@@ -122,6 +122,11 @@ class Constraint(Policy[int]):
             state = self.token_fsm.next_state(state, token_id)
         return kept
 
+    def wish(self, state: int, row: RowView) -> str:
+        """Return what the language asks for here, and which keyword, pattern or rule of it does."""
+        written = b"".join(map(self.token_bytes, row.token_ids[row.piece_start :]))
+        return self.token_fsm.wanted(state, written)
+
     def token_bytes(self, token_id: int) -> bytes:
         """Return what a token adds to the text."""
         return self._tokenizer.token_bytes[token_id] or b""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from outlines_cont import continuous, generate
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
@@ -347,3 +348,17 @@ def test_rows_leave_the_batch_when_they_end() -> None:
     # One that left early does not keep the others' keys and values alive.
     assert rows[0].kv is not None
     assert rows[0].kv.parts[0].buffer.num_rows == 1
+
+
+def test_a_dead_end_says_what_was_asked_for_and_by_which_keyword() -> None:
+    digits = [
+        i for i, data in enumerate(random_model().tokenizer.token_bytes) if data and data.strip(b"-0123456789") == b""
+    ]
+    model = scripted_model(lambda ids: dict.fromkeys(digits, -float("inf")))
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 10}}, "required": ["age"]}
+    state = continuous(generate.json(model, schema))(">")
+    error = state.errors[0][0]
+    assert isinstance(error, DeadEnd)
+    assert "'>{\"age\": '" in str(error)
+    assert "/properties/age/" in str(error)
+    assert "probability zero" in str(error)
