@@ -35,6 +35,7 @@ from outlines_cont.errors import (
     TokenBudgetError,
 )
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.meter import Meter
 from outlines_cont.samplers import Sampler
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
@@ -46,6 +47,7 @@ class ControlJob(Job):
     Attributes:
         forks: all of them, by their number.
         events: what has happened, in order.
+        usage: the work of its rows, up to the last step.
     """
 
     rows: list[ControlledRow]
@@ -56,6 +58,7 @@ class ControlJob(Job):
         super().__init__([row], sampler, row.counts)
         self.forks = [Fork(0)]
         self.events: list[Event] = []
+        self.usage = Meter()
         self._model = model
         self._budget = budget
         self._shared = shared
@@ -141,6 +144,10 @@ class ControlJob(Job):
         self._close([row])
         if self.is_over:
             self.leave()
+
+    def account(self) -> None:
+        """Add the work of a step to `usage`."""
+        self.usage.add(self.counts)
 
     def leave(self) -> None:
         """Let the thread go, and note the forks that were cancelled."""
