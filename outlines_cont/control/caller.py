@@ -97,6 +97,13 @@ class Round:
         self._over.set()
         self._notify()
 
+    def abandon(self) -> None:
+        """Make no more calls after the present one, whose result nobody wants."""
+        with self._lock:
+            self._owner = None
+            for call in self.calls:
+                call.is_over = True
+
     def leave_behind(self, call: Call, error: Exception) -> bool:
         """Give a call up, which may be made still; return whether it was not over."""
         with self._lock:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from outlines_cont.errors import BudgetError, DeadlockError
 from outlines_cont.state import SequenceState
 
+MAX_LOG = 65_536
+"""How many characters of a log are kept, the last ones."""
+
 
 @dataclass(slots=True, eq=False)
 class Fork:

@@ -19,7 +19,7 @@ from typing import Any
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.caller import Call, Caller, Round
 from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Retract
-from outlines_cont.control.fork_result import Fork, reason_of
+from outlines_cont.control.fork_result import MAX_LOG, Fork, reason_of
 from outlines_cont.control.pilot import Action, Course, Situation
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.variables import Shared
@@ -35,6 +35,7 @@ from outlines_cont.errors import (
     TokenBudgetError,
 )
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.meter import Meter
 from outlines_cont.samplers import Sampler
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
@@ -46,6 +47,7 @@ class ControlJob(Job):
     Attributes:
         forks: all of them, by their number.
         events: what has happened, in order.
+        usage: the work of its rows, up to the last step.
     """
 
     rows: list[ControlledRow]
@@ -56,6 +58,7 @@ class ControlJob(Job):
         super().__init__([row], sampler, row.counts)
         self.forks = [Fork(0)]
         self.events: list[Event] = []
+        self.usage = Meter()
         self._model = model
         self._budget = budget
         self._shared = shared
@@ -78,11 +81,12 @@ class ControlJob(Job):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether all forks wait, and nobody is being asked."""
+        """Whether all forks wait, nobody is being asked, and nothing was written that could wake them."""
         if self._round is not None:
             return False
-        waits = all(row.want is Want.WAIT and row.waits_for for row in self.rows)
-        return waits or self._has_waited
+        if self._has_waited:
+            return self._num_writes == self._shared.num_writes
+        return all(row.waits_for and not self._shared.has(row.waits_for) for row in self.rows)
 
     # -- what the engine calls -----------------------------------------------------------------------------------------
 
@@ -141,10 +145,16 @@ class ControlJob(Job):
         if self.is_over:
             self.leave()
 
+    def account(self) -> None:
+        """Add the work of a step to `usage`."""
+        self.usage.add(self.counts)
+
     def leave(self) -> None:
         """Let the thread go, and note the forks that were cancelled."""
+        if self._round is not None:
+            self._round.abandon()
+            self._round = None
         self._close(self.rows)
-        self._round = None
         self._caller.close()
         self._shared.part(self)
         for fork in self.forks:
@@ -214,8 +224,7 @@ class ControlJob(Job):
                 group = self._steered(row, call.result)
                 if len(group) > 1:
                     forked.append((row, group))
-        self._has_waited = all(row.is_idle and row.want is Want.WAIT for row in rows) and len(rows) == len(self.rows)
-        self._has_waited = self._has_waited and self._num_writes == self._shared.num_writes
+        self._has_waited = not forked and all(row.is_idle and not row.has_ended for row in self.rows)
         return forked
 
     def _steered(self, row: ControlledRow, courses: list[Course]) -> list[Row]:
@@ -235,7 +244,7 @@ class ControlJob(Job):
 
     def _note(self, row: ControlledRow, action: Action) -> None:
         fork = self.forks[row.fork_index]
-        fork.log += action.log
+        fork.log = (fork.log + action.log)[-MAX_LOG:]
         for name, text in action.captures:
             fork.captures[name] = text
             self.events.append(Capture(fork.index, name, text))
@@ -302,6 +311,7 @@ class ControlJob(Job):
         if call is not None and error is not None:
             self._caller.leave_behind(made, call, error)
         if self._budget.seconds is not None and perf_counter() - self._started > self._budget.seconds:
+            made.abandon()
             self._caller.close()
             self._check_limits()
 

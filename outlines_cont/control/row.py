@@ -147,10 +147,8 @@ class ControlledRow(Row):
         self._eos, self._not_eos = self._model_ends
         self._score_last = False
         self.piece_start = len(self.token_ids)
-        if piece.max_tokens is not None:
-            self._max_length = min(
-                self.piece_start + piece.max_tokens, self._context_length or self.piece_start * 2**32
-            )
+        longest = None if piece.max_tokens is None else self.piece_start + piece.max_tokens
+        self._max_length = min((n for n in (longest, self._context_length) if n is not None), default=None)
         self._start(list(piece.policies))
 
     def _close_piece(self) -> None:

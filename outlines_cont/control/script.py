@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from types import coroutine
 from typing import Any, NoReturn
 
+from outlines_cont.control.fork_result import MAX_LOG
 from outlines_cont.control.journal import Entry, Journal
 from outlines_cont.control.pilot import Action, Course, End, Outcome, Piece, Pilot, Read, Situation, WaitFor
 from outlines_cont.control.request import Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
@@ -25,7 +26,6 @@ from outlines_cont.row_text import encoded_start
 
 Script = Callable[[], Coroutine[Any, Any, Any]]
 
-_MAX_LOG = 65_536
 _current: ContextVar[ScriptPilot] = ContextVar("script")
 
 
@@ -282,7 +282,7 @@ class ScriptPilot(Pilot):
 
     def write_log(self, line: str) -> None:
         """Write to the log."""
-        self._log = (self._log + line + "\n")[-_MAX_LOG:]
+        self._log = (self._log + line + "\n")[-MAX_LOG:]
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

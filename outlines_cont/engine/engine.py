@@ -429,7 +429,7 @@ class Engine:
         self._stats.steps += 1
         self._stats.seconds += seconds
         for job in self._jobs:
-            job.usage.add(job.counts)
+            job.account()
         for counts in [self._counts, *(job.counts for job in self._jobs)]:
             self.model.count(counts)
             self._stats.work.add(counts)

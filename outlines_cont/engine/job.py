@@ -42,7 +42,6 @@ class Job:
         rows: those that still run, in the order in which they were given; forks stand behind the row that they left.
         done: what became of the others, by their index at the beginning; forks come after those.
         counts: the work of its rows since the last step.
-        usage: all of it, up to the last step.
         is_cancelled: whether nobody wants the rows any more.
     """
 
@@ -59,7 +58,6 @@ class Job:
         self.rows: list[Any] = list(rows)
         self.done: dict[int, StateRow] = {}
         self.counts = counts
-        self.usage = Meter()
         self.is_cancelled = False
         self._drawings: dict[float | None, Drawing] = {None: Drawing.of(sampler)}
         self._num_rows = len(self.rows)
@@ -116,6 +114,9 @@ class Job:
             For every row that forks the rows that it goes on as, itself first; None where there is no answer yet.
         """
         return None
+
+    def account(self) -> None:
+        """Take note of `counts`, which are set back after every step."""
 
     def leave(self) -> None:
         """Let go of what the job holds besides its rows; called when it was cancelled, with the rows that still ran."""

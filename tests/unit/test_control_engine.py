@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -203,3 +204,28 @@ def test_a_long_prompt_is_read_in_parts_and_a_slow_start_holds_nobody_up() -> No
         state = text(prompt, max_tokens=2)
     assert result.texts == control.run(model, _Walk(), prompt).check().texts
     assert state.rows[0][0].token_ids[-2:] == text(prompt, max_tokens=2).rows[0][0].token_ids[-2:]
+
+
+@pytest.mark.slow
+def test_many_short_programs_with_random_cancellations_leave_nothing_behind() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    draw = random.Random(1)
+    before = threading.active_count()
+    sizes = []
+    for _ in range(25):
+        programs = [
+            control.start(
+                model, one if (one := draw.choice(_PROGRAMS)) is _tree else one(), "is", rng=draw.randrange(99)
+            )
+            for _ in range(40)
+        ]
+        for program in programs:
+            program.cancel() if draw.random() < 0.3 else program.result().check()
+        del programs, program
+        gc.collect()
+        sizes.append(len(gc.get_objects()))
+    generate.text(model)("the", max_tokens=1)
+    gc.collect()
+    assert model.kv_store.nbytes == 0
+    assert sizes[-1] < sizes[2] + 2000
+    assert threading.active_count() <= before

@@ -538,3 +538,28 @@ def test_options_are_drawn_as_often_as_all_their_spellings_are_probable(seed: in
     assert set(found) == set(options)
     square = sum((found[option] - count * p) ** 2 / (count * p) for option, p in chances.items())
     assert square < 9.21  # 99 of 100 draws of two degrees of freedom are below
+
+
+def test_a_controller_may_wait_for_what_a_script_writes() -> None:
+    model = random_model()
+    variables = control.Shared()
+
+    class Waits(control.Controller):
+        def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[control.Branch]:
+            if last_append:
+                return []
+            text = variables.get("text")
+            return [control.Branch()] if text is None else [control.Branch(ff_tokens=[model.tokenizer.encode(text)])]
+
+    async def script() -> None:
+        variables.set("begun", 1)
+        await gen(max_tokens=6)
+        shared.set("text", "yes")
+        await shared.wait("nothing")
+
+    for order in (1, -1):
+        programs = [control.start(model, one, "the", shared=variables) for one in [Waits(), script][::order]]
+        waits, writes = [program.result().forks[0] for program in programs][::order]
+        assert (waits.text, waits.error) == ("yes", None)
+        assert writes.finish_reason == "deadlock"
+        variables = control.Shared()

@@ -376,3 +376,21 @@ def test_a_row_that_has_ended_is_not_lost_when_its_neighbour_is_cancelled() -> N
     engine.cancel(goes_on)
     run(engine, ends)
     assert model.tokenizer.decode(ends.done[0].token_ids) == "x>ab"
+
+
+def test_a_stream_has_all_of_its_text_whoever_takes_the_steps() -> None:
+    model = random_model()
+    write = generate.text(model)
+    whole = write("the", max_tokens=5)
+    stream = write.stream("the", max_tokens=5)
+    first = next(stream)
+    write("a", max_tokens=9)  # its steps are those of the stream, too
+    assert whole == first + "".join(stream)
+
+    async def main() -> str:
+        texts = write.astream("the", max_tokens=5)
+        text = await anext(texts)
+        await write.acall("a", max_tokens=9)
+        return text + "".join([more async for more in texts])
+
+    assert whole == asyncio.run(main())
