@@ -169,10 +169,6 @@ class Generator:
             texts = run.pull(feeds)
             if any(texts):
                 yield _squeezed(run.grid(texts))
-        # The last of it may have come in a step that somebody else has taken.
-        texts = run.pull(feeds)
-        if any(texts):
-            yield _squeezed(run.grid(texts))
         self._values(run.state())
 
     async def _astream(self, run: Run) -> AsyncIterator[Any]:
@@ -182,9 +178,6 @@ class Generator:
             texts = await asyncio.to_thread(run.pull, feeds)
             if any(texts):
                 yield _squeezed(run.grid(texts))
-        texts = await asyncio.to_thread(run.pull, feeds)
-        if any(texts):
-            yield _squeezed(run.grid(texts))
         self._values(run.state())
 
     def _values(self, state: SequenceState) -> Any:
