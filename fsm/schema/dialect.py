@@ -58,6 +58,8 @@ DIALECTS = (
     Dialect("draft-04", DRAFT4, "id", has_lonely_references=True, has_item_lists=True, unknown=_NEW_IN_6),
 )
 _BY_URI = {f"{scheme}://json-schema.org/{d.name}/schema": d for scheme in ("http", "https") for d in DIALECTS}
+# Public schemas leave `draft/` out; what they mean is not in doubt.
+_BY_URI |= {uri.replace("/draft/", "/"): d for uri, d in _BY_URI.items()}
 _BY_URI |= {f"{scheme}://json-schema.org/schema": LATEST for scheme in ("http", "https")}
 
 

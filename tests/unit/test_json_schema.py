@@ -714,3 +714,17 @@ def test_patterns_are_narrowed_for_the_engines_of_pydantic() -> None:
     assert for_both_engines(r"^\D\d[\d]$") == r"^[^\p{Nd}\p{Cn}]\d[\d]$"
     assert for_both_engines(r"[^a\d]") == r"[^a\p{Nd}\p{Cn}]"
     assert for_both_engines(r"\\D\]") == r"\\D\]"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://json-schema.org/2019-09/schema#",
+        "https://json-schema.org/2020-12/schema",
+        "http://json-schema.org/draft-07/schema",
+    ],
+)
+def test_a_dialect_may_be_spelled_without_draft(uri: str) -> None:
+    lists = "prefixItems" if "2020" in uri else "items"
+    expression = json_schema({"$schema": uri, "type": "array", lists: [{"type": "integer"}], "uniqueItems": True})
+    assert [expression.accepts(text) for text in ('[3, "a"]', '["a", 3]', "[3, 3]")] == [True, False, False]
