@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 from fsm import node as nodes
 from fsm.characters import Ranges, Speller, invert
@@ -309,6 +310,7 @@ def _condition(body: Table | Looked, step: Look, any_text: Node, spell: Speller)
     return Condition(nodes.complement(node) if step.is_negative else node, step.is_behind, is_local, step.is_negative)
 
 
+@lru_cache(maxsize=64)  # each `\b` asks the same of the Unicode letters, which takes 0.1 s
 def _is_within(node: Node, other: Node) -> bool:
     return not Derivatives().is_inhabited(nodes.intersection((node, nodes.complement(other))))
 

@@ -45,6 +45,7 @@ HOSTILE: dict[str, Callable[[], Expression]] = {
     "malformed": lambda: regex("foo**"),
     "lookarounds": lambda: regex("".join(f"(?=.*{n})" for n in range(40)) + ".*"),
     "boundaries": lambda: regex(r"\b".join("abcdefgh")),
+    "boundaries in a row": lambda: regex(r"(?i)\B\B\B\B\B\B\B\w\B\B\B\B"),
     "tempered dot": lambda: regex("<!--(?:(?!-->).)*-->"),
     "lookaheads in loops": lambda: regex("(?:(?:(?:(?!a.{20}b).)*(?=c{1,50})c)*d)*"),
     "counted lookaheads": lambda: regex("(?:(?!x{1,5000}y)[a-z]){1,100000}"),
