@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller, ControllerPilot, MidProcess
 from outlines_cont.control.event import Event
-from outlines_cont.control.fork_result import Fork
+from outlines_cont.control.fork_result import Fork, short
 from outlines_cont.control.job import ControlJob
 from outlines_cont.control.pilot import Pilot
 from outlines_cont.control.row import ControlledRow
@@ -27,7 +28,7 @@ from outlines_cont.samplers import BeamSearch, BestOf, Sampler, greedy
 from outlines_cont.state import SequenceState
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Result:
     """What a program has come to.
 
@@ -35,7 +36,8 @@ class Result:
         forks: all of them, by their number.
         shared: the shared variables at the end.
         events: what has happened, in order.
-        usage: the work that was paid for; `usage.sampled_tokens` and `usage.forced_tokens` are those of the program alone.
+        usage: the work of its rows alone, such as `usage.sampled_tokens` and `usage.forced_tokens`. What all rows of the model
+            share is not in it: `usage.forwards` is 0, since a forward belongs to nobody; `model.meter()` counts those.
     """
 
     forks: list[Fork]
@@ -77,11 +79,18 @@ class Result:
         return [fork.error for fork in self.forks]
 
     def check(self) -> Result:
-        """Return the same, or raise the error of the first fork that has failed."""
+        """Return the same, or raise the error of the first fork that has failed; its attribute `result` is this result."""
         for error in self.errors:
             if error is not None:
+                with suppress(AttributeError):  # an error with slots takes no attribute
+                    error.result = self  # type: ignore[attr-defined]
                 raise error
         return self
+
+    def __repr__(self) -> str:
+        count = f"{len(self.forks)} fork{'s' if len(self.forks) != 1 else ''}"
+        errors = ", ".join(f"{fork.index}: {short(fork.error)}" for fork in self.forks if fork.error is not None)
+        return f"Result({count}, {f'errors: [{errors}], ' if errors else ''}{len(self.events)} events)"
 
 
 class Program:
@@ -113,7 +122,7 @@ class Program:
         return self._result()
 
     def events(self) -> Iterator[Event]:
-        """Run to the end, and yield what happens, from the beginning on. Who stops earlier lets the program go."""
+        """Run to the end, and yield what happens, from the beginning on. Whoever leaves the loop earlier cancels the program."""
         seen = 0
         try:
             while not self._job.is_over:
@@ -137,7 +146,7 @@ class Program:
             yield event
 
     def cancel(self) -> None:
-        """Let all forks go; nothing happens to a program that is over."""
+        """Let all forks go; they keep their texts, with `ProgramCancelled` as their error. One that is over stays as it is."""
         self._engine.cancel(self._job)
 
     def _result(self) -> Result:
@@ -199,9 +208,16 @@ def run(
     rng: Rng = None,
     budget: Budget | None = None,
     shared: Shared | None = None,
+    check: bool = True,
 ) -> Result:
-    """Run a program to its end; see `start`. What goes wrong in a fork is its error, and no one else's: see `Result.check`."""
-    return start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).result()
+    """Run a program to its end; see `start` for the other arguments.
+
+    Args:
+        check: raise the error of the first fork that has failed, after all have ended; its attribute `result` is the whole
+            result. Without it nothing is raised: what goes wrong in a fork is its `error`.
+    """
+    result = start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).result()
+    return result.check() if check else result
 
 
 async def arun(
@@ -213,9 +229,11 @@ async def arun(
     rng: Rng = None,
     budget: Budget | None = None,
     shared: Shared | None = None,
+    check: bool = True,
 ) -> Result:
     """Do the same without holding up an event loop; many tasks share the steps of one engine."""
-    return await start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).aresult()
+    result = await start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).aresult()
+    return result.check() if check else result
 
 
 def _check_model(model: LanguageModel, budget: Budget | None) -> None:
