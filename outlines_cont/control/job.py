@@ -97,6 +97,8 @@ class ControlJob(Job):
             return False
         self._check_limits()
         self._wake()
+        if self._shared.is_open and self.is_stuck:
+            return False  # until somebody outside writes
         self._asked = [row for row in self.rows if row.is_askable]
         if self._asked:
             self._num_writes, self._num_reserved = self._shared.num_writes, 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from outlines_cont import generate
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller, ControllerPilot, MidProcess
 from outlines_cont.control.event import Event
@@ -24,7 +25,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import Rng
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler, greedy
+from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.state import SequenceState
 
 
@@ -178,13 +179,13 @@ def start(
         OptionError: the controller is none, the sampler a search, or the state has several rows.
         PromptTypeError, EmptyPrompt, ContextLengthError: the prompt cannot be continued.
     """
-    chosen = sampler if sampler is not None else greedy()
+    chosen = generate.text(model, sampler=sampler).sampler  # checks both as every generator does
     if isinstance(chosen, BeamSearch | BestOf):
         raise OptionError(
             "expected a sampler that draws token by token: a program searches by forks. Use `greedy()` or `multinomial()`.",
             "sampler",
         )
-    _check_model(model, budget)
+    _check_kinds(model, budget, shared)
     variables = shared if shared is not None else Shared()
     pilot = _pilot(model, controller, variables)
     opened = open_prompt(model, prompt, 1, rng)
@@ -236,10 +237,17 @@ async def arun(
     return result.check() if check else result
 
 
-def _check_model(model: LanguageModel, budget: Budget | None) -> None:
-    if not hasattr(model, "eos_token_ids"):
+def _check_kinds(model: LanguageModel, budget: object, shared: object) -> None:
+    if budget is not None and not isinstance(budget, Budget):
         raise OptionError(
-            f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}.", "model"
+            f"expected a `Budget` or None as `budget`, got {budget!r}. Write `Budget(tokens=..., seconds=...)`.",
+            "budget",
+        )
+    if shared is not None and not isinstance(shared, Shared):
+        raise OptionError(
+            f"expected a `Shared` or None as `shared`, got {type(shared).__name__}. Make one with `Shared()`, and write variables "
+            "with its method `set`.",
+            "shared",
         )
     if budget is not None and budget.kv_bytes is not None and model.is_recurrent:
         raise OptionError(
@@ -250,11 +258,48 @@ def _check_model(model: LanguageModel, budget: Budget | None) -> None:
 
 def _pilot(model: LanguageModel, controller: Any, shared: Shared) -> Pilot:
     if inspect.iscoroutinefunction(controller):
+        if not _takes(controller):
+            raise _refused(controller, "It needs arguments: give them with `functools.partial(script, ...)`.")
         return ScriptPilot(controller, model, shared)
-    if isinstance(controller, Controller) or (callable(controller) and not isinstance(controller, type)):
+    if isinstance(controller, Controller):
         return ControllerPilot(controller, model.vocab_size)
-    raise OptionError(
+    if inspect.iscoroutine(controller):
+        controller.close()  # nobody will await it
+        raise _refused(
+            controller, "It was called: pass `script`, not `script()`; for arguments `functools.partial(script, ...)`."
+        )
+    if isinstance(controller, type):
+        raise _refused(controller, f"It is a class: call it, `{controller.__name__}()`.")
+    if not callable(controller):
+        raise _refused(controller, "")
+    if inspect.isasyncgenfunction(controller):
+        raise _refused(controller, "It has a `yield`, which a script has not.")
+    if not _takes(controller, 0, 0, []):
+        hint = (
+            "A script is written `async def`; for arguments use `functools.partial(script, ...)`."
+            if _takes(controller)
+            else "It takes other arguments."
+        )
+        raise _refused(controller, hint)
+    return ControllerPilot(controller, model.vocab_size)
+
+
+def _takes(function: Callable[..., Any], *arguments: object) -> bool:
+    """Return whether a function can be called with some arguments, as far as that can be told."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a built-in
+        return True
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def _refused(controller: object, hint: str) -> OptionError:
+    return OptionError(
         "expected a `Controller`, a function `(branch_index, last_backtrack, last_append)`, or a coroutine function (a script) "
-        f"without arguments, got {controller!r}",
+        f"without arguments, got {controller!r}. {hint}".rstrip(),
         "controller",
     )

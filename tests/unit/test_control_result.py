@@ -42,7 +42,7 @@ def test_a_fork_that_was_cancelled_keeps_its_text_and_says_so(way: str) -> None:
     replay = Replay(result.events)
     assert result.texts == [replay.texts[0], replay.texts[1]]
     assert all(text.startswith("Kind: ") and len(text) > 6 for text in result.texts)
-    assert {0: "cancelled", 1: "cancelled"} == replay.finished
+    assert replay.finished == {0: "cancelled", 1: "cancelled"}
     assert [ended.finish_reason for ended in result.forks] == ["cancelled"] * 2
     assert all(isinstance(error, ProgramCancelled) for error in result.errors)
     assert [ended.state for ended in result.forks] == [None, None]
@@ -56,7 +56,7 @@ def test_a_program_that_was_cancelled_before_it_has_begun() -> None:
     program = control.start(random_model(), _endless, "the")
     program.cancel()
     (ended,) = program.result().forks
-    assert ("", "cancelled") == (ended.text, ended.finish_reason)
+    assert (ended.text, ended.finish_reason) == ("", "cancelled")
     assert isinstance(ended.error, ProgramCancelled)
 
 
@@ -67,7 +67,7 @@ def test_cancelling_what_is_over_changes_nothing() -> None:
     program = control.start(random_model(), script, "the")
     result = program.result().check()
     program.cancel()
-    assert ("a", None) == (program.result().text, result.forks[0].error)
+    assert (program.result().text, result.forks[0].error) == ("a", None)
 
 
 async def _one_of_three() -> None:
@@ -80,7 +80,7 @@ def test_run_raises_the_first_error_after_all_forks_have_ended() -> None:
     with pytest.raises(TypeError, match="chioce") as raised:
         control.run(random_model(), _one_of_three, "the")
     result = raised.value.result  # type: ignore[attr-defined]
-    assert ["stop", "error", "stop"] == [ended.finish_reason for ended in result.forks]
+    assert [ended.finish_reason for ended in result.forks] == ["stop", "error", "stop"]
     assert result.errors[1] is raised.value
     with pytest.raises(TypeError, match="chioce"):
         asyncio.run(control.arun(random_model(), _one_of_three, "the"))

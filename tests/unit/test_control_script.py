@@ -476,9 +476,7 @@ def test_a_script_that_ends_before_its_end_runs_its_finally_blocks() -> None:
             shared.append("ended", "x")
             done.set()
 
-    (ended,) = control.run(
-        model, script, "the", budget=control.Budget(tokens=3), shared=variables, check=False
-    ).forks
+    (ended,) = control.run(model, script, "the", budget=control.Budget(tokens=3), shared=variables, check=False).forks
     assert ended.finish_reason == "tokens"
     assert done.wait(5)
     done.clear()
