@@ -188,7 +188,7 @@ class SharedVariables:
         return written
 
     async def wait(self, *names: str) -> list[Any]:
-        """Wait until all of some variables were written, and return their values; no names, no wait.
+        """Wait until all of some variables were written, and return the list of their values, also of one; no names, no wait.
 
         A fork that waits costs nothing.
 
