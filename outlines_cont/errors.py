@@ -154,6 +154,10 @@ class KVShareError(BudgetError):
     limit = "kv_bytes"
 
 
+class ProgramCancelled(OutlinesContError, RuntimeError):
+    """A fork of a program was let go before it had come to its end."""
+
+
 class ScriptError(OutlinesContError, RuntimeError):
     """A script of `control` did something that cannot be done there; the message says what."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from outlines_cont.errors import OptionError
+
 
 @dataclass(frozen=True, slots=True)
 class Append:
@@ -71,13 +73,32 @@ class Replay:
         for event in events:
             self.push(event)
 
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Replay:
+        """Return what some events come to, such as `result.events`."""
+        return cls(events)
+
     @property
     def texts(self) -> dict[int, str]:
         """The text of each fork, by its index."""
         return {fork: data.decode(errors="replace") for fork, data in self.data.items()}
 
     def push(self, event: Event) -> None:
-        """Go on by one event."""
+        """Go on by one event.
+
+        Raises:
+            OptionError: it is none, or an earlier one is missing.
+        """
+        if not isinstance(event, Event):
+            raise OptionError(f"expected an event, such as `program.events()` yields, got {event!r}", "event")
+        missing = event.fork not in self.token_ids
+        if missing or (isinstance(event, Retract) and event.num_tokens > len(self.token_ids[event.fork])):
+            what = f"fork {event.fork}, of which no `Forked` has come" if missing else "tokens that were never appended"
+            raise OptionError(
+                f"expected all events of a program, from its first on, got one about {what}: {event!r}. "
+                "`result.events` has them all.",
+                "event",
+            )
         match event:
             case Append(fork, token_id, data):
                 self.token_ids[fork].append(token_id)
@@ -93,3 +114,6 @@ class Replay:
                 self.captures[child] = {**self.captures[fork]}
             case Finish(fork, reason):
                 self.finished[fork] = reason
+
+    def __repr__(self) -> str:
+        return f"Replay({self.texts!r}, finished={self.finished!r})"

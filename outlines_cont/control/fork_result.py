@@ -11,14 +11,14 @@ MAX_LOG = 65_536
 """How many characters of a log are kept, the last ones."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Fork:
     """One sequence of a program.
 
     Attributes:
         index: its number; the first is 0.
         parent: the number of the fork that it has left, None for the first.
-        state: its tokens, prompt included, with their keys and values; None as long as it runs.
+        state: its tokens, prompt included, with their keys and values; None as long as it runs, and where it was cancelled.
         text: what the program has appended, as text; empty as long as it runs.
         finish_reason: empty as long as it runs; then `stop` (the controller has stopped it, or the script has ended), `length`
             (the context is full), the name of a limit in `Budget`, `deadlock`, `error` or `cancelled`.
@@ -40,7 +40,14 @@ class Fork:
 
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= 60 else f"{self.text[:40]}...{self.text[-17:]}"
-        return f"Fork({self.index}, {self.finish_reason or 'running'!r}, {text!r})"
+        error = "" if self.error is None else f", error={short(self.error)}"
+        return f"Fork({self.index}, {self.finish_reason or 'running'!r}, {text!r}{error})"
+
+
+def short(error: Exception) -> str:
+    """Return an error as it is shown where there is little room."""
+    text = repr(error)
+    return text if len(text) <= 80 else f"{text[:76]}...)"
 
 
 def reason_of(reason: str, error: Exception | None) -> str:

@@ -9,7 +9,7 @@ Other programs do not wait for them.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -31,6 +31,7 @@ from outlines_cont.errors import (
     EngineInterrupted,
     ForkBudgetError,
     KVShareError,
+    ProgramCancelled,
     ProgramTimeout,
     TokenBudgetError,
 )
@@ -96,6 +97,8 @@ class ControlJob(Job):
             return False
         self._check_limits()
         self._wake()
+        if self._shared.is_open and self.is_stuck:
+            return False  # until somebody outside writes
         self._asked = [row for row in self.rows if row.is_askable]
         if self._asked:
             self._num_writes, self._num_reserved = self._shared.num_writes, 0
@@ -136,7 +139,7 @@ class ControlJob(Job):
         super().settle(row, state_row)
         fork = self.forks[row.fork_index]
         fork.state = SequenceState(self._model, ((state_row,),), self._seed)
-        fork.text = self._model.tokenizer.text_bytes(state_row.token_ids[row.start :]).decode(errors="replace")
+        fork.text = self._text(state_row.token_ids[row.start :])
         fork.error = state_row.error
         fork.trace = row.trace
         fork.finish_reason = reason_of(state_row.finish_reason, state_row.error)
@@ -157,10 +160,8 @@ class ControlJob(Job):
         self._close(self.rows)
         self._caller.close()
         self._shared.part(self)
-        for fork in self.forks:
-            if not fork.finish_reason:
-                fork.finish_reason = "cancelled"
-                self.events.append(Finish(fork.index, "cancelled"))
+        for row in self.rows:
+            self._cancel(row)
 
     # -- what rows call ------------------------------------------------------------------------------------------------
 
@@ -248,6 +249,20 @@ class ControlJob(Job):
         for name, text in action.captures:
             fork.captures[name] = text
             self.events.append(Capture(fork.index, name, text))
+
+    def _cancel(self, row: ControlledRow) -> None:
+        """Let a fork keep its text, but no keys and values."""
+        fork = self.forks[row.fork_index]
+        fork.text = self._text(row.token_ids[row.start :])
+        fork.error = ProgramCancelled(
+            f"expected fork {fork.index} to come to its end, but the program was cancelled, by `cancel()` or by leaving the loop "
+            "over its events. Its text is what there was of it."
+        )
+        fork.finish_reason = "cancelled"
+        self.events.append(Finish(fork.index, fork.finish_reason, fork.error))
+
+    def _text(self, token_ids: Sequence[int]) -> str:
+        return self._model.tokenizer.text_bytes(token_ids).decode(errors="replace")
 
     def _close(self, rows: list[ControlledRow]) -> None:
         """Let pilots close that have not come to their end, in the thread of the program."""

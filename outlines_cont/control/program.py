@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from outlines_cont import generate
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller, ControllerPilot, MidProcess
 from outlines_cont.control.event import Event
-from outlines_cont.control.fork_result import Fork
+from outlines_cont.control.fork_result import Fork, short
 from outlines_cont.control.job import ControlJob
 from outlines_cont.control.pilot import Pilot
 from outlines_cont.control.row import ControlledRow
@@ -23,11 +25,11 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import Rng
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler, greedy
+from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.state import SequenceState
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Result:
     """What a program has come to.
 
@@ -35,7 +37,8 @@ class Result:
         forks: all of them, by their number.
         shared: the shared variables at the end.
         events: what has happened, in order.
-        usage: the work that was paid for; `usage.sampled_tokens` and `usage.forced_tokens` are those of the program alone.
+        usage: the work of its rows alone, such as `usage.sampled_tokens` and `usage.forced_tokens`. What all rows of the model
+            share is not in it: `usage.forwards` is 0, since a forward belongs to nobody; `model.meter()` counts those.
     """
 
     forks: list[Fork]
@@ -77,11 +80,18 @@ class Result:
         return [fork.error for fork in self.forks]
 
     def check(self) -> Result:
-        """Return the same, or raise the error of the first fork that has failed."""
+        """Return the same, or raise the error of the first fork that has failed; its attribute `result` is this result."""
         for error in self.errors:
             if error is not None:
+                with suppress(AttributeError):  # an error with slots takes no attribute
+                    error.result = self  # type: ignore[attr-defined]
                 raise error
         return self
+
+    def __repr__(self) -> str:
+        count = f"{len(self.forks)} fork{'s' if len(self.forks) != 1 else ''}"
+        errors = ", ".join(f"{fork.index}: {short(fork.error)}" for fork in self.forks if fork.error is not None)
+        return f"Result({count}, {f'errors: [{errors}], ' if errors else ''}{len(self.events)} events)"
 
 
 class Program:
@@ -113,7 +123,7 @@ class Program:
         return self._result()
 
     def events(self) -> Iterator[Event]:
-        """Run to the end, and yield what happens, from the beginning on. Who stops earlier lets the program go."""
+        """Run to the end, and yield what happens, from the beginning on. Whoever leaves the loop earlier cancels the program."""
         seen = 0
         try:
             while not self._job.is_over:
@@ -137,7 +147,7 @@ class Program:
             yield event
 
     def cancel(self) -> None:
-        """Let all forks go; nothing happens to a program that is over."""
+        """Let all forks go; they keep their texts, with `ProgramCancelled` as their error. One that is over stays as it is."""
         self._engine.cancel(self._job)
 
     def _result(self) -> Result:
@@ -169,13 +179,13 @@ def start(
         OptionError: the controller is none, the sampler a search, or the state has several rows.
         PromptTypeError, EmptyPrompt, ContextLengthError: the prompt cannot be continued.
     """
-    chosen = sampler if sampler is not None else greedy()
+    chosen = generate.text(model, sampler=sampler).sampler  # checks both as every generator does
     if isinstance(chosen, BeamSearch | BestOf):
         raise OptionError(
             "expected a sampler that draws token by token: a program searches by forks. Use `greedy()` or `multinomial()`.",
             "sampler",
         )
-    _check_model(model, budget)
+    _check_kinds(model, budget, shared)
     variables = shared if shared is not None else Shared()
     pilot = _pilot(model, controller, variables)
     opened = open_prompt(model, prompt, 1, rng)
@@ -199,9 +209,16 @@ def run(
     rng: Rng = None,
     budget: Budget | None = None,
     shared: Shared | None = None,
+    check: bool = True,
 ) -> Result:
-    """Run a program to its end; see `start`. What goes wrong in a fork is its error, and no one else's: see `Result.check`."""
-    return start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).result()
+    """Run a program to its end; see `start` for the other arguments.
+
+    Args:
+        check: raise the error of the first fork that has failed, after all have ended; its attribute `result` is the whole
+            result. Without it nothing is raised: what goes wrong in a fork is its `error`.
+    """
+    result = start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).result()
+    return result.check() if check else result
 
 
 async def arun(
@@ -213,15 +230,24 @@ async def arun(
     rng: Rng = None,
     budget: Budget | None = None,
     shared: Shared | None = None,
+    check: bool = True,
 ) -> Result:
     """Do the same without holding up an event loop; many tasks share the steps of one engine."""
-    return await start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).aresult()
+    result = await start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).aresult()
+    return result.check() if check else result
 
 
-def _check_model(model: LanguageModel, budget: Budget | None) -> None:
-    if not hasattr(model, "eos_token_ids"):
+def _check_kinds(model: LanguageModel, budget: object, shared: object) -> None:
+    if budget is not None and not isinstance(budget, Budget):
         raise OptionError(
-            f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}.", "model"
+            f"expected a `Budget` or None as `budget`, got {budget!r}. Write `Budget(tokens=..., seconds=...)`.",
+            "budget",
+        )
+    if shared is not None and not isinstance(shared, Shared):
+        raise OptionError(
+            f"expected a `Shared` or None as `shared`, got {type(shared).__name__}. Make one with `Shared()`, and write variables "
+            "with its method `set`.",
+            "shared",
         )
     if budget is not None and budget.kv_bytes is not None and model.is_recurrent:
         raise OptionError(
@@ -232,11 +258,48 @@ def _check_model(model: LanguageModel, budget: Budget | None) -> None:
 
 def _pilot(model: LanguageModel, controller: Any, shared: Shared) -> Pilot:
     if inspect.iscoroutinefunction(controller):
+        if not _takes(controller):
+            raise _refused(controller, "It needs arguments: give them with `functools.partial(script, ...)`.")
         return ScriptPilot(controller, model, shared)
-    if isinstance(controller, Controller) or (callable(controller) and not isinstance(controller, type)):
+    if isinstance(controller, Controller):
         return ControllerPilot(controller, model.vocab_size)
-    raise OptionError(
+    if inspect.iscoroutine(controller):
+        controller.close()  # nobody will await it
+        raise _refused(
+            controller, "It was called: pass `script`, not `script()`; for arguments `functools.partial(script, ...)`."
+        )
+    if isinstance(controller, type):
+        raise _refused(controller, f"It is a class: call it, `{controller.__name__}()`.")
+    if not callable(controller):
+        raise _refused(controller, "")
+    if inspect.isasyncgenfunction(controller):
+        raise _refused(controller, "It has a `yield`, which a script has not.")
+    if not _takes(controller, 0, 0, []):
+        hint = (
+            "A script is written `async def`; for arguments use `functools.partial(script, ...)`."
+            if _takes(controller)
+            else "It takes other arguments."
+        )
+        raise _refused(controller, hint)
+    return ControllerPilot(controller, model.vocab_size)
+
+
+def _takes(function: Callable[..., Any], *arguments: object) -> bool:
+    """Return whether a function can be called with some arguments, as far as that can be told."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a built-in
+        return True
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def _refused(controller: object, hint: str) -> OptionError:
+    return OptionError(
         "expected a `Controller`, a function `(branch_index, last_backtrack, last_append)`, or a coroutine function (a script) "
-        f"without arguments, got {controller!r}",
+        f"without arguments, got {controller!r}. {hint}".rstrip(),
         "controller",
     )

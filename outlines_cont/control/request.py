@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from fsm import substring
@@ -16,6 +17,9 @@ from outlines_cont.errors import OptionError
 from outlines_cont.generate import Generator
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies import StopAt
+
+STOP_REASON = "stop_at"
+"""How a piece ends that has come to its stop text."""
 
 _NUM_GENERATORS = 64
 _making = threading.Lock()
@@ -72,6 +76,7 @@ class Gen:
     temperature: float | None = None
     name: str | None = None
     force: bool = True
+    require_stop: bool = False
 
     def check(self) -> None:
         """Refuse what cannot be generated.
@@ -82,10 +87,19 @@ class Gen:
         named = [n for n in ("regex", "choice", "json", "grammar", "substring_of") if getattr(self, n) is not None]
         if len(named) > 1:
             raise OptionError(f"expected at most one constraint, got {' and '.join(map(repr, named))}", named[1])
+        for option in ("regex", "grammar", "substring_of", "substring_end", "name"):
+            value = getattr(self, option)
+            if not isinstance(value, str) and (value is not None or option == "substring_end"):
+                raise OptionError(f"expected a text as `{option}`, got {value!r}", option)
+        for option in ("keep_stop", "require_stop"):
+            if getattr(self, option) and not self.stop_at:
+                raise OptionError(f"expected `stop_at` beside `{option}`, got none: say where the text stops", option)
         tokens, temperature = self.max_tokens, self.temperature
         if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
             raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {tokens!r}", "max_tokens")
-        if temperature is not None and (isinstance(temperature, bool) or not 0 <= temperature < 1e30):
+        if temperature is not None and (
+            isinstance(temperature, bool) or not isinstance(temperature, Real) or not 0 <= temperature < 1e30
+        ):
             raise OptionError(
                 f"expected a number, 0 or more, or None as `temperature`, got {temperature!r}", "temperature"
             )
@@ -119,19 +133,30 @@ class Gen:
         """Return the piece as the loop takes it."""
         policies: list[Policy[Any]] = generator.policies(())
         if self.stop_at:
-            policies.append(StopAt(self.stop_at, generator.model.tokenizer, keep=self.keep_stop))
+            policies.append(_Stop(self.stop_at, generator.model.tokenizer, keep=self.keep_stop))
         return Piece(policies, self.max_tokens, self.temperature)
+
+
+class _Stop(StopAt):
+    """Tells its own end from the model's end of text."""
+
+    @property
+    def finish_reason(self) -> str:
+        """What `require_stop` looks for."""
+        return STOP_REASON
 
 
 Request = Fixed | ForkInto | Wait | Gen
 
 
-def texts_of(value: str | Sequence[str] | None, option: str) -> tuple[str, ...]:
+def texts_of(value: object, option: str) -> tuple[str, ...]:
     """Return texts that were given as one text or several.
 
     Raises:
         OptionError: they are something else.
     """
+    if value is not None and not isinstance(value, Iterable):
+        raise OptionError(f"expected a text or a list of texts as `{option}`, got {value!r}", option)
     texts = () if value is None else (value,) if isinstance(value, str) else tuple(value)
     for text in texts:
         if not isinstance(text, str):

@@ -7,7 +7,7 @@ import math
 from outlines_cont.control.pilot import Action, End, Outcome, Piece, Pilot, Read, WaitFor
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.row import Row, Want
-from outlines_cont.errors import BudgetError
+from outlines_cont.errors import BudgetError, DeadEnd
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.state_row import APPENDED, FORCED, StateRow
@@ -185,6 +185,11 @@ class ControlledRow(Row):
             self._end("error")
 
     def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> None:
+        if self._piece is None and not mask:
+            raise DeadEnd(
+                f"expected a token in the `sample_mask` of the controller after {self.place}, got an empty `TokenSet`. Return no "
+                "branch to stop; `TokenSet.all` is free sampling."
+            )
         if temperature is None and self._piece is not None:
             temperature = self._piece.temperature
         super()._want_sample(mask, sequences, temperature)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from outlines_cont.control.fork_result import MAX_LOG
 from outlines_cont.control.journal import Entry, Journal
 from outlines_cont.control.pilot import Action, Course, End, Outcome, Piece, Pilot, Read, Situation, WaitFor
-from outlines_cont.control.request import Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
+from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
 from outlines_cont.control.variables import Shared, Written
 from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError
 from outlines_cont.generate import Generator as TextGenerator
@@ -25,6 +25,8 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.row_text import encoded_start
 
 Script = Callable[[], Coroutine[Any, Any, Any]]
+
+_NO_TASK = "A script is no task of an event loop: only what `control` gives can be awaited in a script."
 
 _current: ContextVar[ScriptPilot] = ContextVar("script")
 
@@ -45,6 +47,10 @@ async def fixed(text: str, *, following: Label | None = None) -> None:
     """
     if not isinstance(text, str):
         raise OptionError(f"expected a text, got {type(text).__name__}", "text")
+    if following is not None and not isinstance(following, Label):
+        raise OptionError(
+            f"expected a label that `label()` has returned as `following`, got {following!r}", "following"
+        )
     await _ask(Fixed(text, following))
 
 
@@ -62,6 +68,7 @@ async def gen(
     temperature: float | None = None,
     name: str | None = None,
     force: bool = True,
+    require_stop: bool = False,
 ) -> str:
     """Generate a text and return it.
 
@@ -78,12 +85,17 @@ async def gen(
         temperature: in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
         force: append text without a choice in one chunk instead of sampling it.
+        require_stop: refuse a text that ends in another way than at `stop_at`. Without it such a text is returned as it is.
 
     Raises:
         OptionError: several constraints, or a value out of its range.
-        IncompleteOutput: `max_tokens` or the context has cut a constrained text.
+        IncompleteOutput: `max_tokens` or the context has cut a constrained text, or one with `require_stop` did not reach its stop.
         CheckFailed, DeadEnd, FSMError: the constraint cannot be satisfied. The text so far stands.
     """
+    if isinstance(choice, str):
+        raise OptionError(
+            f"expected a list of options, got one text {choice!r}. Write [{choice!r}] for a single option.", "choice"
+        )
     options = None if choice is None else texts_of(choice, "choice")
     request = Gen(
         regex=regex,
@@ -98,6 +110,7 @@ async def gen(
         temperature=temperature,
         name=name,
         force=force,
+        require_stop=require_stop,
     )
     request.check()
     text: str = await _ask(request)
@@ -175,7 +188,7 @@ class SharedVariables:
         return written
 
     async def wait(self, *names: str) -> list[Any]:
-        """Wait until all of some variables were written, and return their values; no names, no wait.
+        """Wait until all of some variables were written, and return the list of their values, also of one; no names, no wait.
 
         A fork that waits costs nothing.
 
@@ -329,6 +342,10 @@ class ScriptPilot(Pilot):
             return End()
         except Exception as error:
             self._has_ended = True
+            if isinstance(error, RuntimeError) and str(error) == "no running event loop":
+                error = ScriptError(
+                    f"expected a script without an event loop, but it asked for one. {_NO_TASK}"
+                ).with_traceback(error.__traceback__)
             return End(error, "".join(traceback.format_exception(error)))
         finally:
             _current.reset(token)
@@ -340,8 +357,7 @@ class ScriptPilot(Pilot):
         # The script may not go on: what it awaits is answered by nobody.
         self._coroutine.throw(
             ScriptError(
-                f"expected an `await` of `control.fixed`, `gen`, `fork` or `shared.wait`, got {request!r}. A script is no task of "
-                "an event loop."
+                f"expected an `await` of `control.fixed`, `gen`, `fork` or `shared.wait`, got {request!r}. {_NO_TASK}"
             )
         )
         raise ScriptError("a script went on after it had awaited what nobody answers")
@@ -407,6 +423,13 @@ class ScriptPilot(Pilot):
                 text,
                 outcome.reason,
             )
+        if request.require_stop and outcome.reason != STOP_REASON:
+            raise IncompleteOutput(
+                f"expected a text that ends at {' or '.join(map(repr, request.stop_at))}, but it ended before ({outcome.reason}): "
+                f"{text[:60]!r}. Raise `max_tokens`, or leave out `require_stop`.",
+                text,
+                outcome.reason,
+            )
         if request.substring_of is not None:
             text = text.removesuffix(request.substring_end)
         if request.name is not None:
@@ -426,7 +449,9 @@ class ScriptPilot(Pilot):
             self.token_ids += tokenizer.encode_inside(text, self.token_ids)
 
     def _check(self, place: Label) -> None:
-        if not isinstance(place, Label) or any(cut < place.position for cut in self._cuts[place.num_cuts :]):
+        if not isinstance(place, Label):
+            raise OptionError(f"expected a label that `label()` has returned, got {place!r}", "place")
+        if any(cut < place.position for cut in self._cuts[place.num_cuts :]):
             raise ScriptError(
                 f"expected a label that `label()` has returned, of text that still stands, got {place!r}: the text before it was "
                 "cut. Take a new one."

@@ -48,9 +48,16 @@ class Shared:
     """Variables by name. The version of a variable is 1 when it is first written, and 1 more at each write.
 
     All methods may be called by any thread; each is one whole action.
+
+    Attributes:
+        num_writes: how often any of them was written.
+        is_open: whether somebody outside, who is no program, may still write. Then forks that wait go on waiting where no program is
+            left that could write, until `Budget(seconds=)` ends them; without it they are told `DeadlockError` at once. Set it to
+            False when the last one has written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_open: bool = False) -> None:
+        self.is_open = is_open
         self._values: dict[str, tuple[Any, int]] = {}
         self._lock = threading.RLock()
         self._members: WeakSet[Member] = WeakSet()
@@ -82,6 +89,8 @@ class Shared:
     def append(self, name: str, value: Any) -> int:
         """Write a variable with `value` behind what it holds, a text, bytes or a list; where it is missing, it becomes `value`.
 
+        Texts become one text; `append(name, [item])` makes a list, item by item.
+
         Returns:
             Its version.
 
@@ -90,10 +99,16 @@ class Shared:
         """
         with self._lock:
             before = self.get(name)
-            if not isinstance(value, str | bytes | list) or (before is not None and type(before) is not type(value)):
+            if not isinstance(value, str | bytes | list):
                 raise OptionError(
-                    f"expected a text, bytes or a list to append to `{name}`, of the type that it holds "
-                    f"({type(before).__name__}), got {type(value).__name__}",
+                    f"expected a text, bytes or a list to append to `{name}`, got {type(value).__name__}. For a list of items write "
+                    f"`append({name!r}, [item])`.",
+                    "value",
+                )
+            if before is not None and type(before) is not type(value):
+                raise OptionError(
+                    f"expected {_article(before)} to append to `{name}`, which holds one, got {_article(value)}. For a list of items "
+                    f"write `append({name!r}, [item])` from the first one on.",
                     "value",
                 )
             joined: Any = value if before is None else operator.add(before, value)
@@ -138,10 +153,17 @@ class Shared:
 
     @property
     def is_deadlocked(self) -> bool:
-        """Whether no program is left that could write."""
+        """Whether nobody is left who could write."""
+        if self.is_open:
+            return False
         with self._lock:
             members = list(self._members)
         return all(member.is_stuck for member in members)
+
+
+def _article(value: object) -> str:
+    kind = "text" if isinstance(value, str) else type(value).__name__
+    return f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
 
 
 def _checked(name: object) -> str:

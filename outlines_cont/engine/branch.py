@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import ClassVar
 
 import numpy as np
@@ -145,6 +146,19 @@ TokenSet.all = TokenSet(_locked(np.zeros(0, dtype=np.int32)), rest=True)
 TokenSet.none = TokenSet(_locked(np.zeros(0, dtype=np.int32)))
 
 
+def _are_ids(token_ids: object) -> bool:
+    return (
+        isinstance(token_ids, Iterable)
+        and not isinstance(token_ids, str | bytes)
+        and all(hasattr(token_id, "__index__") for token_id in token_ids)
+    )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
     """What one sequence does next.
@@ -170,6 +184,7 @@ class Branch:
     temperature: float | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.backtrack < 0:
             raise ValueError(f"`backtrack` is a number of tokens, 0 or more, got {self.backtrack!r}")
         if self.sample_mask is None and len(self.ff_tokens) > 1:
@@ -180,3 +195,19 @@ class Branch:
             raise ValueError("a sequence in `ff_tokens` is empty; leave it out")
         if self.temperature is not None and not 0 <= self.temperature < 1e30:
             raise ValueError(f"`temperature` is a number, 0 or more, got {self.temperature!r}")
+
+    def _check_types(self) -> None:
+        if not hasattr(self.backtrack, "__index__"):
+            raise TypeError(f"expected a number of tokens as `backtrack`, got {self.backtrack!r}")
+        if self.sample_mask is not None and not isinstance(self.sample_mask, TokenSet):
+            raise TypeError(
+                f"expected a `TokenSet` or None as `sample_mask`, got {_short(self.sample_mask)}. Write `TokenSet.of([1, 2])` for a "
+                "set of ids, `TokenSet.all` for free sampling."
+            )
+        if self.temperature is not None and not isinstance(self.temperature, Real):
+            raise TypeError(f"expected a number, 0 or more, or None as `temperature`, got {_short(self.temperature)}")
+        if not isinstance(self.ff_tokens, list | tuple) or not all(map(_are_ids, self.ff_tokens)):
+            raise TypeError(
+                f"expected a list of sequences of token ids as `ff_tokens`, such as `[[17, 4]]`, got {_short(self.ff_tokens)}. "
+                "Encode text with the tokenizer of the model: `ff_tokens=[model.tokenizer.encode_inside(text, ())]`."
+            )

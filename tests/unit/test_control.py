@@ -219,7 +219,7 @@ def test_a_waiting_fork_uses_no_forward_and_goes_on_later() -> None:
 
 def test_forks_that_all_wait_are_refused_within_one_round() -> None:
     controller = Listed([Branch(sample_mask=ONE)], [Branch(), Branch()], *[[Branch()]] * 9)
-    result = control.run(random_model(), controller, "the")
+    result = control.run(random_model(), controller, "the", check=False)
     assert [fork.finish_reason for fork in result.forks] == ["deadlock", "deadlock"]
     assert isinstance(result.forks[0].error, DeadlockError)
     assert len(controller.calls) <= 3
@@ -235,7 +235,7 @@ def test_a_controller_that_raises_ends_its_fork_alone_and_its_kv_is_released() -
                 raise RuntimeError("broken controller")
             return super().mid_process(branch_index, last_backtrack, last_append)
 
-    result = control.run(model, Raising(free, free * 2, free, free), "the name")
+    result = control.run(model, Raising(free, free * 2, free, free), "the name", check=False)
     good, bad = result.forks
     assert (good.finish_reason, good.error) == ("stop", None)
     assert (bad.finish_reason, str(bad.error)) == ("error", "broken controller")
@@ -262,13 +262,13 @@ def test_a_controller_that_raises_ends_its_fork_alone_and_its_kv_is_released() -
     ],
 )
 def test_what_a_controller_may_not_return_ends_its_fork_with_the_reason(answer: Any, message: str) -> None:
-    (fork,) = control.run(random_model(), lambda branch, back, appended: answer, "the").forks
+    (fork,) = control.run(random_model(), lambda branch, back, appended: answer, "the", check=False).forks
     assert isinstance(fork.error, ScriptError)
     assert message in str(fork.error)
 
 
 def test_a_mask_without_a_token_is_a_dead_end() -> None:
-    (fork,) = control.run(random_model(), Listed([Branch(sample_mask=TokenSet.none)]), "the").forks
+    (fork,) = control.run(random_model(), Listed([Branch(sample_mask=TokenSet.none)]), "the", check=False).forks
     assert isinstance(fork.error, DeadEnd)
 
 
@@ -496,6 +496,6 @@ def test_a_controller_that_cannot_be_copied_says_what_to_do() -> None:
         def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
             return [Branch(sample_mask=ONE)] * 2
 
-    (fork,) = control.run(random_model(), Locked(), "the").forks
+    (fork,) = control.run(random_model(), Locked(), "the", check=False).forks
     assert isinstance(fork.error, ScriptError)
     assert "override its method `fork`" in str(fork.error)

@@ -140,7 +140,7 @@ def test_bytes_of_keys_and_values() -> None:
     sampler = samplers.multinomial(temperature=9.0)
     assert control.run(model, script, "the", budget=enough, sampler=sampler, rng=1).check()
     few = Budget(kv_bytes=(prefix + 2 * 12 + 2) * per_token)
-    result = control.run(model, script, "the", budget=few, sampler=sampler, rng=1)
+    result = control.run(model, script, "the", budget=few, sampler=sampler, rng=1, check=False)
     assert [ended.finish_reason for ended in result.forks] == ["stop", "stop", "kv_bytes"]
     assert _check(result, KVShareError, 2).reached > few.kv_bytes  # type: ignore[operator]
 

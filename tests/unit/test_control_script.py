@@ -179,7 +179,7 @@ def test_a_script_that_does_something_else_when_run_again_is_refused() -> None:
         await fork(2)
         await fixed("done")
 
-    result = control.run(random_model(), script, "the")
+    result = control.run(random_model(), script, "the", check=False)
     good, bad = result.forks
     assert (good.text, good.error) == ("done", None)
     assert isinstance(bad.error, ReplayError)
@@ -235,7 +235,7 @@ def test_a_wait_that_nobody_can_fulfil_names_the_variables_within_one_round() ->
         await shared.wait("never" if index else "other")
 
     with model.meter() as meter:
-        result = control.run(model, script, "the")
+        result = control.run(model, script, "the", check=False)
     assert [fork.finish_reason for fork in result.forks] == ["deadlock", "deadlock", "stop"]
     assert isinstance(result.forks[0].error, DeadlockError)
     assert result.forks[0].error.names == ("other",)
@@ -391,7 +391,7 @@ def test_nothing_else_can_be_awaited_and_nothing_works_outside() -> None:
     async def script() -> None:
         await asyncio.sleep(0.0)
 
-    (ended,) = control.run(random_model(), script, "the").forks
+    (ended,) = control.run(random_model(), script, "the", check=False).forks
     assert isinstance(ended.error, ScriptError)
     assert "no task of an event loop" in str(ended.error)
     with pytest.raises(ScriptError, match="expected a script that `control.run` runs"):
@@ -409,7 +409,7 @@ def test_a_script_that_fails_leaves_its_forks_alone() -> None:
             raise KeyError("mine")
         await gen(max_tokens=2)
 
-    result = control.run(model, script, "the", sampler=samplers.multinomial(temperature=5.0), rng=2)
+    result = control.run(model, script, "the", sampler=samplers.multinomial(temperature=5.0), rng=2, check=False)
     assert [ended.finish_reason for ended in result.forks] == ["stop", "error", "stop"]
     assert isinstance(result.forks[1].error, KeyError)
     assert 'raise KeyError("mine")' in result.forks[1].trace
@@ -476,7 +476,7 @@ def test_a_script_that_ends_before_its_end_runs_its_finally_blocks() -> None:
             shared.append("ended", "x")
             done.set()
 
-    (ended,) = control.run(model, script, "the", budget=control.Budget(tokens=3), shared=variables).forks
+    (ended,) = control.run(model, script, "the", budget=control.Budget(tokens=3), shared=variables, check=False).forks
     assert ended.finish_reason == "tokens"
     assert done.wait(5)
     done.clear()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import OptionError
+from outlines_cont import OptionError, control
 from outlines_cont.control import Shared, Written
+from tests.fakes import random_model
 
 _NAMES = st.sampled_from(["a", "b"])
 _CALLS = st.lists(
@@ -64,6 +66,15 @@ def test_only_what_fits_is_appended(before: Any, value: Any) -> None:
     assert before == shared.get("a")
 
 
+def test_a_refused_append_says_how_a_list_is_collected() -> None:
+    shared = Shared()
+    with pytest.raises(OptionError, match=r"got int\. For a list of items write `append\('n', \[item\]\)`"):
+        shared.append("n", 1)
+    shared.append("n", "one")
+    with pytest.raises(OptionError, match="expected a text to append to `n`, which holds one, got a list"):
+        shared.append("n", ["two"])
+
+
 def test_what_is_no_plain_value_is_refused() -> None:
     for value in (object(), [{"x": {1}}], {(1, object()): 2}):
         with pytest.raises(OptionError, match="as a shared value"):
@@ -80,3 +91,56 @@ def test_threads_lose_no_write() -> None:
     for thread in threads:
         thread.join()
     assert len(shared.get("a")) == shared.version("a") == 400
+
+
+@pytest.mark.parametrize("kind", ["script", "controller"])
+def test_open_variables_may_be_written_from_outside(kind: str) -> None:
+    model, variables = random_model(), Shared(is_open=True)
+    calls: list[int] = []
+
+    async def script() -> None:
+        (text,) = await control.shared.wait("text")
+        await control.fixed(text)
+
+    def controller(branch_index: int, last_backtrack: int, last_append: list[int]) -> list[control.Branch]:
+        calls.append(1)
+        text = None if last_append else variables.get("text")
+        if text is None:
+            return [] if last_append else [control.Branch()]
+        return [control.Branch(ff_tokens=[model.tokenizer.encode(text)])]
+
+    chosen: Any = script if kind == "script" else controller
+    timer = threading.Timer(0.3, lambda: variables.set("text", "yes"))
+    timer.start()
+    before = time.process_time()
+    assert control.run(model, chosen, "the", shared=variables).text == "yes"
+    # It waits in steps of a hundredth of a second, without asking anybody.
+    assert time.process_time() - before < 0.25
+    assert len(calls) < 5
+
+    program = control.start(model, chosen, "the", shared=Shared(is_open=True), budget=control.Budget(seconds=0.2))
+    assert variables.set("text", "") > 1
+    if kind == "script":
+        with pytest.raises(control.ProgramTimeout):
+            program.result().check()
+    else:
+        program.cancel()
+        assert program.result().forks[0].finish_reason == "cancelled"
+
+
+def test_a_program_that_waits_for_somebody_outside_can_be_cancelled() -> None:
+    variables = Shared(is_open=True)
+
+    async def script() -> None:
+        await control.shared.wait("never")
+
+    program = control.start(random_model(), script, "the", shared=variables)
+    timer = threading.Timer(0.2, program.cancel)
+    timer.start()
+    with pytest.raises(control.ProgramCancelled):
+        program.result().check()
+
+    program = control.start(random_model(), script, "the", shared=variables)
+    timer = threading.Timer(0.2, lambda: setattr(variables, "is_open", False))
+    timer.start()
+    assert program.result().forks[0].finish_reason == "deadlock"
