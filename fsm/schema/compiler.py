@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from fsm import node as nodes
 from fsm.derivative import Derivatives
-from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError
+from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, reference
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
@@ -107,7 +107,7 @@ def json_schema(
 def _report(context: Context) -> Report:
     return Report(
         ReportLine(
-            f"#{pointer}",
+            reference(pointer),
             keyword,
             "checked" if pointer in context.checked else "exact",
             context.checked.get(pointer, ""),
