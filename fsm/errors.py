@@ -33,7 +33,7 @@ class UnsupportedRegex(ExpressionError):
 
 def reference(pointer: str) -> str:
     """A place of a schema as people write it: `#/items` in the document itself, `http://example.org/x#/items` in another."""
-    return pointer if ":" in pointer.partition("#")[0] else f"#{pointer}"
+    return f"#{pointer}" if pointer[:1] in ("", "/") else pointer
 
 
 class SchemaError(FSMError, ValueError):

@@ -174,3 +174,7 @@ def test_what_is_no_list_of_options_is_refused(options: Any, said: str) -> None:
 def test_a_grammar_that_cannot_be_read_says_what_to_write(grammar: str, said: str) -> None:
     with pytest.raises(fsm.GrammarError, match=said):
         fsm.grammar(grammar)
+
+
+def test_a_colon_in_a_key_makes_no_other_document_of_its_pointer() -> None:
+    assert fsm.json_schema({"properties": {"a:b": {"type": "null"}}}).blame('{"a:b":1') == ("#/properties/a:b/type",)
