@@ -16,7 +16,7 @@ from fsm.errors import (
     VocabularyError,
     VocabularyGap,
 )
-from fsm.expression import Expression, ReportLine
+from fsm.expression import Expression, Report, ReportLine
 from fsm.grammar import grammar
 from fsm.limits import Limits
 from fsm.option import choice
@@ -38,6 +38,7 @@ __all__ = [
     "GrammarError",
     "Limits",
     "RegexSyntaxError",
+    "Report",
     "ReportLine",
     "SchemaError",
     "TokenFSM",

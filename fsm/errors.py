@@ -31,12 +31,17 @@ class UnsupportedRegex(ExpressionError):
         self.pattern = pattern
 
 
+def reference(pointer: str) -> str:
+    """A place of a schema as people write it: `#/items` in the document itself, `http://example.org/x#/items` in another."""
+    return f"#{pointer}" if pointer[:1] in ("", "/") else pointer
+
+
 class SchemaError(FSMError, ValueError):
-    """A JSON schema is malformed, or uses a keyword that would not be enforced; `pointer` says where."""
+    """A JSON schema is malformed, or uses a keyword that would not be enforced; `pointer` says where, such as `#/items`."""
 
     def __init__(self, message: str, pointer: str = "") -> None:
-        super().__init__(f"{message} (at '#{pointer}')")
-        self.pointer = pointer
+        self.pointer = reference(pointer)
+        super().__init__(f"{message} (at {self.pointer!r})")
 
 
 class GrammarError(FSMError, ValueError):

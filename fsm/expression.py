@@ -7,7 +7,7 @@ part of its source is enforced. Two expressions are equal when their terms are t
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from fsm import node as nodes
 from fsm import origin as origins
@@ -24,16 +24,30 @@ class ReportLine:
     """How one keyword of a schema is enforced.
 
     Attributes:
-        pointer: JSON pointer to the keyword.
+        pointer: JSON pointer to the keyword, such as `#/properties/age/minimum`.
         keyword: its name.
         level: `exact` (in the automaton), `checked` (validated when the value closes) or `refused`.
-        note: what a reader should know, or nothing.
+        note: why it is only checked; nothing for others.
     """
 
     pointer: str
     keyword: str
     level: Literal["exact", "checked", "refused"]
     note: str = ""
+
+
+class Report(tuple[ReportLine, ...]):
+    """How the keywords of a schema are enforced: a tuple of lines, which prints as a table."""
+
+    __slots__ = ()
+
+    def __add__(self, other: tuple[Any, ...]) -> Report:
+        return Report((*self, *other))
+
+    def __str__(self) -> str:
+        width = max((len(line.pointer) for line in self), default=0)
+        lines = (f"{line.level:7}  {line.pointer:{width}}  {line.note}".rstrip() for line in self)
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +65,7 @@ class Expression:
 
     node: Node
     name: str = field(default="", compare=False)
-    report: tuple[ReportLine, ...] = field(default=(), compare=False)
+    report: Report = field(default=Report(), compare=False)
     source: str = field(default="", compare=False)
     parts: Part | None = field(default=None, compare=False, repr=False)
     origin: Origin | None = field(default=None, compare=False, repr=False)
@@ -128,9 +142,10 @@ class Expression:
         """True when the whole of `data` belongs to the language and passes its checks. Cost: one derivative per new state.
 
         Raises:
+            TypeError: `data` is neither `str` nor `bytes`.
             BudgetExceeded: see `Automaton`.
         """
-        text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+        text = as_bytes(data)
         return Checker(self.node).accepts(text) if self.has_checks else Automaton(self.node).accepts(text)
 
     def blame(self, text: str | bytes, *, is_whole: bool = False) -> tuple[str, ...]:
@@ -143,9 +158,12 @@ class Expression:
         Returns:
             Several where several forbid it; none where nothing is known, or where it is no JSON at all.
 
+        Raises:
+            TypeError: `text` is neither `str` nor `bytes`.
+
         Cost: the text is read again, and the keywords around its end are compiled one by one: milliseconds.
         """
-        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        data = as_bytes(text)
         origin = self._as_origin()
         return origin.names(data, is_whole) if data or is_whole else ()
 
@@ -215,6 +233,19 @@ class Expression:
     def __repr__(self) -> str:
         written = self.source or f"<expression {render(self.node)}>"
         return f"{written}.named({shorten(self.name)!r})" if self.name else written
+
+
+def as_bytes(text: str | bytes) -> bytes:
+    """Return a text as the bytes that an automaton reads.
+
+    Raises:
+        TypeError: `text` is neither `str` nor `bytes`.
+    """
+    if isinstance(text, str):
+        return text.encode("utf-8", "surrogatepass")
+    if not isinstance(text, bytes):
+        raise TypeError(f"expected a text, str or bytes, received {text!r}")
+    return text
 
 
 def lift(term: Expression | str) -> Expression:

@@ -103,7 +103,25 @@ def _read(text: str, start: str) -> Lark:
         raise GrammarError("the grammar is nested too deeply to be read. Name parts of it as rules.") from None
     except (LarkError, AssertionError, ValueError, KeyError) as error:
         said = (str(error).strip() or type(error).__name__).splitlines()
+        if said[0].startswith("Using an undefined rule"):
+            raise GrammarError(
+                f"expected a rule {start!r}, with which every text begins, received a grammar without one. "
+                f"Add `{start}: ...`, or name another rule with `start`."
+            ) from None
+        if _is_quoted_wrongly(text, error):
+            raise GrammarError(
+                f"the grammar cannot be read: {' '.join(said[:4])}. Strings take double quotes: write \"x\", not 'x'."
+            ) from None
         raise GrammarError(f"the grammar cannot be read: {' '.join(said[:4])}. Correct it.") from None
+
+
+def _is_quoted_wrongly(text: str, error: Exception) -> bool:
+    """True where what Lark could not read begins with a single quote."""
+    found = re.search(r"at line (\d+) column (\d+)", str(error))
+    lines = text.splitlines()
+    if not found or int(found[1]) > len(lines):
+        return False
+    return lines[int(found[1]) - 1][int(found[2]) - 1 :].startswith("'")
 
 
 class _Symbol(NamedTuple):

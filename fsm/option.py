@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum
 
 from fsm import node as nodes
 from fsm.errors import ExpressionError
@@ -14,7 +15,7 @@ def choice(options: Sequence[str]) -> Expression:
     """One of `options`, exactly.
 
     Raises:
-        ExpressionError: `options` is empty, is a single string, or holds something that is not text.
+        ExpressionError: `options` is no list, is empty, or holds something that is not text.
 
     Cost: one sort; 50,000 options are fine.
     """
@@ -22,12 +23,21 @@ def choice(options: Sequence[str]) -> Expression:
         raise ExpressionError(
             f"expected a list of options, received one string {options!r}. Write [{options!r}] for a single option."
         )
+    if isinstance(options, type):
+        raise ExpressionError(
+            f"expected a list of options, received the class {options.__name__}. For the values of an Enum write "
+            "`generate.format(model, TheEnum)`, or list their texts."
+        )
+    if isinstance(options, Mapping) or not isinstance(options, Sequence):
+        raise ExpressionError(
+            f"expected a list of options, received {shorten(repr(options))}. Write `list(...)` of what to choose from."
+        )
     if not options:
         raise ExpressionError("expected at least one option, received none. Give the texts to choose from.")
     for position, option in enumerate(options):
         if not isinstance(option, str):
             raise ExpressionError(
-                f"expected text for every option, received {option!r} at position {position}. Convert it with str() first."
+                f"expected text for every option, received {option!r} at position {position}. {_advice(option)}"
             )
         try:
             option.encode()
@@ -38,3 +48,9 @@ def choice(options: Sequence[str]) -> Expression:
     few = ", ".join(repr(shorten(option, 30)) for option in options[:4])
     more = f", ... {len(options)} in all" if len(options) > 4 else ""
     return Expression(nodes.words(o.encode() for o in options), source=f"choice([{few}{more}])")
+
+
+def _advice(option: object) -> str:
+    if isinstance(option, Enum):
+        return "For the values of an Enum write `generate.format(model, TheEnum)`, or list their texts."
+    return "Convert it with str() first."

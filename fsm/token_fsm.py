@@ -13,7 +13,7 @@ from fsm import bitmask
 from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton, as_loop
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
-from fsm.expression import Expression
+from fsm.expression import Expression, as_bytes
 from fsm.loop import MAX_OVERLAP, CharacterLoop
 from fsm.node import Kind, Node
 from fsm.rendering import render
@@ -185,11 +185,15 @@ class TokenFSM:
             text: what was written so far, from the initial state to `state`. States are shared between schemas and do not know it; with it
                 the keywords, patterns and names to blame are told.
 
+        Raises:
+            TypeError: `text` is neither `str` nor `bytes`.
+            UnknownState: `state` is not a state of this object.
+
         Cost: microseconds; with `text` milliseconds, see `Expression.blame`.
         """
         self.automaton.check(state)
         token = self._token(token_id)
-        written = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        written = None if text is None else as_bytes(text)
         if not token:
             return self._explain_special(state, token_id, written)
         for position, byte in enumerate(token):
@@ -197,12 +201,12 @@ class TokenFSM:
             if byte not in moves:
                 expected = bytes(sorted(moves))
                 rest = render(self.automaton.nodes[state])
+                sources = () if written is None else self.expression.blame(written + token[: position + 1])
                 said = (
                     f"token {token_id} ({token!r}) is not allowed: expected {_show(expected)} at byte {position} of it, "
-                    f"received {bytes((byte,))!r}. What must follow there: {rest}. "
+                    f"received {bytes((byte,))!r}. {_asked_by(sources)}What must follow there: {rest}. "
+                    "`allowed_token_ids` lists what may come."
                 )
-                sources = () if written is None else self.expression.blame(written + token[: position + 1])
-                said += f"{_asked_by(sources)}`allowed_token_ids` lists what may come."
                 return Explanation(token_id, token, False, position, expected, said, rest, sources)
             state = moves[byte]
         return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
@@ -214,14 +218,14 @@ class TokenFSM:
             state: where the text ends.
             text: what was written so far, from the initial state to `state`.
 
+        Raises:
+            TypeError: `text` is neither `str` nor `bytes`.
+            UnknownState: `state` is not a state of this object.
+
         Cost: milliseconds, see `Expression.blame`.
         """
         self.automaton.check(state)
-        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        moves, blame = self.automaton.moves(state), self.expression.blame
-        # The end of the text says little where no value has begun; what might have begun one says more.
-        wrong = (blame(data + bytes((byte,))) for byte in _BEGINNINGS if byte not in moves)
-        sources = blame(data, is_whole=True) or next(filter(None, wrong), ())
+        sources = self._missing(state, as_bytes(text))
         return render(self.automaton.nodes[state]) + (f", asked for by {', '.join(sources)}" if sources else "")
 
     def to_tensors(self, *, max_states: int = 10_000, max_bytes: int = 256 << 20) -> TokenTables:
@@ -242,18 +246,24 @@ class TokenFSM:
         """
         return token_tables(self.automaton, self.vocabulary, max_states, max_bytes)
 
+    def _missing(self, state: int, written: bytes) -> tuple[str, ...]:
+        """What of the source asks for more in `state`, after the text `written`."""
+        moves, blame = self.automaton.moves(state), self.expression.blame
+        # The end of the text says little where no value has begun; what might have begun one, or closed it, says more.
+        wrong = (blame(written + bytes((byte,))) for byte in _BEGINNINGS if byte not in moves)
+        return blame(written, is_whole=True) or next(filter(None, wrong), ())
+
     def _explain_special(self, state: int, token_id: int, written: bytes | None) -> Explanation:
         if token_id in self.vocabulary.eos_token_ids:
             accepting = self.automaton.is_accepting(state)
             expected = bytes(sorted(self.automaton.moves(state)))
             rest = render(self.automaton.nodes[state])
+            sources = () if written is None or accepting else self._missing(state, written)
             text = f"token {token_id} ends the text" + (
                 ", which is complete here; an end leads to no further state."
                 if accepting
-                else f", which still needs {_show(expected)}. What must follow: {rest}."
+                else f", which still needs {_show(expected)}. {_asked_by(sources)}What must follow: {rest}."
             )
-            sources = () if written is None or accepting else self.expression.blame(written, is_whole=True)
-            text += f" {_asked_by(sources)}".rstrip()
             return Explanation(token_id, None, accepting, None, expected, text, rest, sources)
         known = 0 <= token_id < len(self.vocabulary)
         what = "a special token" if known else f"no id of this vocabulary of {len(self.vocabulary)}"

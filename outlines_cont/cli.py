@@ -292,7 +292,7 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
     expression, found = describe(load_schema(source).schema, **options)
     table = Table("keyword", "where", "enforced", box=None)
     for line in found.report:
-        table.add_row(line.keyword, f"#{line.pointer}", line.level)
+        table.add_row(line.keyword, line.pointer, line.level)
     console = Console()
     console.print(table)
     for check in found.checks:

@@ -208,7 +208,7 @@ class ModelMismatch(OutlinesContError, ValueError):
 
 
 class StateFileError(OutlinesContError, ValueError):
-    """A file is no saved state, or was cut or altered."""
+    """A file is no saved state, or was cut or altered; or there is no folder to write one in."""
 
 
 class StateMismatch(OutlinesContError, ValueError):
@@ -225,6 +225,14 @@ class ClosedError(OutlinesContError, RuntimeError):
 
 class PromptRequired(OutlinesContError, RuntimeError):
     """A conversation has no token yet, so there is nothing after which a token could be sampled."""
+
+
+class ConstraintRequired(OutlinesContError, RuntimeError):
+    """A conversation was loaded whose constraint no file can hold; `start` is the index of the first token that it holds for."""
+
+    def __init__(self, message: str, start: int) -> None:
+        super().__init__(message)
+        self.start = start
 
 
 class InferenceRequired(OutlinesContError, RuntimeError):

@@ -316,13 +316,15 @@ class SequenceState:
         """Write the state to one safetensors file, all or nothing.
 
         Tokens, log-probabilities, random streams and where pieces begin are kept, so that a piece that was cut can be resumed
-        after loading. A value that JSON cannot hold, such as a pydantic object, is not kept; an error is, as text.
+        after loading. A value that JSON cannot hold, such as a pydantic object, is not kept; an error is, as text. The
+        constraint of a conversation is no part of its state.
 
         Args:
             path: the file; one that is there is replaced.
             kv: write keys, values and logits, too, so that nothing is fed again; what rows share is written once.
 
         Raises:
+            StateFileError: the folder does not exist, or `path` is a folder.
             OSError: the file cannot be written.
         """
         save_state(path, self.model, self.rows, self.seed, kv=kv)
@@ -335,7 +337,7 @@ class SequenceState:
             StateFileError: the file is missing, cut, altered, or something else. Nothing is loaded.
             StateMismatch: it belongs to another model or tokenizer.
         """
-        rows, seed = load_state(path, model)
+        rows, seed, _ = load_state(path, model)
         return cls(model, rows, seed)
 
     def detach_cache(self) -> SequenceState:

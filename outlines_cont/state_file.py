@@ -69,10 +69,22 @@ class _StateRecord(_Record):
     seed: int | list[int]
     num_layers: int = Field(ge=0)
     rows: list[_RowRecord]
+    constrained_from: int | None = Field(default=None, ge=0)
 
 
-def save_state(path: str | os.PathLike[str], model: LanguageModel, rows: Rows, seed: Any, *, kv: bool) -> None:
-    """Write rows to `path`, all or nothing. See `SequenceState.save`."""
+def save_state(
+    path: str | os.PathLike[str],
+    model: LanguageModel,
+    rows: Rows,
+    seed: Any,
+    *,
+    kv: bool,
+    constrained_from: int | None = None,
+) -> None:
+    """Write rows to `path`, all or nothing. See `SequenceState.save`.
+
+    `constrained_from` is the token at which the constraint of a conversation began that still holds.
+    """
     flat = [row for group in rows for row in group]
     shelf = _Shelf(kv)
     records = [shelf.put(row) for row in flat]
@@ -84,14 +96,16 @@ def save_state(path: str | os.PathLike[str], model: LanguageModel, rows: Rows, s
         seed=list(seed) if isinstance(seed, tuple) else seed,
         num_layers=shelf.num_layers,
         rows=records,
+        constrained_from=constrained_from,
     )
     tensors = shelf.tensors(flat)
-    text = record.model_dump_json()
+    # Without a constraint the file is one that older versions read, too.
+    text = record.model_dump_json(exclude_defaults=True)
     _write(Path(path), tensors, {_METADATA: text, "digest": _digest(tensors, text)})
 
 
-def load_state(path: str | os.PathLike[str], model: LanguageModel) -> tuple[Rows, int | tuple[int, ...]]:
-    """Return rows and seed of the state at `path`. See `SequenceState.load`."""
+def load_state(path: str | os.PathLike[str], model: LanguageModel) -> tuple[Rows, int | tuple[int, ...], int | None]:
+    """Return rows and seed of the state at `path`, and where its constraint began. See `SequenceState.load`."""
     tensors, text = _read(Path(path))
     try:
         record = _StateRecord.model_validate_json(text)
@@ -104,7 +118,8 @@ def load_state(path: str | os.PathLike[str], model: LanguageModel) -> tuple[Rows
         raise _broken(path, str(error) or type(error).__name__) from error
     samples = record.num_samples
     groups = tuple(tuple(rows[i : i + samples]) for i in range(0, len(rows), max(samples, 1)))
-    return groups, tuple(record.seed) if isinstance(record.seed, list) else record.seed
+    seed = tuple(record.seed) if isinstance(record.seed, list) else record.seed
+    return groups, seed, record.constrained_from
 
 
 class _Shelf:
@@ -195,6 +210,8 @@ class _Reader:
         batch_size = len(record.rows) // max(record.num_samples, 1)
         if isinstance(record.seed, list) and len(record.seed) != batch_size:
             raise ValueError(f"{len(record.seed)} seeds for {batch_size} batch entries")
+        if record.constrained_from is not None and any(record.constrained_from > row.length for row in record.rows):
+            raise ValueError("a constraint begins beyond its row")
         columns = [self._column(name) for name in ("token_ids", "kinds", "logprobs", "sampling_logprobs")]
         out, start = [], 0
         for row in record.rows:
@@ -292,6 +309,12 @@ def _check_origin(path: Any, record: _StateRecord, model: LanguageModel) -> None
 
 
 def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    if not path.parent.is_dir():
+        raise StateFileError(
+            f"expected a folder to write {path.name!r} in, but {str(path.parent)!r} does not exist or is no folder. Make it first."
+        )
+    if path.is_dir():
+        raise StateFileError(f"expected the path of a file to write, got the folder {str(path)!r}.")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     os.close(handle)
     try:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
+from math import inf
 
 from fsm import node as nodes
 from fsm.node import EMPTY, Node
-from fsm.schema.check import DistinctItems
+from fsm.schema.check import DistinctItems, comparable
 from fsm.schema.context import Context
 from fsm.schema.keyword import Made
 from fsm.schema.place import Conjunction, Place, Steps, values_of
@@ -43,7 +44,7 @@ def array_node(places: Conjunction, context: Context) -> Steps:
     """The arrays that satisfy all places."""
     lo = max((int(value) for _, value in values_of(places, "minItems")), default=0)
     hi = min((int(value) for _, value in values_of(places, "maxItems")), default=None)
-    if hi is not None and lo > hi:
+    if (hi is not None and lo > hi) or lo > _most_different(places):
         return EMPTY
     node = yield from _array(places, lo, hi, context)
     for place, value in values_of(places, "uniqueItems"):
@@ -51,6 +52,18 @@ def array_node(places: Conjunction, context: Context) -> Steps:
             context.note_check(place, "uniqueItems", "an automaton cannot remember items")
             return nodes.checked(node, DistinctItems(place.at("uniqueItems")))
     return node
+
+
+def _most_different(places: Conjunction) -> float:
+    """The most items that an array can have where all must be different and `items` lists what they may be."""
+    if not any(value for _, value in values_of(places, "uniqueItems")):
+        return inf
+    listed = [
+        len(place.get("prefixItems") or ()) + len({comparable(value) for value in items["enum"]})
+        for place, items in values_of(places, "items")
+        if isinstance(items, dict) and isinstance(items.get("enum"), list)
+    ]
+    return min(listed, default=inf)
 
 
 def _array(places: Conjunction, lo: int, hi: int | None, context: Context) -> Steps:

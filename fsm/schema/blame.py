@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fsm.automaton import DEAD, Automaton
-from fsm.errors import FSMError
+from fsm.errors import FSMError, reference
 from fsm.node import Node
 from fsm.schema.context import KeyOrder
 from fsm.schema.document import Document
@@ -92,7 +92,7 @@ class _Inquiry:
                 self._ask(question, found, questions)
             except FSMError:  # a part that cannot be looked at alone says nothing
                 continue
-        return tuple(pointer if ":" in pointer.partition("#")[0] else f"#{pointer}" for pointer in found)[:MAX_NAMED]
+        return tuple(map(reference, found))[:MAX_NAMED]
 
     def _ask(self, question: _Question, found: dict[str, None], questions: list[_Question]) -> None:
         """Add what is to blame in one place, or further questions about the places that it leads to."""

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import jsonschema_rs
 
-from fsm.errors import SchemaError
+from fsm.errors import SchemaError, reference
 from fsm.schema.keyword import escape
 from fsm.schema.place import Conjunction, Place
 
@@ -84,7 +84,7 @@ class DistinctItems:
         for depth, position, part in _scan(data):
             if (depth == 1 and part == b",") or (depth == 0 and part == b"]"):
                 text = data[start:position]
-                item = _comparable(json.loads(text)) if text.strip() else None
+                item = comparable(json.loads(text)) if text.strip() else None
                 if item is not None and item in seen:
                     return start + len(text) - len(text.lstrip())
                 seen.add(item)
@@ -92,15 +92,15 @@ class DistinctItems:
         return None
 
     def __str__(self) -> str:
-        return f"no two items are equal (`uniqueItems` at '#{self.pointer}')"
+        return f"no two items are equal (`uniqueItems` at {reference(self.pointer)!r})"
 
 
-def _comparable(value: Any) -> tuple[str, Any]:
+def comparable(value: Any) -> tuple[str, Any]:
     """What is equal for JSON values that are equal."""
     if isinstance(value, dict):
-        return "object", frozenset((key, _comparable(item)) for key, item in value.items())
+        return "object", frozenset((key, comparable(item)) for key, item in value.items())
     if isinstance(value, list):
-        return "array", tuple(map(_comparable, value))
+        return "array", tuple(map(comparable, value))
     kind = "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
     return kind, value
 
@@ -196,7 +196,7 @@ class SchemaCheck:
         return {"not": schema} if place.negated else schema
 
     def __str__(self) -> str:
-        return f"the value satisfies the schema at {', '.join('#' + place.pointer for place in self._places)}"
+        return f"the value satisfies the schema at {', '.join(reference(place.pointer) for place in self._places)}"
 
 
 _DRAFTS = {

@@ -17,8 +17,8 @@ from typing import Any, get_args
 
 from fsm import node as nodes
 from fsm.derivative import Derivatives
-from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError
-from fsm.expression import Expression, ReportLine
+from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, reference
+from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
 from fsm.schema.array import array_node
@@ -104,9 +104,14 @@ def json_schema(
     return Expression(node, report=_report(context), source=f"json_schema({shorten(schema)})", origin=origin)
 
 
-def _report(context: Context) -> tuple[ReportLine, ...]:
-    return tuple(
-        ReportLine(pointer, keyword, "checked" if pointer in context.checked else "exact")
+def _report(context: Context) -> Report:
+    return Report(
+        ReportLine(
+            reference(pointer),
+            keyword,
+            "checked" if pointer in context.checked else "exact",
+            context.checked.get(pointer, ""),
+        )
         for pointer, keyword in context.document.keywords.items()
     )
 
@@ -147,6 +152,11 @@ def _parse(text: str, limits: Limits) -> Schema:
     except RecursionError:
         raise SchemaError("the schema is nested too deeply to be read. Make it flatter with `$defs`") from None
     except ValueError as error:
+        if text.endswith(".json"):
+            raise SchemaError(
+                f"expected a schema as JSON text, received {shorten(text)}: a path is not read. Give what the file holds, "
+                "such as `Path(...).read_text()`"
+            ) from None
         raise SchemaError(f"the schema is not JSON: {error}. Give JSON text, or a dict") from None
     if not isinstance(schema, dict | bool):
         raise SchemaError(

@@ -29,7 +29,7 @@ class Context:
         key_order: `schema` or `any`.
         is_strict: whether to refuse what is not exact.
         left_out: the keywords that the automaton does not hold, of the value that is being built.
-        checked: the pointers of all such keywords.
+        checked: the pointers of all such keywords, and why the automaton cannot hold them.
         shelf: terms made once that several values share.
         key_kinds: into what languages divide all keys, by the languages.
         derivatives: for short searches, kept as terms have most of their states in common.
@@ -41,7 +41,7 @@ class Context:
     key_order: KeyOrder = "schema"
     is_strict: bool = False
     left_out: list[str] = field(default_factory=list)
-    checked: set[str] = field(default_factory=set)
+    checked: dict[str, str] = field(default_factory=dict)
     shelf: dict[object, Node] = field(default_factory=dict)
     key_kinds: dict[tuple[Node, tuple[Node, ...]], KeyKinds] = field(default_factory=dict)
     derivatives: Derivatives = field(default_factory=lambda: Derivatives(max_search=300, max_memo=20_000))
@@ -73,7 +73,7 @@ class Context:
                 "Leave `strict` out to have it checked, or change the schema",
                 pointer,
             )
-        self.checked.add(pointer)
+        self.checked[pointer] = self.checked.get(pointer) or reason
         return pointer
 
     def leave_all_out(self, missing: Iterable[tuple[Place, str]], reason: str = "") -> None:

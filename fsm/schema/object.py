@@ -158,7 +158,7 @@ class _Keys:
         for place, schema in values_of(self._places, "propertyNames"):
             node = yield self._name_places(place, schema)
             if node.is_checked:
-                self._context.leave_out(place, "propertyNames")
+                self._context.leave_out(place, "propertyNames", "keys would have to be checked")
             else:
                 self._names.append(node)
         for place, member in values_of(self._places, Made.SOME_MEMBER):
@@ -191,7 +191,7 @@ class _Keys:
         if member.pattern is not None:
             patterns.append(self._read_pattern(place, member.pattern))
         if any(p is None for p in patterns) or any(k.is_checked for k in keys):
-            self._context.leave_out(place, "not")
+            self._context.leave_out(place, "not", "keys would have to be checked")
             return
         read = [p for p in patterns if p is not None]
         if member.pattern is not None:

@@ -25,7 +25,7 @@ class Description:
         ways: see `states`.
     """
 
-    report: tuple[fsm.ReportLine, ...]
+    report: fsm.Report
     checks: tuple[str, ...]
     example: str | None
     example_passes: bool

@@ -58,19 +58,32 @@ class Engine:
 
     Raises:
         OptionError: a limit is not an int, 1 or more; `model` is none that `outlines_cont.models` has made.
+        AttributeError: an attribute is set that there is none of, such as a misspelt limit.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_answer",
+        "_batch",
+        "_counts",
+        "_jobs",
+        "_lanes",
+        "_lock",
+        "_masker",
+        "_max_batch_tokens",
+        "_max_rows",
+        "_room",
+        "_stats",
+        "_steps",
+        "_submitted",
+        "_waiting",
+        "model",
+    )
 
     def __init__(
         self, model: LanguageModel, *, max_batch_tokens: int = MAX_BATCH_TOKENS, max_rows: int = MAX_ROWS
     ) -> None:
-        for name, value in (("max_batch_tokens", max_batch_tokens), ("max_rows", max_rows)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise OptionError(f"expected an int, 1 or more, as `{name}`, got {value!r}", name)
-        if not hasattr(model, "kv_store"):
-            raise OptionError(
-                f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
-                "model",
-            )
+        check_model(model)
         self.model = model
         self.max_batch_tokens = max_batch_tokens
         self.max_rows = max_rows
@@ -86,6 +99,32 @@ class Engine:
         self._answer = threading.Event()
         self._lock = threading.RLock()
         self._steps: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[None]] = WeakKeyDictionary()
+
+    # -- limits --------------------------------------------------------------------------------------------------------
+
+    @property
+    def max_batch_tokens(self) -> int:
+        """The most tokens of one forward, padding included. Set to anything but an int, 1 or more: `OptionError`."""
+        return self._max_batch_tokens
+
+    @max_batch_tokens.setter
+    def max_batch_tokens(self, value: int) -> None:
+        self._max_batch_tokens = _checked_limit(value, "max_batch_tokens")
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows that are admitted at once. Set to anything but an int, 1 or more: `OptionError`."""
+        return self._max_rows
+
+    @max_rows.setter
+    def max_rows(self, value: int) -> None:
+        self._max_rows = _checked_limit(value, "max_rows")
+
+    def __repr__(self) -> str:
+        return (
+            f"<Engine of {self.model!r}, max_rows={self.max_rows}, max_batch_tokens={self.max_batch_tokens}, "
+            f"{self.num_running} rows running>"
+        )
 
     # -- for those who wait --------------------------------------------------------------------------------------------
 
@@ -437,6 +476,25 @@ class Engine:
         self._jobs = [job for job in self._jobs if not job.is_over]
 
 
+def check_model(model: object) -> None:
+    """Raise for what is no model.
+
+    Raises:
+        OptionError: `model` is none that `outlines_cont.models` has made.
+    """
+    if not hasattr(model, "kv_store"):
+        raise OptionError(
+            f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
+            "model",
+        )
+
+
+def _checked_limit(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise OptionError(f"expected an int, 1 or more, as `{name}`, got {value!r}", name)
+    return value
+
+
 def _unit(row: Row) -> Row | Job:
     """Return what cannot be parted: a row, or the rows of a joint job."""
     return row.job if row.job.is_joint else row
@@ -448,6 +506,11 @@ def _logits(row: Row) -> torch.Tensor:
 
 
 def engine_of(model: LanguageModel) -> Engine:
-    """Return the engine that all generators of a model share; made when first asked for."""
+    """Return the engine that all generators of a model share; made when first asked for.
+
+    Raises:
+        OptionError: `model` is none that `outlines_cont.models` has made.
+    """
+    check_model(model)
     engine: Engine = model.memo.get("engine") or model.memo.setdefault("engine", Engine(model))
     return engine

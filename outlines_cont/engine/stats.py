@@ -47,6 +47,19 @@ class EngineStats:
         """The same, which does not change any more."""
         return replace(self, work=replace(self.work))
 
+    def __sub__(self, before: EngineStats) -> EngineStats:
+        """Return what was done since an earlier copy: `engine.stats - before`."""
+        if not isinstance(before, EngineStats):
+            return NotImplemented
+        return EngineStats(
+            steps=self.steps - before.steps,
+            rows=self.rows - before.rows,
+            work=self.work - before.work,
+            seconds=self.seconds - before.seconds,
+            forward_seconds=self.forward_seconds - before.forward_seconds,
+            sampling_seconds=self.sampling_seconds - before.sampling_seconds,
+        )
+
     def __str__(self) -> str:
         work = self.work
         return (

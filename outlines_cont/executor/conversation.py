@@ -1,6 +1,6 @@
 """`Conversation`: one sequence that its user prompts, samples, forks and rewinds by hand.
 
-Left out: pieces and their values (generators make them), and saving a constraint.
+Left out: pieces and their values (generators make them), and saving an expression: a file keeps where a constraint began.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from operator import index
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, overload
 from weakref import WeakKeyDictionary
 
 import torch
 
 from fsm import Expression
+from fsm.expression import lift
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.errors import (
     ClosedError,
@@ -27,7 +28,7 @@ from outlines_cont.errors import (
     PromptRequired,
     PromptTypeError,
 )
-from outlines_cont.executor.leash import Leash
+from outlines_cont.executor.leash import Leash, Unnamed
 from outlines_cont.executor.mark import Mark
 from outlines_cont.executor.rotary import Rotary
 from outlines_cont.interfaces import LanguageModel
@@ -35,6 +36,7 @@ from outlines_cont.policies.constraint import Constraint
 from outlines_cont.row_text import extended, joined, kept_tokens
 from outlines_cont.samplers import Sampler
 from outlines_cont.state import SequenceState
+from outlines_cont.state_file import save_state
 from outlines_cont.state_row import GENERATED, StateRow
 
 
@@ -102,10 +104,12 @@ class Conversation:
         self._row: StateRow | None = row
         self._pending = pending
         self._num_forks = 0
-        self._leash: Leash | None = None
+        self._leash: Leash | Unnamed | None = None
         # Index of the first token whose keys and values are not exactly those of a fresh run.
         self._approximate_from: int | None = None
-        self._marks: WeakKeyDictionary[Mark, tuple[StateRow, int, Leash | None, int | None]] = WeakKeyDictionary()
+        self._marks: WeakKeyDictionary[Mark, tuple[StateRow, int, Leash | Unnamed | None, int | None]] = (
+            WeakKeyDictionary()
+        )
 
     # -- what it holds -------------------------------------------------------------------------------------------------
 
@@ -143,13 +147,21 @@ class Conversation:
 
     @property
     def is_accepting(self) -> bool:
-        """Whether the text obeys the constraint as it stands; True without one."""
+        """Whether the text obeys the constraint as it stands; True without one.
+
+        Raises:
+            ConstraintRequired: see `allowed`.
+        """
         self._open()
         return self._leash is None or self._leash.is_accepting
 
     @property
     def allowed(self) -> TokenSet:
-        """What the constraint lets follow; all tokens without one."""
+        """What the constraint lets follow; all tokens without one.
+
+        Raises:
+            ConstraintRequired: the conversation was loaded, and its constraint was not named again; see `constrain`.
+        """
         self._open()
         return TokenSet.all if self._leash is None else self._leash.mask
 
@@ -157,7 +169,8 @@ class Conversation:
     def state(self) -> SequenceState:
         """The conversation as a value of one row for any generator; keys and values are shared, and it never changes.
 
-        What is only approximate is left out of it: continued, it is computed exactly.
+        What is only approximate is left out of it: continued, it is computed exactly. So is the constraint: one that
+        `executor.create(state)` makes has none until `constrain` is called.
         """
         with self._home.lock:
             row = self._open()
@@ -203,25 +216,35 @@ class Conversation:
             else:
                 self._grow(row.append(self._checked_ids(prompt), reset=False))
 
-    def constrain(self, expression: Expression | None) -> None:
+    def constrain(self, expression: Expression | str | None) -> None:
         """Let only tokens follow that keep what comes after this place in a language, until an end of text; None lifts it.
 
         `sample` and `step` obey, `prompt` refuses what breaks it. Forks keep the constraint and their place in it, a rewind
-        goes back in it; one to before its beginning lets it begin there.
+        goes back in it; one to before its beginning lets it begin there. In a conversation that was loaded while a constraint
+        held, the first call names that one again, and it begins where it began.
 
         Args:
-            expression: such as `fsm.regex("[0-9]+")` or `fsm.json_schema(...)`.
+            expression: such as `fsm.regex("[0-9]+")` or `fsm.json_schema(...)`; a text stands for itself.
 
         Raises:
+            OptionError: it is neither an expression nor a text.
             fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
+            fsm.TokenNotAllowed: what was written before the conversation was saved breaks it.
+            An error leaves everything as it was.
         """
+        if not isinstance(expression, Expression | str | None):
+            raise OptionError(
+                f"expected an expression such as `fsm.regex(...)`, a text or None, got {expression!r}", "expression"
+            )
         with self._home.lock:
             row = self._open()
             if expression is None:
                 self._leash = None
                 return
-            constraint = Constraint.of_model(self._home.model, expression, force=False)
-            self._leash = Leash.at(constraint, len(row.token_ids))
+            constraint = Constraint.of_model(self._home.model, lift(expression), force=False)
+            start = self._leash.start if isinstance(self._leash, Unnamed) else len(row.token_ids)
+            leash = Leash.at(constraint, start)
+            self._leash = leash.after(row.token_ids, start, self._home.model.eos_token_ids)
 
     # -- logits and tokens ---------------------------------------------------------------------------------------------
 
@@ -271,6 +294,8 @@ class Conversation:
 
         Raises:
             PromptRequired, InferenceRequired: call `prompt`, or `executor.infer()`, first.
+            ConstraintRequired: the conversation was loaded; name its constraint again, see `constrain`.
+            OptionError: the sampler draws several tokens, or none by itself.
             DeadEnd: no id that may be drawn has a probability.
             InvalidLogits: the model has returned NaN or an infinity.
         """
@@ -284,15 +309,31 @@ class Conversation:
 
     # -- branches and places -------------------------------------------------------------------------------------------
 
-    def fork(self, *, same: bool = False) -> Conversation:
-        """Return a second conversation that goes on from here; both share what was fed, and each may change freely.
+    @overload
+    def fork(self, n: None = None, *, same: bool = False) -> Conversation: ...
 
-        Pending tokens, the constraint, the marks and what was only approximate are those of this one.
+    @overload
+    def fork(self, n: int, *, same: bool = False) -> list[Conversation]: ...
+
+    def fork(self, n: int | None = None, *, same: bool = False) -> Conversation | list[Conversation]:
+        """Return a second conversation that goes on from here, or a list of `n`; all share what was fed, and each may change.
+
+        Pending tokens, the constraint, the marks and what was only approximate are those of this one. This one stays as it is
+        and goes on beside its forks.
 
         Args:
+            n: how many, 1 or more, as a list; None for one that is no list.
             same: the fork draws the same random numbers as this one from now on. Otherwise it has a stream of its own, which
                 depends on this one's, its place in it, and how often it was forked before.
+
+        Raises:
+            OptionError: `n` is not an int, 1 or more.
         """
+        if n is not None:
+            if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+                raise OptionError(f"expected an int, 1 or more, or None as `n`, got {n!r}", "n")
+            with self._home.lock:
+                return [self.fork(same=same) for _ in range(n)]
         with self._home.lock:
             row = self._open()
             if not same:
@@ -383,10 +424,20 @@ class Conversation:
     def save(self, path: str | os.PathLike[str], *, kv: bool = True) -> None:
         """Write the conversation to one file that `executor.load` and `SequenceState.load` read; see `SequenceState.save`.
 
-        Its tokens and its place in the random numbers are kept, with `kv` also keys, values and logits. Marks and the
-        constraint are not.
+        Its tokens and its place in the random numbers are kept, with `kv` also keys, values and logits. Marks are not. Of a
+        constraint that still holds only the place where it began is kept: what `executor.load` returns samples nothing until
+        `constrain` is called once more.
+
+        Raises:
+            ClosedError: the conversation is closed.
+            StateFileError: the folder does not exist, or `path` is a folder.
+            OSError: the file cannot be written.
         """
-        self.state.save(path, kv=kv)
+        with self._home.lock:
+            state, leash = self.state, self._leash
+        is_over = leash is None or (isinstance(leash, Leash) and leash.state is None)
+        start = None if leash is None or is_over else leash.start
+        save_state(path, state.model, state.rows, state.seed, kv=kv, constrained_from=start)
 
     def close(self) -> None:
         """Let everything go that no other conversation, mark or state needs. Closing again does nothing."""

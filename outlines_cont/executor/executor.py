@@ -18,15 +18,18 @@ from weakref import WeakValueDictionary
 import torch
 
 from outlines_cont.engine.branch import TokenSet
+from outlines_cont.engine.engine import check_model
 from outlines_cont.engine.masking import Masker
 from outlines_cont.errors import ClosedError, DeadEnd, InvalidLogits, OptionError
 from outlines_cont.executor.conversation import Conversation, only_row
+from outlines_cont.executor.leash import Unnamed
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.prefill import is_lacking, prefilled, read_logits
 from outlines_cont.random_stream import RandomStream, open_seeds
 from outlines_cont.samplers import Sampler, greedy
 from outlines_cont.state import SequenceState, kv_bytes
+from outlines_cont.state_file import load_state
 from outlines_cont.state_row import StateRow
 
 _TAIL_TOKENS = 8
@@ -48,8 +51,9 @@ class BatchedExecutor:
             seed: of the random numbers of all conversations that name none; None draws one.
 
         Raises:
-            OptionError: `seed` is no seed.
+            OptionError: `seed` is no seed, or `model` is none that `outlines_cont.models` has made.
         """
+        check_model(model)
         self.seed = open_seeds(seed, 1)[0][0]
         self._model = model
         self._lock = threading.RLock()
@@ -95,7 +99,8 @@ class BatchedExecutor:
         """Return a new conversation.
 
         Args:
-            prompt: what it begins with, as `conversation.prompt` takes it; None for nothing.
+            prompt: what it begins with, as `conversation.prompt` takes it; None for nothing. A state holds no constraint, not
+                even that of a conversation that it was taken from: call `constrain` for what is to follow.
             seed: of its random numbers. None takes a stream of the executor's seed that no other conversation has, which is
                 the same in every run that makes conversations in the same order.
 
@@ -168,6 +173,10 @@ class BatchedExecutor:
     def load(self, path: str | os.PathLike[str]) -> Conversation:
         """Return a new conversation that goes on where the one that was saved stood, random numbers included.
 
+        No file can hold an expression. If a constraint held when it was saved, `sample`, `step`, `allowed` and `is_accepting`
+        raise `ConstraintRequired` until `constrain(expression)` names it again, which then reads the text from where it
+        began, or `constrain(None)` lifts it.
+
         Raises:
             StateFileError: the file is missing, cut, altered, or something else.
             StateMismatch: it belongs to another model or tokenizer.
@@ -176,8 +185,11 @@ class BatchedExecutor:
         """
         with self._lock:
             self._check_open()
-            row = only_row(SequenceState.load(path, self._model))
-            return self.open(row, row.pending)
+            rows, seed, constrained_from = load_state(path, self._model)
+            row = only_row(SequenceState(self._model, rows, seed))
+            conversation = self.open(row, row.pending)
+            conversation._leash = None if constrained_from is None else Unnamed(constrained_from)
+            return conversation
 
     def close(self) -> None:
         """Close all conversations; nothing can be created after it. Closing again does nothing."""
@@ -303,5 +315,11 @@ def _checked(sampler: Sampler | None) -> Sampler:
     if not hasattr(sampler, "sample"):
         raise OptionError(
             f"expected a sampler that draws a token, such as `samplers.multinomial()`, got {sampler!r}", "sampler"
+        )
+    if (sampler.num_samples or 1) > 1:
+        raise OptionError(
+            f"expected a sampler that draws one token, such as `samplers.multinomial()`, got {sampler!r}. "
+            "For several samples write `conversation.fork(n)`.",
+            "sampler",
         )
     return sampler

@@ -1,11 +1,16 @@
-"""`Leash`: the constraint of a conversation: it begins at some token, and holds until an end of text."""
+"""`Leash`: the constraint of a conversation: it begins at some token, and holds until an end of text.
+
+`Unnamed`: the place of a constraint that was saved; its expression is not known until it is named again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from outlines_cont.engine.branch import TokenSet
+from outlines_cont.errors import ConstraintRequired
 from outlines_cont.policies.constraint import Constraint
 
 
@@ -59,3 +64,35 @@ class Leash:
                 is_end = token_id in eos_token_ids and fsm.is_accepting(state)
                 state = None if is_end else fsm.next_state(state, token_id)
         return replace(self, start=start, read=piece, state=state)
+
+
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """A constraint of which only the beginning is known: nothing may be sampled, anything may be prompted.
+
+    Attributes:
+        start: index of the first token that counts.
+    """
+
+    start: int
+
+    @property
+    def mask(self) -> NoReturn:
+        """Nobody knows what may be sampled."""
+        raise self._error()
+
+    @property
+    def is_accepting(self) -> NoReturn:
+        """Nobody knows whether the text is one of the language."""
+        raise self._error()
+
+    def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> Unnamed:
+        """Return the same with another beginning; the tokens are read when the constraint is named."""
+        return Unnamed(start)
+
+    def _error(self) -> ConstraintRequired:
+        return ConstraintRequired(
+            f"expected the constraint that held from token {self.start} on when this conversation was saved: a file cannot "
+            "hold it. Call `constrain(expression)` once more, which reads the text from there, or `constrain(None)` to lift it.",
+            self.start,
+        )

@@ -37,6 +37,12 @@ class Meter:
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
+    def __sub__(self, other: Meter) -> Meter:
+        """Return what was counted since `other`, an earlier copy."""
+        if not isinstance(other, Meter):
+            return NotImplemented
+        return Meter(**{field.name: getattr(self, field.name) - getattr(other, field.name) for field in fields(self)})
+
     def clear(self) -> None:
         """Set every count to zero."""
         for field in fields(self):

@@ -85,7 +85,7 @@ def result_of(group: dict[str, Any], *, strict: bool) -> tuple[str, int]:
         assert not valid, f"no value satisfies {group['schema']}, but these do: {valid}"
         return "right", 0
     except SchemaError as error:
-        return f"refused: at #{error.pointer}", 0
+        return f"refused: at {error.pointer}", 0
     except BudgetExceeded as error:
         return f"refused: {error.limit}", 0
     token_fsm = TokenFSM(expression, BYTES) if strict else None

@@ -198,10 +198,11 @@ def test_a_long_prompt_is_read_in_parts_and_a_slow_start_holds_nobody_up() -> No
     from outlines_cont import engine_of
 
     engine = engine_of(model)
-    with mock.patch.object(engine, "max_batch_tokens", 16):
-        prompt = "abc the name " * 8
-        result = control.run(model, _Walk(), prompt).check()
-        state = text(prompt, max_tokens=2)
+    usual, engine.max_batch_tokens = engine.max_batch_tokens, 16
+    prompt = "abc the name " * 8
+    result = control.run(model, _Walk(), prompt).check()
+    state = text(prompt, max_tokens=2)
+    engine.max_batch_tokens = usual
     assert result.texts == control.run(model, _Walk(), prompt).check().texts
     assert state.rows[0][0].token_ids[-2:] == text(prompt, max_tokens=2).rows[0][0].token_ids[-2:]
 

@@ -7,8 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import fsm.errors
+import outlines_cont.errors
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,3 +49,11 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / page).read_text(encoding="utf-8"))
     missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("module", [fsm.errors, outlines_cont.errors])
+def test_every_error_is_in_the_reference(module: ModuleType) -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    errors = [name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, Exception)]
+    assert len(errors) > 10
+    assert [name for name in errors if f"`{name}`" not in page and f".{name}`" not in page] == []

@@ -394,3 +394,39 @@ def test_a_stream_has_all_of_its_text_whoever_takes_the_steps() -> None:
         return text + "".join([more async for more in texts])
 
     assert whole == asyncio.run(main())
+
+
+@pytest.mark.parametrize("value", ["a", None, 0, -1, True, 2.0])
+@pytest.mark.parametrize("name", ["max_rows", "max_batch_tokens"])
+def test_a_limit_is_checked_whenever_it_is_set(name: str, value: object) -> None:
+    engine = Engine(random_model())
+    with pytest.raises(OptionError, match=f"`{name}`"):
+        Engine(random_model(), **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=f"`{name}`"):
+        setattr(engine, name, value)
+    setattr(engine, name, 7)
+    assert getattr(engine, name) == 7
+    assert f"{name}=7" in repr(engine)
+
+
+def test_a_misspelt_limit_and_what_is_no_model_are_refused() -> None:
+    with pytest.raises(AttributeError, match="max_row"):
+        Engine(random_model()).max_row = 3  # type: ignore[attr-defined]
+    with pytest.raises(OptionError, match="got 'x'"):
+        engine_of("x")  # type: ignore[arg-type]
+
+
+def test_what_was_done_between_two_copies_is_their_difference() -> None:
+    model = random_model()
+    engine = Engine(model)
+    run(engine, *submitted(engine, [job_of(model, "a")]))
+    before = engine.stats
+    assert (engine.stats - before).steps == 0
+    run(engine, *submitted(engine, [job_of(model, "the name", max_tokens=3)]))
+    done = engine.stats - before
+    assert (engine.stats.steps - before.steps, 3) == (done.steps, done.work.sampled_tokens)
+    assert done.seconds >= done.forward_seconds > 0
+    with pytest.raises(TypeError):
+        done - 1  # type: ignore[operator]
+    with pytest.raises(TypeError):
+        done.work - 1  # type: ignore[operator]

@@ -20,6 +20,7 @@ import fsm
 from outlines_cont import (
     BatchedExecutor,
     ClosedError,
+    ConstraintRequired,
     ContextLengthError,
     Conversation,
     DeadEnd,
@@ -349,6 +350,12 @@ def test_wrong_arguments_change_nothing(executor: BatchedExecutor) -> None:
         lambda: conversation.prompt([1, 10**6]),
         lambda: conversation.prompt([-1]),
         lambda: conversation.sample(samplers.beam_search(2)),  # type: ignore[arg-type]
+        lambda: conversation.sample(samplers.multinomial(3)),
+        lambda: conversation.step(samplers.best_of(3)),
+        lambda: conversation.fork(0),
+        lambda: conversation.fork(True),
+        lambda: conversation.constrain(3),  # type: ignore[arg-type]
+        lambda: BatchedExecutor("gpt2"),  # type: ignore[arg-type]
         lambda: executor.create(seed=-1),
     )
     for call in wrong:
@@ -729,6 +736,84 @@ def test_a_saved_conversation_goes_on_as_if_nothing_had_happened(
         executor.infer()
         executor.step([conversation, fed, pending], sampler)
     assert conversation.token_ids == fed.token_ids == pending.token_ids
+
+
+@pytest.mark.parametrize("kv", [True, False])
+def test_what_was_constrained_when_it_was_saved_asks_for_its_constraint(
+    executor: BatchedExecutor, tmp_path: Path, kv: bool
+) -> None:
+    expression = fsm.choice(["abc", "abd"])
+    conversation = executor.create("x: ")
+    conversation.constrain(expression)
+    start = len(conversation)
+    conversation.prompt([TOKENIZER._ids[b"a"], TOKENIZER._ids[b"b"]])
+    conversation.save(tmp_path / "held", kv=kv)
+    assert SequenceState.load(tmp_path / "held", random_model()) == conversation.state
+
+    loaded = executor.load(tmp_path / "held")
+    executor.infer()
+    for one in (loaded, loaded.fork()):
+        for call in (one.sample, one.step, lambda one=one: one.allowed, lambda one=one: one.is_accepting):
+            with pytest.raises(ConstraintRequired, match=r"Call `constrain\(expression\)` once more") as caught:
+                call()
+            assert caught.value.start == start
+    with pytest.raises(fsm.TokenNotAllowed):
+        loaded.constrain(fsm.regex("[0-9]+"))
+    free = loaded.fork()
+    free.constrain(None)
+    assert free.allowed == TokenSet.all
+    loaded.rewind(1)
+    loaded.save(tmp_path / "again", kv=kv)
+    loaded = executor.load(tmp_path / "again")
+    loaded.constrain(expression)
+    conversation.rewind(1)
+    assert loaded.allowed == conversation.allowed
+    assert not loaded.is_accepting
+    loaded.prompt("bd")
+    assert loaded.is_accepting
+
+
+def test_a_constraint_that_is_over_or_lifted_asks_for_nothing(executor: BatchedExecutor, tmp_path: Path) -> None:
+    conversation = executor.create("x: ")
+    conversation.constrain("a")
+    conversation.prompt("a")
+    executor.infer()
+    assert conversation.step() in random_model().eos_token_ids
+    conversation.save(tmp_path / "over")
+    conversation.constrain(fsm.regex("b"))
+    conversation.constrain(None)
+    conversation.save(tmp_path / "lifted")
+    for name in ("over", "lifted"):
+        assert executor.load(tmp_path / name).allowed == TokenSet.all
+
+
+def test_several_forks_are_the_forks_that_one_by_one_would_be(executor: BatchedExecutor) -> None:
+    conversation, other = executor.create("the name", seed=5), executor.create("the name", seed=5)
+    executor.infer()
+    forks = conversation.fork(3)
+    sampler = samplers.multinomial()
+    assert [other.fork().sample(sampler) for _ in range(3)] == [fork.sample(sampler) for fork in forks]
+    twins = conversation.fork(2, same=True)
+    assert twins[0].sample(sampler) == twins[1].sample(sampler) == conversation.sample(sampler)
+
+
+def test_a_text_as_a_constraint_stands_for_itself(executor: BatchedExecutor) -> None:
+    conversation = executor.create("x: ")
+    conversation.constrain("[a-z]+")
+    with pytest.raises(fsm.TokenNotAllowed):
+        conversation.prompt("abc")
+    conversation.prompt("[a-z]+")
+    assert conversation.is_accepting
+
+
+def test_a_folder_that_is_not_there_is_named(executor: BatchedExecutor, tmp_path: Path) -> None:
+    conversation = executor.create("x")
+    for save in (conversation.save, conversation.state.save):
+        with pytest.raises(StateFileError, match="nodir"):
+            save(tmp_path / "nodir" / "x")
+        with pytest.raises(StateFileError, match="got the folder"):
+            save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_goes_on_in_another_process(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pydantic
 import pytest
 from typing_extensions import TypedDict
 
-from fsm import BudgetExceeded, EmptyLanguage, SchemaError
+from fsm import BudgetExceeded, EmptyLanguage, SchemaError, regex
 from fsm.automaton import Automaton
 from fsm.limits import Limits
 from fsm.schema import json_schema
@@ -326,7 +326,7 @@ REFUSED: list[tuple[Any, str, str]] = [
 def test_a_bad_schema_is_refused_with_a_pointer(schema: Any, pointer: str, message: str) -> None:
     with pytest.raises(SchemaError) as caught:
         json_schema(schema)
-    assert pointer == caught.value.pointer
+    assert f"#{pointer}" == caught.value.pointer
     assert message in str(caught.value)
     assert str(caught.value).endswith(f"(at '#{pointer}')")
 
@@ -335,7 +335,7 @@ def test_a_bad_schema_is_refused_with_a_pointer(schema: Any, pointer: str, messa
 def test_a_keyword_of_another_draft_is_never_ignored(keyword: str) -> None:
     with pytest.raises(SchemaError, match="not a keyword of this draft") as caught:
         json_schema({"properties": {"a": {keyword: {}}}})
-    assert f"/properties/a/{keyword}" == caught.value.pointer
+    assert f"#/properties/a/{keyword}" == caught.value.pointer
 
 
 @pytest.mark.parametrize(
@@ -350,11 +350,14 @@ def test_a_keyword_of_another_draft_is_never_ignored(keyword: str) -> None:
 def test_what_is_only_checked_is_refused_where_all_must_be_exact(schema: Any, pointer: str) -> None:
     with pytest.raises(SchemaError, match="not exact here") as caught:
         json_schema(schema, strict=True)
-    assert pointer == caught.value.pointer
+    assert f"#{pointer}" == caught.value.pointer
     expression = json_schema(schema)
     assert expression.has_checks
     if pointer != "/minProperties":  # exact with the check that no key comes twice
-        assert [line.level for line in expression.report if line.pointer == pointer] == ["checked"]
+        (line,) = (line for line in expression.report if line.pointer == f"#{pointer}")
+        assert line.level == "checked"
+        assert f"({line.note})" in str(caught.value)
+        assert line.note
 
 
 def test_options_of_a_wrong_kind_are_refused() -> None:
@@ -506,12 +509,34 @@ def test_the_report_has_a_line_for_every_keyword() -> None:
         {"title": "t", "type": "object", "properties": {"a/": {"enum": [[1]]}}, "required": ["a/"]}
     ).report
     assert [(line.pointer, line.keyword) for line in report] == [
-        ("/type", "type"),
-        ("/properties", "properties"),
-        ("/required", "required"),
-        ("/properties/a~1/enum", "enum"),
+        ("#/type", "type"),
+        ("#/properties", "properties"),
+        ("#/required", "required"),
+        ("#/properties/a~1/enum", "enum"),
     ]
     assert {"exact"} == {line.level for line in report}
+
+
+def test_a_report_prints_as_a_table() -> None:
+    expression = json_schema({"type": "array", "uniqueItems": True}) + "\n"
+    assert str(expression.report) == ("exact    #/type\nchecked  #/uniqueItems  an automaton cannot remember items")
+    assert str(regex("a").report) == ""
+    assert "no two items are equal (`uniqueItems` at '#/uniqueItems')" in expression.checks
+
+
+@pytest.mark.parametrize("first", [[], [{"const": "c"}]])
+def test_more_different_items_than_there_are_values_are_no_language(first: list[Any]) -> None:
+    schema = {"type": "array", "items": {"enum": ["a", "b", 1, 1.0]}, "uniqueItems": True}
+    if first:
+        schema["prefixItems"] = first
+    assert not json_schema({**schema, "minItems": 3 + len(first)}).is_empty()
+    with pytest.raises(EmptyLanguage):
+        json_schema({**schema, "minItems": 4 + len(first)})
+
+
+def test_a_path_in_the_place_of_a_schema_is_told_from_one() -> None:
+    with pytest.raises(SchemaError, match="a path is not read"):
+        json_schema("order.json")
 
 
 def test_equal_schemas_are_equal_expressions() -> None:

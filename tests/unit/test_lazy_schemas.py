@@ -49,7 +49,7 @@ def test_definitions_that_hold_each_other_are_built_once_and_not_at_every_depth(
 
 def test_the_report_names_keywords_at_every_place() -> None:
     report = {line.pointer for line in fsm.json_schema(circle(5)).report}
-    assert {f"/$defs/d{n}/properties/to{n}/$ref" for n in range(5)} <= report
+    assert {f"#/$defs/d{n}/properties/to{n}/$ref" for n in range(5)} <= report
 
 
 def tangled(size: int) -> dict[str, Any]:
@@ -84,8 +84,8 @@ def test_small_negations_stay_exact_where_large_ones_are_checked(monkeypatch: py
     schema["$defs"]["large"]["oneOf"][1]["properties"]["k0"] = {"$ref": "#/$defs/large"}  # type: ignore[index]
     monkeypatch.setattr(document, "MAX_SPENT", 150)
     levels = {line.pointer: line.level for line in fsm.json_schema(schema).report}
-    assert levels["/properties/small/oneOf"] == "exact"
-    assert levels["/$defs/large/oneOf"] == "checked"
+    assert levels["#/properties/small/oneOf"] == "exact"
+    assert levels["#/$defs/large/oneOf"] == "checked"
 
 
 def test_strict_refuses_what_goes_beyond_the_bound() -> None:

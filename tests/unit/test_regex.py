@@ -335,7 +335,7 @@ def test_ecma_search_reads_the_dialect_of_json_schema(pattern: str, found: list[
 def test_ecma_search_refuses_with_the_pointer(pattern: str, problem: str) -> None:
     with pytest.raises(SchemaError, match=problem) as caught:
         ecma_search(pattern, utf8, pointer="/properties/a/pattern")
-    assert caught.value.pointer == "/properties/a/pattern"
+    assert caught.value.pointer == "#/properties/a/pattern"
 
 
 def test_ecma_search_is_not_deep() -> None:
