@@ -64,11 +64,8 @@ def _read(model: LanguageModel, rows: Sequence[Reading], counts: Meter) -> list[
         return []
     engine, job = engine_of(model), Job(rows, greedy(), counts)
     engine.submit(job)
-    try:
-        while not job.is_over:
-            engine.advance(job)
-    finally:
-        engine.cancel(job)
+    for _ in engine.steps(job):
+        pass
     done = [row for _, row in sorted(job.done.items())]
     for row in done:
         if row.error is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -112,26 +113,16 @@ class Run:
 
         After the last one everything is there to be seen, whoever has taken the steps.
         """
-        job, is_over = self._submitted(), False
-        try:
-            while not is_over:
-                self.engine.advance(job)
-                is_over = job.is_over  # not asked after the yield: others may take steps meanwhile
-                yield
-        finally:
-            self.engine.cancel(job)
+        job = self._submitted()
+        yield from self.engine.steps(job)
         self._collect(job)
 
     async def async_steps(self) -> AsyncIterator[None]:
         """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
-        job, is_over = self._submitted(), False
-        try:
-            while not is_over:
-                await self.engine.advance_async(job)
-                is_over = job.is_over
+        job = self._submitted()
+        async with aclosing(self.engine.async_steps(job)) as steps:
+            async for _ in steps:
                 yield
-        finally:
-            self.engine.cancel(job)
         self._collect(job)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,26 +125,17 @@ class Program:
     def events(self) -> Iterator[Event]:
         """Run to the end, and yield what happens, from the beginning on. Whoever leaves the loop earlier cancels the program."""
         seen = 0
-        try:
-            while not self._job.is_over:
-                self._engine.advance(self._job)
+        with closing(self._engine.steps(self._job)) as steps:
+            for _ in steps:
                 yield from self._job.events[seen : (seen := len(self._job.events))]
-        finally:
-            self.cancel()
-        yield from self._job.events[seen:]
 
     async def aevents(self) -> AsyncIterator[Event]:
         """Do the same without holding up an event loop."""
         seen = 0
-        try:
-            while not self._job.is_over:
-                await self._engine.advance_async(self._job)
+        async with aclosing(self._engine.async_steps(self._job)) as steps:
+            async for _ in steps:
                 for event in self._job.events[seen : (seen := len(self._job.events))]:
                     yield event
-        finally:
-            self.cancel()
-        for event in self._job.events[seen:]:
-            yield event
 
     def cancel(self) -> None:
         """Let all forks go; they keep their texts, with `ProgramCancelled` as their error. One that is over stays as it is."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import AsyncGenerator, Generator
 from itertools import zip_longest
 from queue import Empty, SimpleQueue
 from time import perf_counter
@@ -175,6 +176,31 @@ class Engine:
             step.add_done_callback(lambda done: (self._steps.pop(loop, None) and done.cancelled()) or done.exception())
         # A task that is cancelled leaves the step to the others.
         await asyncio.shield(step)
+
+    def steps(self, job: Job) -> Generator[None, None, None]:
+        """Take steps until a job that was submitted is over; whoever stops earlier cancels it.
+
+        After the last one everything is there to be seen, whoever has taken the steps.
+        """
+        is_over = False
+        try:
+            while not is_over:
+                self.advance(job)
+                is_over = job.is_over  # not asked after the yield: others may take steps meanwhile
+                yield
+        finally:
+            self.cancel(job)
+
+    async def async_steps(self, job: Job) -> AsyncGenerator[None, None]:
+        """Do the same without holding up an event loop. Close it with `contextlib.aclosing`, to cancel at once."""
+        is_over = False
+        try:
+            while not is_over:
+                await self.advance_async(job)
+                is_over = job.is_over
+                yield
+        finally:
+            self.cancel(job)
 
     def step(self) -> None:
         """Let every row go on by one token.
