@@ -56,6 +56,7 @@ def warm_up() -> list[Case]:
         "word": "Grüße, world",
         "total": 705,
         "share": 0.25,
+        "length": 31.75,
         "level": "upper",
         "done": False,
         "items": [{"at": 4}],
@@ -63,7 +64,7 @@ def warm_up() -> list[Case]:
     }
     schema = _object(
         ["word", "total", "level", "items"],
-        word={"type": "string"}, total={"type": "integer"}, share={"type": "number"}, level={"enum": ["upper", "lower"]},
+        word={"type": "string"}, total={"type": "integer"}, share={"type": "number"}, length={"type": "number"}, level={"enum": ["upper", "lower"]},
         done={"type": "boolean"}, items={"type": "array", "items": _object(at={"type": "integer", "minimum": 1})},
         more={"type": "string", "maxLength": 30},
     )  # fmt: skip

@@ -24,6 +24,9 @@ Head = tuple[Node, int]
 MAX_WAYS = 4
 """More ways to begin are united instead of being followed one by one."""
 
+STRETCH_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
+"""What a stretch is built from."""
+
 Loop = tuple[Node, int, int | None, int]
 """The body of a loop with which every continuation begins, its least and most rounds, and the state after it."""
 
@@ -32,6 +35,27 @@ def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
     """Read a term as `body{lo,hi} rest`, or return None."""
     head, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
     return (*head.args, rest) if head.kind is Kind.REPEAT else None
+
+
+def as_stretch(node: Node) -> tuple[Node, Node] | None:
+    """Read a term as one that may end at several places, and what comes after it; None where it does not begin with such a one.
+
+    It ends before what must come next (the rest of a number before a comma), and before a list of more such values.
+    """
+    heads: list[Node] = []
+    while node.kind is Kind.CONCAT:
+        head, tail = node.args
+        if head.kind not in STRETCH_KINDS or (heads and (not head.nullable or _is_list(head))):
+            break
+        heads.append(head)
+        node = tail
+    if not heads or not (heads[-1].nullable or heads[0].kind is Kind.ALTERNATION):
+        return None
+    return nodes.sequence(heads), node
+
+
+def _is_list(node: Node) -> bool:
+    return node.kind is Kind.REPEAT and node.args[0].kind is Kind.CONCAT
 
 
 class Automaton:
@@ -68,9 +92,10 @@ class Automaton:
             self._heads: dict[int, Head | None] = {}
             self._loops: dict[int, Loop | None] = {}
             self._plain: dict[tuple[Node, int], bytes] = {}
+            self._stretches: dict[int, tuple[Node, int] | None] = {}
             self._splits: dict[int, tuple[int, ...] | None] = {}
             self._widths: dict[int, int] = {}
-            self._rows = Rows(self.arcs, self.max_row_bytes)
+            self._rows: Rows | None = None
 
     def state_of(self, node: Node) -> int:
         """The state that is this term, made if need be.
@@ -187,14 +212,25 @@ class Automaton:
             self._loops[state] = loop
             return loop
 
+    def stretch(self, state: int) -> tuple[Node, int] | None:
+        """The stretch with which every continuation of `state` begins, and the state after it; else None."""
+        try:
+            return self._stretches[state]
+        except KeyError:
+            found = as_stretch(self.nodes[state])
+            alive = None if found is None or not self._is_alive(found[1]) else found
+            stretch = self._stretches[state] = None if alive is None else (alive[0], self.state_of(alive[1]))
+            return stretch
+
     def _is_alive(self, node: Node) -> bool:
         return node.is_plain or self.derivatives.is_inhabited(node)
 
     def rows(self) -> Rows:
         """The table of next states; a new one where the last is full, so hold on to it for one walk."""
-        if self._rows.is_full:
-            self._rows = Rows(self.arcs, self.max_row_bytes)
-        return self._rows
+        rows = self._rows
+        if rows is None or rows.is_full:
+            rows = self._rows = Rows(self.arcs, self.max_row_bytes)
+        return rows
 
     def next_state(self, state: int, data: bytes) -> int:
         """The state after reading `data`, or DEAD. Cost: some microseconds per byte at first, then a look-up."""

@@ -20,9 +20,9 @@ from fsm import node as nodes
 from fsm.automaton import Automaton
 from fsm.bitmask import add_ids, pack, to_ids
 from fsm.cache import ByteCache
-from fsm.node import EPSILON, Kind, Node
+from fsm.node import EPSILON, Node
 from fsm.trie import Trie
-from fsm.walk import MIN_WIDE_BYTES, finish, sweep, sweep_from, walk_narrow
+from fsm.walk import MIN_WIDE_BYTES, finish, next_bytes, sweep, sweep_from, walk_narrow
 
 NEVER = 65_535
 """More rounds than any token has."""
@@ -275,7 +275,7 @@ class CharacterLoop:
         if rest is EPSILON:
             return []
         state, counts = automaton.state_of(rest), self._counts(hi)
-        first = _first_bytes(automaton, state)
+        first = next_bytes(automaton, state)
         overlaps = sum(byte in self._first for byte in first) > MAX_OVERLAP
         if len(first) > 64 or (counts and overlaps):
             return None
@@ -312,14 +312,6 @@ class CharacterLoop:
         if lo > 0 or self._counts(hi):
             steps = steps[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
         return self._trie.labels_at(sweep_from(automaton, self._trie, state, steps))
-
-
-def _first_bytes(automaton: Automaton, state: int) -> Collection[int]:
-    head = automaton.head(state)
-    if head is not None and head[0].kind is Kind.LITERAL:
-        text: bytes = head[0].args[0]
-        return text[:1]
-    return automaton.moves(state)
 
 
 def _survivors(automaton: Automaton, trie: Trie, state: int) -> list[int] | None:

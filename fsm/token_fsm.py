@@ -290,7 +290,7 @@ class TokenFSM:
         if loop is None or loop[0].nullable:
             return node
         body, lo, hi, rest = loop
-        reach = self.vocabulary.max_token_bytes
+        reach = self.vocabulary.reach(body)
         lo, hi = min(lo, reach + 1), None if hi is not None and hi > reach else hi
         return nodes.concat(nodes.repeat(body, lo, hi), rest)
 
@@ -343,7 +343,7 @@ class TokenFSM:
 
     def _walk_words(self, state: int) -> NDArray[np.int32]:
         vocabulary, automaton = self.vocabulary, self.automaton
-        if self._begins_with_texts(state) or automaton.num_first_bytes(state) <= self.max_narrow_bytes:
+        if self._is_narrow(state):
             walked = walk_narrow(automaton, vocabulary.trie, state, loops=vocabulary)
             if walked is not None:
                 texts, jumps = walked
@@ -352,8 +352,15 @@ class TokenFSM:
                     return words
         return bitmask.pack(walk_wide(automaton, vocabulary.trie, state))
 
-    def _begins_with_texts(self, state: int) -> bool:
-        return self.automaton.head(state) is not None or self.automaton.split(state) is not None
+    def _is_narrow(self, state: int) -> bool:
+        """True where few bytes are live, or texts or a stretch come first: then that is known without a look at what follows."""
+        automaton = self.automaton
+        if automaton.head(state) is not None or automaton.split(state) is not None:
+            return True
+        begun = automaton.stretch(state)
+        if begun is not None and self.vocabulary.stretch(begun[0], Trie.root) is not None:
+            return True
+        return automaton.num_first_bytes(state) <= self.max_narrow_bytes
 
     def _add_jump(self, words: NDArray[np.int32], trie_node: int, target: int) -> bool:
         """Add the tokens below a place where a narrow walk stopped; False where it is no loop over characters."""

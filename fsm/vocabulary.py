@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask, vocabulary_file
+from fsm.automaton import Automaton
 from fsm.cache import ByteCache
 from fsm.characters import JSON_CHARACTER
 from fsm.derivative import share
 from fsm.errors import VocabularyError
 from fsm.loop import CharacterLoop, Exits, is_character_class
-from fsm.node import ALL_BYTES, Node, memory
+from fsm.node import ALL_BYTES, Kind, Node, memory
 from fsm.short_loop import ShortLoop
+from fsm.stretch import MAX_FIRST_BYTES, Stretch, narrow_automaton
 from fsm.trie import Trie
 
 
@@ -74,9 +76,12 @@ class Vocabulary:
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_cache_bytes // 2)
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
-        self._short_loops: ByteCache[tuple[Node, int], ShortLoop] = ByteCache(max_cache_bytes // 16)
+        self._short_loops: ByteCache[tuple[Node, int], ShortLoop] = ByteCache(max_cache_bytes // 32)
+        self._stretches: ByteCache[tuple[Node, int], Stretch] = ByteCache(max_cache_bytes // 32)
         self._max_branch_bytes = max_cache_bytes // 16
         self._is_class: dict[Node, bool] = {}
+        self._automata: dict[Node, Automaton | None] = {}
+        self._reaches: dict[Node, int] = {}
         self._uses: Counter[tuple[Node, int]] = Counter()
         share(JSON_CHARACTER)
         if cache_dir is None:
@@ -151,7 +156,7 @@ class Vocabulary:
     @property
     def cache_nbytes(self) -> int:
         """Bytes held by what constraints share and what may be forgotten; see `max_cache_bytes`."""
-        caches = self.masks, self._loops, self._exits, self._short_loops
+        caches = self.masks, self._loops, self._exits, self._short_loops, self._stretches
         return sum(cache.nbytes for cache in caches) + self.trie.branch_nbytes
 
     def clear_cache(self) -> None:
@@ -160,6 +165,7 @@ class Vocabulary:
         self._loops.clear()
         self._exits.clear()
         self._short_loops.clear()
+        self._stretches.clear()
         self.trie.forget_branches()
 
     def adopt(self, root: Node) -> None:
@@ -200,6 +206,41 @@ class Vocabulary:
             short = ShortLoop(loop.automaton, self.trie, node)
             self._short_loops.put((body, node), short, short.nbytes)
         return short
+
+    def reach(self, body: Node) -> int:
+        """A bound for how many rounds of `body` a token may begin with: counts beyond it are alike. Cost: once per body."""
+        if body.kind is not Kind.BYTES or body.args[0].bit_count() > MAX_FIRST_BYTES:
+            return self.max_token_bytes
+        known = self._reaches.get(body)
+        if known is None:
+            known = self._reaches[body] = self._longest_run(body.args[0])
+        return known
+
+    def _longest_run(self, mask: int) -> int:
+        nodes, length = [Trie.root], -1
+        while nodes:
+            branches = [self.trie.branches(node) for node in nodes]
+            nodes = [step[0] for found in branches for byte, step in found.items() if mask >> byte & 1]
+            length += 1
+        return length
+
+    def stretch(self, term: Node, node: int) -> Stretch | None:
+        """How the tokens below a trie node run through `term`; None where that takes long, or does not help."""
+        stretch = self._stretches.get((term, node))
+        automaton = None if stretch is not None else self._narrow_automaton(term)
+        if automaton is not None:
+            stretch = Stretch(automaton, self.trie, node)
+            self._stretches.put((term, node), stretch, stretch.nbytes)
+        return stretch if stretch is not None and stretch.is_known else None
+
+    def _narrow_automaton(self, term: Node) -> Automaton | None:
+        try:
+            return self._automata[term]
+        except KeyError:
+            if len(self._automata) > 200:
+                self._automata.clear()
+            automaton = self._automata[term] = narrow_automaton(term)
+            return automaton
 
     def has_wide_loop(self, body: Node) -> bool:
         """True where `body` is a class of characters with many first bytes, and `loop` has met it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from fsm.automaton import Automaton, Loop
 from fsm.node import Kind, Node
 from fsm.rows import Codes, Rows
 from fsm.short_loop import ShortLoop
+from fsm.stretch import Stretch
 from fsm.trie import Trie
 
 Jump = tuple[int, int]
@@ -32,6 +33,9 @@ class Loops(Protocol):
 
     def short_loop(self, body: Node, node: int) -> ShortLoop | None:
         """How the texts below `node` run through `body*`; None where that is not known."""
+
+    def stretch(self, term: Node, node: int) -> Stretch | None:
+        """How the texts below `node` run through `term`; None where that would help little."""
 
     def has_wide_loop(self, body: Node) -> bool:
         """True where `body` is known to be a wide class of characters."""
@@ -82,6 +86,12 @@ def walk_narrow(
             if short is not None:
                 cost += 4 + _read_short_loop(automaton, short, loop, found, stack)
                 continue
+        begun = None if loops is None else automaton.stretch(state)
+        if loops is not None and begun is not None:
+            stretch = loops.stretch(begun[0], node)
+            if stretch is not None:
+                cost += 4 + _read_stretch(automaton, stretch, begun[1], found, stack)
+                continue
         if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) >= MIN_WIDE_BYTES:
             jumps.append((node, state))
             continue
@@ -115,13 +125,26 @@ def _read_short_loop(automaton: Automaton, short: ShortLoop, loop: Loop, found: 
     """Go through a loop and on behind it wherever it may end; how many places that were."""
     _, lo, hi, state = loop
     found += short.inside(hi)
-    head = automaton.head(state)
-    if head is not None and head[0].kind is Kind.LITERAL:
-        places = dict.fromkeys(short.exits(head[0].args[0][0], lo, hi))
-    else:
-        places = dict.fromkeys(place for byte in automaton.moves(state) for place in short.exits(byte, lo, hi))
+    places = dict.fromkeys(place for byte in next_bytes(automaton, state) for place in short.exits(byte, lo, hi))
     stack += [(node, state, below) for node, below in places]
     return len(places)
+
+
+def _read_stretch(automaton: Automaton, stretch: Stretch, state: int, found: list[int], stack: list[Place]) -> int:
+    """Go through a stretch and on behind it wherever it may end; how many places that were."""
+    found += stretch.labels
+    places = dict.fromkeys(place for byte in next_bytes(automaton, state) for place in stretch.exits(byte))
+    stack += [(node, state, below) for node, below in places]
+    return len(places)
+
+
+def next_bytes(automaton: Automaton, state: int) -> Collection[int]:
+    """The bytes that keep `state` alive; those of a literal without a look at more than its first."""
+    head = automaton.head(state)
+    if head is not None and head[0].kind is Kind.LITERAL:
+        text: bytes = head[0].args[0]
+        return text[:1]
+    return automaton.moves(state)
 
 
 def _read_words(trie: Trie, node: int, term: Node, state: int, found: list[int], stack: list[Place]) -> None:

@@ -6,7 +6,7 @@ With `contains` a term is made for each number of items read and each number of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from math import inf
 
@@ -146,7 +146,7 @@ def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Co
         context.leave_out(watcher, "unevaluatedItems", "`contains` stands in another resource")
         return []
     options = [place.schema for place in (*contained, rest)]
-    return [replace(rest, schema=context.document.make({"anyOf": options}, "either", *map(id, options)))]
+    return [rest._replace(schema=context.document.make({"anyOf": options}, "either", *map(id, options)))]
 
 
 def _items(first: list[Node], rest: Node, lo: int, hi: int | None, context: Context) -> Node:

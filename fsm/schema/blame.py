@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fsm.automaton import DEAD, Automaton
@@ -144,7 +144,7 @@ class _Inquiry:
         """Questions about the places for the same value that a keyword leads to."""
         text, is_whole = question.text, question.is_whole
         if keyword in ("$ref", "$dynamicRef"):
-            target = replace(self._document.resolve(place, keyword), via=None)
+            target = self._document.resolve(place, keyword)._replace(via=None)
             if self._forbids(target, text, is_whole):
                 yield _Question(target, text, is_whole)
             return
@@ -200,7 +200,7 @@ class _Inquiry:
         assert isinstance(place.schema, dict)
         part = {key: value for key, value in place.schema.items() if key in keywords}
         made = self._document.make(part, "alone", id(place.schema), *sorted(keywords))
-        return replace(place, schema=made, via=None)
+        return place._replace(schema=made, via=None)
 
     def _keys_only(self, place: Place, *more: str) -> Place:
         """What a place says of keys, whatever their values, and some of its other keywords."""
@@ -208,7 +208,7 @@ class _Inquiry:
         for keyword in ("properties", "patternProperties"):
             made[keyword] = {key: schema is not False for key, schema in (place.get(keyword) or {}).items()}
         made["additionalProperties"] = place.get("additionalProperties") is not False
-        return replace(place, schema=self._document.make(made, "keys only", id(place.schema), *more), via=None)
+        return place._replace(schema=self._document.make(made, "keys only", id(place.schema), *more), via=None)
 
     def _forbids(self, place: Place, text: bytes, is_whole: bool, order: KeyOrder = "any") -> bool:
         """True when no value of the place begins with the text, or is the text."""

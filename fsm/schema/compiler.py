@@ -334,6 +334,8 @@ class _Level:
     def _look_up(self, places: Conjunction) -> Node | _Frame:
         """The term of some places: known, a reference to its own kind further in, or a new builder."""
         places = self._document.behind(places)
+        if len(places) == 1 and (simple := self._simple(places[0])) is not None:
+            return simple
         pointer = places[0].pointer if places else ""
         branches = self._document.branches(places)
         if branches is not None:
@@ -346,6 +348,14 @@ class _Level:
         if isinstance(found, _Frame):
             self._document.spend(cases.cost)
         return found
+
+    def _simple(self, place: Place) -> Node | None:
+        """The term of a place that names one scalar type and nothing else; the most common of all needs no frame."""
+        node = None if place.negated else _simple_node(place.schema)
+        if node is not None:
+            self._document.read(place)
+            self._depend(0)
+        return node
 
     def _any_of(self, branches: list[Place]) -> Steps:
         """One of several schemas, each for itself, so that what they share is compiled once."""
@@ -482,7 +492,7 @@ _SAYS_MORE = (frozenset(KEYWORDS) | frozenset(Made)) - {"type"}
 
 
 def _simple_node(schema: Schema) -> Node | None:
-    """The term of a schema that names one scalar type and nothing else; the most common of all."""
+    """The term of a schema that names one scalar type and nothing else."""
     if not isinstance(schema, dict) or not _SAYS_MORE.isdisjoint(schema):
         return None
     name = schema.get("type")

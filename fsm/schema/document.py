@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -191,7 +191,7 @@ class Document:
                 break
             self._visit(settled)
             place = self.resolve(settled, "$ref")
-        return place if place.via is None else replace(place, via=None)
+        return place if place.via is None else place._replace(via=None)
 
     def _find_cases(self, places: Conjunction, loosely: bool) -> Cases:
         found: dict[tuple[object, ...], Conjunction] = {}
@@ -286,7 +286,7 @@ class Document:
             stack += [(below, True) for below in subschemas(settled)]
             for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
                 if settled.has(keyword):
-                    stack.append((replace(self.resolve(settled, keyword), via=None), True))
+                    stack.append((self.resolve(settled, keyword)._replace(via=None), True))
         return True
 
     def _limit_exact(self, places: Conjunction) -> None:
@@ -331,7 +331,7 @@ class Document:
         if scope is None and schema is not self.root.schema and isinstance(schema.get(self.dialect.identifier), str):
             scope = self.resources.scope()
         if known is not None and scope is None:
-            return place if known is schema else replace(place, schema=known)
+            return place if known is schema else place._replace(schema=known)
         dialect = self.dialect
         if scope is not None:
             scope = self.resources.inside(schema, scope)
@@ -340,7 +340,15 @@ class Document:
             known = schema if dialect is LATEST else in_latest_words(schema, dialect)
             self._settled[id(schema)] = self._settled[id(known)] = known
             self._kept += (schema, known)
-        return place if known is schema and scope is place.scope else replace(place, schema=known, scope=scope)
+        return place if known is schema and scope is place.scope else place._replace(schema=known, scope=scope)
+
+    def read(self, place: Place) -> None:
+        """Check the keywords of a place and write them into the report, once.
+
+        Raises:
+            SchemaError: a keyword is malformed, or unknown.
+        """
+        self._visit(self.settle(place))
 
     def make(self, schema: Schema, *key: object) -> Schema:
         """A schema of our own that stays the same object each time it is asked for."""
@@ -511,8 +519,8 @@ class Document:
         (others, at), *listed = schemas
         # What is listed evaluates nothing, though the schema that stands for it names properties and items.
         cases = (
-            replace(place, schema=others, origin=place.schema),
-            *(replace(place, schema=schema, pointer=at, via=None) for schema, at in listed),
+            place._replace(schema=others, origin=place.schema),
+            *(place._replace(schema=schema, pointer=at, via=None) for schema, at in listed),
         )
         for case in cases:  # they say what the report says of `enum` and `const` already
             parts = (*(case.get("properties") or {}).values(), *(case.get("prefixItems") or ()))

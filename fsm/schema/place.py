@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsm.node import Node
 from fsm.schema.keyword import Schema, escape
@@ -13,9 +12,8 @@ from fsm.schema.resource import Scope
 _WATCHERS = ("unevaluatedProperties", "unevaluatedItems")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A schema and where it stands.
+class Place(NamedTuple):
+    """A schema and where it stands. A tuple, as many are made for each part of a schema.
 
     Attributes:
         schema: the schema itself.
@@ -72,7 +70,7 @@ class Place:
 
     def elsewhere(self, schema: Schema, pointer: str, scope: Scope | None) -> Place:
         """A place for the same value that a reference leads to, negated as this one is."""
-        return replace(self.beside(schema, negated=self.negated), pointer=pointer, scope=scope)
+        return self.beside(schema, negated=self.negated)._replace(pointer=pointer, scope=scope)
 
     def leads_back_to(self, schema: Schema, scope: Scope | None) -> bool:
         """True when `schema` is this one or one that applied it to the same value."""
