@@ -64,8 +64,9 @@ def warm_up() -> list[Case]:
     }
     schema = _object(
         ["word", "total", "level", "items"],
-        word={"type": "string"}, total={"type": "integer"}, share={"type": "number"}, length={"type": "number"}, level={"enum": ["upper", "lower"]},
-        done={"type": "boolean"}, items={"type": "array", "items": _object(at={"type": "integer", "minimum": 1})},
+        word={"type": "string"}, total={"type": "integer"}, share={"type": "number"}, length={"type": "number"},
+        level={"enum": ["upper", "lower"]}, done={"type": "boolean"},
+        items={"type": "array", "items": _object(at={"type": "integer", "minimum": 1})},
         more={"type": "string", "maxLength": 30},
     )  # fmt: skip
     return [

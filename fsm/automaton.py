@@ -12,6 +12,7 @@ import threading
 from fsm import node as nodes
 from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, UnknownState
+from fsm.fields import read_fields
 from fsm.node import EMPTY, EPSILON, Kind, Node
 from fsm.rows import Rows, bytes_of
 
@@ -20,6 +21,9 @@ DEAD = 0
 
 Head = tuple[Node, int]
 """A term of the kind LITERAL or WORDS, and the state after it."""
+
+Fields = tuple[Node, Node]
+"""A term of the kind FIELDS, and the term after it."""
 
 MAX_WAYS = 4
 """More ways to begin are united instead of being followed one by one."""
@@ -31,9 +35,13 @@ Loop = tuple[Node, int, int | None, int]
 """The body of a loop with which every continuation begins, its least and most rounds, and the state after it."""
 
 
+def _first_and_rest(node: Node) -> tuple[Node, Node]:
+    return node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+
+
 def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
     """Read a term as `body{lo,hi} rest`, or return None."""
-    head, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+    head, rest = _first_and_rest(node)
     return (*head.args, rest) if head.kind is Kind.REPEAT else None
 
 
@@ -90,6 +98,7 @@ class Automaton:
             self._moves: dict[int, dict[int, int]] = {}
             self._move_count = 0
             self._heads: dict[int, Head | None] = {}
+            self._fields: dict[int, Fields | None] = {}
             self._loops: dict[int, Loop | None] = {}
             self._plain: dict[tuple[Node, int], bytes] = {}
             self._stretches: dict[int, tuple[Node, int] | None] = {}
@@ -176,10 +185,25 @@ class Automaton:
             return head
 
     def _head(self, node: Node) -> Head | None:
-        first, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+        first, rest = _first_and_rest(node)
         if first.kind not in (Kind.LITERAL, Kind.WORDS) or not self._is_alive(rest):
             return None
         return first, self.state_of(rest)
+
+    def fields(self, state: int) -> Fields | None:
+        """The fields with which every continuation of `state` begins, where each of them may follow, and the term after; else None."""
+        try:
+            return self._fields[state]
+        except KeyError:
+            first, rest = _first_and_rest(self.nodes[state])
+            is_plain = first.kind is Kind.FIELDS and first.is_plain and self._is_alive(rest)
+            fields = self._fields[state] = (first, rest) if is_plain else None
+            return fields
+
+    def after_field(self, fields: Fields, rank: int) -> int:
+        """The state after the word of one of the fields."""
+        term, rest = fields
+        return self.state_of(nodes.concat(term.args[0].after(rank), rest))
 
     def split(self, state: int) -> tuple[int, ...] | None:
         """The states of the ways in which `state` may begin, where these are a few texts and nothing at all; else None.
@@ -193,7 +217,7 @@ class Automaton:
             return ways
 
     def _split(self, node: Node) -> tuple[int, ...] | None:
-        first, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+        first, rest = _first_and_rest(node)
         if first.kind is not Kind.ALTERNATION or len(first.args) > MAX_WAYS or not self._is_alive(rest):
             return None
         if any(way.kind is not Kind.LITERAL and way is not EPSILON for way in first.args):
@@ -242,8 +266,14 @@ class Automaton:
                 position += 1
                 continue
             head = self.head(state)
-            if head is not None and head[0].kind is Kind.LITERAL:
-                state, position = self._read_literal(head, data, position)
+            if head is not None and not head[0].nullable:
+                read = self._read_literal if head[0].kind is Kind.LITERAL else self._read_words
+                state, position = read(head, data, position)
+                continue
+            fields = self.fields(state)
+            if fields is not None:
+                left, position = read_fields(data, position, *fields[0].args)
+                state = self.state_of(nodes.concat(left, fields[1]))
                 continue
             loop = self.loop(state)
             rounds = 0 if loop is None else self._num_plain(loop, data, position)
@@ -263,6 +293,10 @@ class Automaton:
             return DEAD, position
         left = nodes.concat(nodes.literal(text[len(rest) :]), self.nodes[head[1]])
         return self.state_of(left), len(data)
+
+    def _read_words(self, head: Head, data: bytes, position: int) -> tuple[int, int]:
+        left, position = nodes.read_words(data, position, *head[0].args)
+        return self.state_of(nodes.concat(left, self.nodes[head[1]])), position
 
     def _num_plain(self, loop: Loop, data: bytes, position: int) -> int:
         """How many bytes from `position` on are a round of `loop` each, and nothing else."""

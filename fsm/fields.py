@@ -91,6 +91,14 @@ class FieldList:
             return self.last
         return nodes.alternation((self.stop, nodes.concat(self.between, fields(self, rank + 1))))
 
+    def after(self, rank: int) -> Node:
+        """What comes after the word of entry `rank`."""
+        return nodes.concat(self.values[rank], self.follow(rank))
+
+    def open_words(self, start: int, lo: int, hi: int) -> list[tuple[bytes, int]]:
+        """The words lo..hi of entries from `start` on, ascending, each with its entry."""
+        return [(word, rank) for word, rank in zip(self.words[lo:hi], self.ranks[lo:hi], strict=True) if rank >= start]
+
     def split(self, start: int, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
         """Yield each next byte of a narrowed run with the term that it leaves. Cost: one bisection per byte."""
         words = self.words
@@ -102,6 +110,23 @@ class FieldList:
             if target is not EMPTY:
                 yield byte, target
             lo = end
+
+
+def read_fields(
+    data: bytes, position: int, table: FieldList, start: int, lo: int, hi: int, depth: int
+) -> tuple[Node, int]:
+    """Narrow a run by bytes from `position` on, as long as several words are left: the term, and the position after it.
+
+    Cost: two searches per byte, and one term.
+    """
+    words = table.words
+    while position < len(data) and hi - lo > 1:
+        byte, before = data[position], words[lo][:depth]
+        lo = bisect_left(words, before + bytes((byte,)), lo, hi)
+        hi = hi if byte == 255 else bisect_left(words, before + bytes((byte + 1,)), lo, hi)
+        depth += 1
+        position += 1
+    return narrowed(table, start, lo, hi, depth), position
 
 
 def _with_news(found: tuple[Node, ...], part: Node) -> tuple[Node, ...]:
@@ -134,8 +159,7 @@ def narrowed(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node
         return EMPTY
     first, last = table.words[lo], table.words[hi - 1]
     if hi - lo == 1:
-        tail = nodes.concat(table.values[ranks[lo]], table.follow(ranks[lo]))
-        return nodes.concat(nodes.literal(first[depth:]), tail)
+        return nodes.concat(nodes.literal(first[depth:]), table.after(ranks[lo]))
     common = depth
     while first[common] == last[common]:
         common += 1

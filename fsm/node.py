@@ -287,6 +287,22 @@ def split_words(word_list: WordList, lo: int, hi: int, depth: int) -> Iterator[t
         lo = end
 
 
+def read_words(data: bytes, position: int, word_list: WordList, lo: int, hi: int, depth: int) -> tuple[Node, int]:
+    """Narrow a range of words by bytes from `position` on, as far as none of them ends: what is left, and the position after it.
+
+    Cost: two searches per byte, and one term.
+    """
+    texts = word_list.words
+    while position < len(data) and lo < hi and len(texts[lo]) > depth:
+        byte = data[position]
+        before = texts[lo][:depth]
+        lo = bisect_left(texts, before + data[position : position + 1], lo, hi)
+        hi = hi if byte == 255 else bisect_left(texts, before + bytes((byte + 1,)), lo, hi)
+        depth += 1
+        position += 1
+    return word_range(word_list, lo, hi, depth), position
+
+
 def concat(head: Node, tail: Node) -> Node:
     """`head` followed by `tail`; chains lean to the right, neighbouring literals and neighbouring loops of one body join."""
     if head is EMPTY or tail is EMPTY:

@@ -355,7 +355,7 @@ class TokenFSM:
     def _is_narrow(self, state: int) -> bool:
         """True where few bytes are live, or texts or a stretch come first: then that is known without a look at what follows."""
         automaton = self.automaton
-        if automaton.head(state) is not None or automaton.split(state) is not None:
+        if automaton.head(state) or automaton.fields(state) or automaton.split(state):
             return True
         begun = automaton.stretch(state)
         if begun is not None and self.vocabulary.stretch(begun[0], Trie.root) is not None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton import Automaton, Loop
+from fsm.automaton import Automaton, Fields, Loop
 from fsm.node import Kind, Node
 from fsm.rows import Codes, Rows
 from fsm.short_loop import ShortLoop
@@ -20,6 +20,9 @@ Jump = tuple[int, int]
 """A trie node and a state at which a narrow walk stopped, because too much lies below both."""
 Place = tuple[int, int, int]
 """A trie node and a state where a narrow walk goes on, and how many texts lie below the node."""
+
+End = tuple[int, int, int]
+"""Which of some texts ends, the trie node there, and how many texts lie below the node."""
 
 MIN_WIDE_BYTES = 65
 """A state with so many live bytes is wide: not for a narrow walk where much of the trie lies below."""
@@ -68,9 +71,14 @@ def walk_narrow(
         if head is not None:
             first, state = head
             if first.kind is Kind.LITERAL:
-                _read_text(trie, node, first.args[0], state, found, stack)
+                read = _read_text(trie, node, first.args[0], found)
             else:
-                _read_words(trie, node, first, state, found, stack)
+                read = _read_words(trie, node, found, first.args[0].words, *first.args[1:])
+            stack += [(end, state, below) for _, end, below in read]
+            continue
+        fields = automaton.fields(state)
+        if fields is not None:
+            _read_fields(automaton, trie, node, fields, found, stack)
             continue
         ways = automaton.split(state)
         if ways is not None:
@@ -111,14 +119,12 @@ def walk_narrow(
     return found, jumps
 
 
-def _read_text(trie: Trie, node: int, text: bytes, state: int, found: list[int], stack: list[Place]) -> None:
-    """Follow a text as far as the trie goes; `state` comes after it."""
+def _read_text(trie: Trie, node: int, text: bytes, found: list[int]) -> list[End]:
+    """Follow a text as far as the trie goes."""
     labels, node = trie.follow(node, text)
     found += labels
-    if node >= 0:
-        below = trie.below(node)
-        if below:
-            stack.append((node, state, below))
+    below = trie.below(node) if node >= 0 else 0
+    return [(0, node, below)] if below else []
 
 
 def _read_short_loop(automaton: Automaton, short: ShortLoop, loop: Loop, found: list[int], stack: list[Place]) -> int:
@@ -147,12 +153,13 @@ def next_bytes(automaton: Automaton, state: int) -> Collection[int]:
     return automaton.moves(state)
 
 
-def _read_words(trie: Trie, node: int, term: Node, state: int, found: list[int], stack: list[Place]) -> None:
-    """Follow the words of a term; `state` comes after each of them."""
-    word_list, lo, hi, depth = term.args
-    words = word_list.words
+def _read_words(
+    trie: Trie, node: int, found: list[int], words: Sequence[bytes], lo: int, hi: int, depth: int
+) -> list[End]:
+    """Follow the sorted words lo..hi, without their first `depth` bytes, and return where they end."""
+    read: list[End] = []
     if len(words[lo]) == depth:  # the empty word is one of them
-        stack.append((node, state, trie.below(node)))
+        read.append((lo, node, trie.below(node)))
         lo += 1
     places = [(node, lo, hi, depth)]
     while places:
@@ -168,13 +175,25 @@ def _read_words(trie: Trie, node: int, term: Node, state: int, found: list[int],
                     found.extend(ends)
                 if below:
                     if len(word) == depth + 1:
-                        stack.append((child, state, below))
+                        read.append((lo, child, below))
                         lo += 1
                     if end - lo == 1:
-                        _read_text(trie, child, words[lo][depth + 1 :], state, found, stack)
+                        rest = _read_text(trie, child, words[lo][depth + 1 :], found)
+                        read += [(lo, last, below) for _, last, below in rest]
                     elif lo < end:
                         places.append((child, lo, end, depth + 1))
             lo = end
+    return read
+
+
+def _read_fields(
+    automaton: Automaton, trie: Trie, node: int, fields: Fields, found: list[int], stack: list[Place]
+) -> None:
+    """Follow the words of fields; after each comes its own value."""
+    table, start, lo, hi, depth = fields[0].args
+    words, ranks = zip(*table.open_words(start, lo, hi), strict=True)
+    for index, end, below in _read_words(trie, node, found, words, 0, len(words), depth):
+        stack.append((end, automaton.after_field(fields, ranks[index]), below))
 
 
 def sweep(

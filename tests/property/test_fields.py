@@ -5,14 +5,15 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fsm import ExpressionError
+from fsm import Expression, ExpressionError, TokenFSM, Vocabulary
 from fsm import node as nodes
-from fsm.automaton import Automaton
+from fsm.automaton import DEAD, Automaton
 from fsm.fields import FieldList, fields
 from fsm.node import EMPTY
+from tests.property.test_token_fsm import check_everywhere
 
 KEYS = [b"a:", b"ab:", b"b:", b"ba:", b"c:"]
 END = nodes.literal(b"}")
@@ -55,3 +56,37 @@ def test_digits_that_divide_are_counted(divisor: int, remainder: int, most: int)
     assert {t for t in {*some, *sorted(wanted)[:50]} if automaton.accepts(t.encode())} <= wanted
     assert all(automaton.accepts(t.encode()) for t in sorted(wanted)[:50])
     assert (term is EMPTY) == (not wanted)
+
+
+PIECES = st.sampled_from([*KEYS, b"a", b"b", b":", b"1", b",", b"1,a", b"1,b", b"}", b"ba", b"c:1", b"1}"])
+
+
+@given(
+    st.lists(st.sampled_from(KEYS), min_size=1, unique=True),
+    st.sets(st.integers(0, 4)),
+    st.booleans(),
+    st.lists(st.lists(PIECES, min_size=1, max_size=4).map(b"".join), min_size=1, max_size=30),
+    st.data(),
+)
+@settings(deadline=None)
+def test_masks_of_a_run_equal_a_walk_of_every_token(
+    keys: list[bytes], dead: set[int], last_is_required: bool, texts: list[bytes], data: st.DataObject
+) -> None:
+    values = tuple(EMPTY if place in dead else nodes.literal(b"1") for place in range(len(keys)))
+    run = fields(FieldList(tuple(keys), values, nodes.literal(b","), EMPTY if last_is_required else END, END))
+    assume(not Automaton(run).is_empty())
+    vocabulary = Vocabulary([None, *(bytes((b,)) for b in range(256)), *texts], [0])
+    check_everywhere(TokenFSM(Expression(run), vocabulary), data)
+    check_everywhere(TokenFSM(Expression(nodes.concat(run, nodes.literal(b"!"))), vocabulary), data)
+
+
+@given(st.lists(st.sampled_from(KEYS), min_size=1, unique=True), st.binary(max_size=6))
+def test_reading_a_run_at_once_is_reading_it_byte_by_byte(keys: list[bytes], text: bytes) -> None:
+    run = fields(FieldList(tuple(keys), (nodes.literal(b"1"),) * len(keys), nodes.literal(b","), END, END))
+    for data in (text, keys[0] + text, keys[0][:1] + text, keys[-1] + b"1," + keys[-1][:1]):
+        automaton = Automaton(run)
+        state = automaton.initial_state
+        for byte in data:
+            state = automaton.moves(state).get(byte, DEAD) if state else DEAD
+        at_once = Automaton(run)
+        assert at_once.nodes[at_once.next_state(at_once.initial_state, data)] is automaton.nodes[state]
