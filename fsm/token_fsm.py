@@ -76,7 +76,7 @@ class TokenFSM:
     Masks belong to the vocabulary and are shared by all constraints in which the same situation occurs.
     """
 
-    max_gap_search = 2_000
+    max_gap_search = 1_000
     max_jumps = 6
     max_narrow_bytes = 24
     max_targets = 20_000
