@@ -7,10 +7,11 @@ doi:10.1017/S0956796808007090.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fsm import course as courses
 from fsm import node as nodes
+from fsm import work
 from fsm.errors import BudgetExceeded, ExpressionError
 from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 
@@ -66,7 +67,7 @@ class Derivatives:
             return known
         if len(self._arcs) > self.max_memo:
             self._arcs.clear()
-        limit = nodes.union_work() + self.max_step
+        limit = work.done() + self.max_step
         stack, open_nodes = [node], set[Node]()
         while stack:
             top = stack[-1]
@@ -80,9 +81,11 @@ class Derivatives:
                 open_nodes.add(top)
                 stack.extend(missing)
                 continue
-            self._arcs[top] = self._combine(top)
-            if nodes.union_work() > limit:
+            found = self._arcs[top] = self._combine(top)
+            work.add(len(found) * (len(top.args) if top.kind is Kind.INTERSECTION else 1))
+            if work.done() > limit:
                 self._refuse_step()
+            work.check()
             open_nodes.discard(top)
             stack.pop()
         return self._arcs[node]
@@ -157,7 +160,7 @@ class Derivatives:
             rest = _one_less(node)
             return tuple((mask, nodes.concat(target, rest)) for mask, target in arcs[args[0]])
         if kind is Kind.ALTERNATION:
-            return _union(arcs[child] for child in args)
+            return self._alternation(args)
         if kind is Kind.WORDS:
             return tuple((1 << byte, target) for byte, target in nodes.split_words(*args))
         if kind is Kind.RULE:
@@ -189,6 +192,22 @@ class Derivatives:
             out = _merge(courses.arcs(head, rest, behind, arcs))
             return _union((out, arcs[courses.entered(rest, behind)])) if head.nullable else out
         return ()
+
+    def _alternation(self, members: Sequence[Node]) -> Arcs:
+        """Any of the members; what follows a round of one loop is united once, not once for each way to begin a round."""
+        found, tails = list[Arcs](), dict[Node, list[Node]]()
+        for member in members:
+            head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
+            if head.kind is Kind.REPEAT:
+                tails.setdefault(head.args[0], []).append(nodes.concat(_one_less(head), tail))
+                if head.nullable:
+                    found.append(self._arcs[tail])
+            else:
+                found.append(self._arcs[member])
+        for body, rest in tails.items():
+            tail = nodes.alternation(rest)
+            found.append(tuple((mask, nodes.concat(target, tail)) for mask, target in self._arcs[body]))
+        return _union(found)
 
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
         """True when some text over `alphabet` (a 256-bit mask of bytes) belongs to `node`.
@@ -305,14 +324,10 @@ class Derivatives:
         memo = self._inhabited
         came_from: dict[Node, Node | None] = {root: None}
         queue = [root]
+        if root.nullable:
+            self._is_found(root, came_from, alphabet)
+            return True
         for node in queue:
-            if node.nullable or self._known(node, alphabet):
-                step: Node | None = node
-                while step is not None:
-                    memo[step, alphabet] = True
-                    step.is_inhabited = step.is_inhabited or alphabet == ALL_BYTES
-                    step = came_from[step]
-                return True
             if len(queue) > self.max_search:
                 raise BudgetExceeded(
                     f"looking for any text that satisfies an intersection or a negation visited {len(queue)} states "
@@ -323,10 +338,21 @@ class Derivatives:
             for mask, target in self.arcs(node):
                 if mask & alphabet and target not in came_from and memo.get((target, alphabet)) is not False:
                     came_from[target] = node
+                    if target.nullable or self._known(target, alphabet):
+                        self._is_found(target, came_from, alphabet)
+                        return True
                     queue.append(target)
         for node in queue:
             memo[node, alphabet] = False
         return False
+
+    def _is_found(self, found: Node, came_from: dict[Node, Node | None], alphabet: int) -> None:
+        """Remember that a search ended in `found`, and so has a text wherever it came from."""
+        step: Node | None = found
+        while step is not None:
+            self._inhabited[step, alphabet] = True
+            step.is_inhabited = step.is_inhabited or alphabet == ALL_BYTES
+            step = came_from[step]
 
     def live_arcs(self, node: Node) -> Arcs:
         """The arcs of `node` whose target has at least one accepted text."""
@@ -365,7 +391,17 @@ def _needed(node: Node) -> tuple[Node, ...]:
         return (head, rival, tail) if head.nullable else (head, rival)
     if node.kind is Kind.COURSE:
         return courses.parts(*node.args)
+    if node.kind is Kind.ALTERNATION:
+        return tuple(part for member in node.args for part in _after_loops(member))
     return () if node.kind is Kind.FIELDS else nodes.children(node)
+
+
+def _after_loops(member: Node) -> tuple[Node, ...]:
+    """Of a member that begins with a loop, the round and what may come instead of it; else the member."""
+    head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
+    if head.kind is not Kind.REPEAT:
+        return (member,)
+    return (head.args[0], tail) if head.nullable else head.args[:1]
 
 
 def _refuse_left_recursion(stack: list[Node]) -> None:

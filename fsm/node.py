@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Any, Protocol
 from weakref import ref
 
+from fsm import work
 from fsm.errors import ExpressionError
 
 ALL_BYTES = (1 << 256) - 1
@@ -126,7 +127,8 @@ class Rule:
                         raise ExpressionError(
                             f"rule {self.name!r} has no body. Define it before the expression is used."
                         )
-                    self.define(self._build())
+                    with work.uncounted():
+                        self.define(self._build())
         assert self._body is not None
         return self._body
 
@@ -172,7 +174,6 @@ class _Entry(ref[Node]):
 _interned: dict[tuple[Any, ...], _Entry] = {}
 _building = threading.RLock()
 _lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread holds the lock
-_work = threading.local()
 _serial = iter(range(1 << 62))
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
 _FINITE = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.LITERAL, Kind.WORDS})
@@ -381,7 +382,6 @@ def alternation(children: Iterable[Node]) -> Node:
     (`ab|ac` is `a(b|c)`), neighbouring counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`) and what has the same check
     checked once.
     """
-    work = 1
     waiting = [
         _unite(children)
     ]  # a long common head needs as many unions of tails; they wait here, not on Python's stack
@@ -393,19 +393,11 @@ def alternation(children: Iterable[Node]) -> Node:
             waiting.pop()
             united = end.value
             if not waiting:
-                _work.done = union_work() + work
                 assert united is not None
                 return united
         else:
-            work += len(tails)
             waiting.append(_unite(tails))
             united = None
-
-
-def union_work() -> int:
-    """How many members of alternations this thread has united so far, for budgets: no other number tells what a step costs."""
-    done: int = getattr(_work, "done", 0)
-    return done
 
 
 _Union = Generator[list[Node], Node | None, Node]
@@ -430,6 +422,7 @@ def _unite(children: Iterable[Node]) -> _Union:
             bodies.setdefault(child.args[1], []).append(child.args[0])
         elif kind is not Kind.EMPTY:
             members[child] = None
+    work.add(len(members) + 1)
     for check, found in bodies.items():  # texts that pass one check are read in one way
         united = found[0] if len(found) == 1 else (yield found)
         assert united is not None
@@ -511,6 +504,11 @@ def intersection(children: Iterable[Node]) -> Node:
             members[child] = None
     if EPSILON in members:
         return EPSILON if all(m.nullable for m in members) else EMPTY
+    excluded = [m for m in members if m.kind is Kind.COMPLEMENT and m.args[0].kind not in _FINITE]
+    if len(excluded) > 1:  # as a union, what is excluded may have common heads and neighbouring counts
+        for member in excluded:
+            del members[member]
+        return intersection((*members, complement(alternation(member.args[0] for member in excluded))))
     masks = [m for m in members if m.kind is Kind.BYTES]
     if len(masks) > 1:
         mask = ALL_BYTES

@@ -9,7 +9,7 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm import bitmask
+from fsm import bitmask, work
 from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton, as_loop
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
@@ -77,6 +77,7 @@ class TokenFSM:
     """
 
     max_gap_search = 2_000
+    max_mask_work = 10**9
     max_jumps = 6
     max_narrow_bytes = 24
     max_targets = 20_000
@@ -295,8 +296,9 @@ class TokenFSM:
         return nodes.concat(nodes.repeat(body, lo, hi), rest)
 
     def _make_mask(self, key: Node) -> NDArray[np.int32]:
-        state = self.automaton.state_of(key)
-        words = self._walk_words(state) if self.automaton.head(state) is not None else self._words(key)
+        with work.bounded("max_mask_work", self.max_mask_work, "the mask of one state"):
+            state = self.automaton.state_of(key)
+            words = self._walk_words(state) if self.automaton.head(state) is not None else self._words(key)
         if key.nullable:
             words |= self.vocabulary.eos_mask
         words.setflags(write=False)
