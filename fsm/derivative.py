@@ -8,10 +8,12 @@ doi:10.1017/S0956796808007090.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 
 from fsm import course as courses
 from fsm import node as nodes
 from fsm import work
+from fsm.distance import Distances
 from fsm.errors import BudgetExceeded, ExpressionError
 from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 
@@ -50,6 +52,7 @@ class Derivatives:
         self.max_memo = max_memo
         self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
+        self._distances = Distances(max_memo=max_memo)
 
     def arcs(self, node: Node) -> Arcs:
         """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.
@@ -321,16 +324,18 @@ class Derivatives:
         return node.nullable
 
     def _search(self, root: Node, alphabet: int) -> bool:
-        memo = self._inhabited
+        """Look for a text of `root`, first where an end seems near."""
+        memo, distance = self._inhabited, self._distances.of
         came_from: dict[Node, Node | None] = {root: None}
-        queue = [root]
         if root.nullable:
             self._is_found(root, came_from, alphabet)
             return True
-        for node in queue:
-            if len(queue) > self.max_search:
+        queue = [(0, 0, root)]
+        while queue:
+            _, _, node = heappop(queue)
+            if len(came_from) > self.max_search:
                 raise BudgetExceeded(
-                    f"looking for any text that satisfies an intersection or a negation visited {len(queue)} states "
+                    f"looking for any text that satisfies an intersection or a negation met {len(came_from)} states "
                     f"without an answer. Simplify the expression, or raise `max_search` (now {self.max_search}).",
                     "max_search",
                     self.max_search,
@@ -341,8 +346,8 @@ class Derivatives:
                     if target.nullable or self._known(target, alphabet):
                         self._is_found(target, came_from, alphabet)
                         return True
-                    queue.append(target)
-        for node in queue:
+                    heappush(queue, (distance(target), len(came_from), target))
+        for node in came_from:
             memo[node, alphabet] = False
         return False
 

@@ -491,25 +491,28 @@ def intersection(children: Iterable[Node]) -> Node:
     Raises:
         ExpressionError: a child refers to a rule; only regular languages can be intersected here.
     """
-    members = dict[Node, None]()
+    members, masks, excluded = dict[Node, None](), list[Node](), list[Node]()
     stack = list(children)
     while stack:
         child = stack.pop()
         require_regular(child, "&")
-        if child is EMPTY:
+        kind = child.kind
+        if kind is Kind.EMPTY:
             return EMPTY
-        if child.kind is Kind.INTERSECTION:
+        if kind is Kind.INTERSECTION:
             stack.extend(child.args)
-        elif child is not ANYTHING:
+        elif child is not ANYTHING and child not in members:
             members[child] = None
+            if kind is Kind.BYTES:
+                masks.append(child)
+            elif kind is Kind.COMPLEMENT and child.args[0].kind not in _FINITE:
+                excluded.append(child)
     if EPSILON in members:
         return EPSILON if all(m.nullable for m in members) else EMPTY
-    excluded = [m for m in members if m.kind is Kind.COMPLEMENT and m.args[0].kind not in _FINITE]
     if len(excluded) > 1:  # as a union, what is excluded may have common heads and neighbouring counts
         for member in excluded:
             del members[member]
         return intersection((*members, complement(alternation(member.args[0] for member in excluded))))
-    masks = [m for m in members if m.kind is Kind.BYTES]
     if len(masks) > 1:
         mask = ALL_BYTES
         for member in masks:

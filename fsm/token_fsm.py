@@ -14,7 +14,7 @@ from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton, as_loop
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.expression import Expression, as_bytes
-from fsm.loop import MAX_OVERLAP, CharacterLoop
+from fsm.loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.node import Kind, Node
 from fsm.rendering import render
 from fsm.token_tables import TokenTables, token_tables
@@ -327,12 +327,18 @@ class TokenFSM:
         """The tokens of a loop over characters, or None."""
         parts = as_loop(node)
         if parts is None:
-            return None
+            return self._words_without(node)
         body, lo, hi, rest = parts
         loop = self.vocabulary.known_loop(body)
         if loop is None and not (hi is not None and self._overlaps(body, rest)):
             loop = self._loop(body, lo, hi, Trie.root)
         return None if loop is None else loop.mask(self.automaton, lo, hi, rest)
+
+    def _words_without(self, node: Node) -> NDArray[np.int32] | None:
+        """The tokens of a loop over characters that leaves out a few texts, or None."""
+        parts = as_loop_without(node)
+        loop = None if parts is None else self._loop(parts[0], 0, None, Trie.root)
+        return None if parts is None or loop is None else loop.mask_without(self.automaton, *parts[1:])
 
     def _overlaps(self, body: Node, rest: Node) -> bool:
         """True where so many tokens may stay in a loop or leave it that it is no help to know the loop."""
