@@ -228,7 +228,7 @@ class Derivatives:
 
     def _known(self, node: Node, alphabet: int) -> bool | None:
         """What is known of a node without a look at its parts."""
-        if alphabet == ALL_BYTES and node.is_inhabited:
+        if alphabet == ALL_BYTES and (node.is_inhabited or _is_known(node)):
             return True
         return self._inhabited.get((node, alphabet))
 
@@ -365,6 +365,14 @@ class Derivatives:
         if node.is_plain:
             return arcs
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
+
+
+def _is_known(node: Node) -> bool:
+    """True when the parts of many fields need not be looked at to know that there is a text."""
+    if node.kind is Kind.FIELDS:
+        table, start, lo, hi, _ = node.args
+        node.is_inhabited = table.is_known(start, lo, hi)
+    return node.is_inhabited
 
 
 def _one_less(loop: Node) -> Node:
