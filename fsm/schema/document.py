@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -89,11 +89,19 @@ class Cases:
         alternatives: each a list of places that hold together and apply no other schema to the same value any more.
         missing: places and keywords that were left out, so that some alternative allows too much.
         cost: what making terms of them costs, of what may be spent on negations.
+        key: what tells them from other cases.
     """
 
     alternatives: list[Conjunction]
     missing: tuple[tuple[Place, str], ...] = ()
     cost: int = 0
+    key: tuple[object, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        key: tuple[object, ...] = tuple(tuple(place.key for place in places) for places in self.alternatives)
+        if self.missing:
+            key = (*key, tuple((*place.key, keyword) for place, keyword in self.missing))
+        object.__setattr__(self, "key", key)
 
 
 class Document:
@@ -191,7 +199,7 @@ class Document:
                 break
             self._visit(settled)
             place = self.resolve(settled, "$ref")
-        return place if place.via is None else replace(place, via=None)
+        return place if place.via is None else place.alone()
 
     def _find_cases(self, places: Conjunction, loosely: bool) -> Cases:
         found: dict[tuple[object, ...], Conjunction] = {}
@@ -286,7 +294,7 @@ class Document:
             stack += [(below, True) for below in subschemas(settled)]
             for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
                 if settled.has(keyword):
-                    stack.append((replace(self.resolve(settled, keyword), via=None), True))
+                    stack.append((self.resolve(settled, keyword).alone(), True))
         return True
 
     def _limit_exact(self, places: Conjunction) -> None:
@@ -331,7 +339,7 @@ class Document:
         if scope is None and schema is not self.root.schema and isinstance(schema.get(self.dialect.identifier), str):
             scope = self.resources.scope()
         if known is not None and scope is None:
-            return place if known is schema else replace(place, schema=known)
+            return place if known is schema else place.reads(known, None)
         dialect = self.dialect
         if scope is not None:
             scope = self.resources.inside(schema, scope)
@@ -340,7 +348,7 @@ class Document:
             known = schema if dialect is LATEST else in_latest_words(schema, dialect)
             self._settled[id(schema)] = self._settled[id(known)] = known
             self._kept += (schema, known)
-        return place if known is schema and scope is place.scope else replace(place, schema=known, scope=scope)
+        return place if known is schema and scope is place.scope else place.reads(known, scope)
 
     def make(self, schema: Schema, *key: object) -> Schema:
         """A schema of our own that stays the same object each time it is asked for."""

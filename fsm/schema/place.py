@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fsm.node import Node
@@ -72,7 +72,20 @@ class Place:
 
     def elsewhere(self, schema: Schema, pointer: str, scope: Scope | None) -> Place:
         """A place for the same value that a reference leads to, negated as this one is."""
-        return replace(self.beside(schema, negated=self.negated), pointer=pointer, scope=scope)
+        is_watched = self.is_watched or self.has(_WATCHERS[0]) or self.has(_WATCHERS[1])
+        return Place(schema, pointer, scope, self.negated, self, self.depth + 1, None, is_watched)
+
+    def reads(self, schema: Schema, scope: Scope | None) -> Place:
+        """This place with another schema for its own, which says the same. Cost: a third of what `replace` takes."""
+        return Place(
+            schema, self.pointer, scope, self.negated, self.via, self.depth, self.origin, self.is_watched
+        )
+
+    def alone(self) -> Place:
+        """This place without those that led there."""
+        return Place(
+            self.schema, self.pointer, self.scope, self.negated, None, self.depth, self.origin, self.is_watched
+        )
 
     def leads_back_to(self, schema: Schema, scope: Scope | None) -> bool:
         """True when `schema` is this one or one that applied it to the same value."""
