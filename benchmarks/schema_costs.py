@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +43,7 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--name", help="only cases whose name holds this; nothing is written")
-    parser.add_argument("--out", default="schema_costs", help="name of the results (default: schema_costs)")
+    parser.add_argument("--out", default="schema_costs", help="name below benchmarks/results; empty: write nothing")
     options = parser.parse_args()
     machine.use_one_thread()
     described = machine.describe(["numpy", "tiktoken"])
@@ -55,7 +54,7 @@ def main() -> None:
             print(_line(message), flush=True)
     text = page(found, machine.sentence(described))
     print(text)
-    if options.name is None:
+    if options.out and options.name is None:
         table.write(options.out, {"machine": described, "cases": found}, text)
 
 

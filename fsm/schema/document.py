@@ -95,10 +95,10 @@ class Cases:
     alternatives: list[Conjunction]
     missing: tuple[tuple[Place, str], ...] = ()
     cost: int = 0
-    key: tuple[object, ...] = field(init=False)
+    key: tuple[tuple[tuple[object, ...], ...], ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        key: tuple[object, ...] = tuple(tuple(place.key for place in places) for places in self.alternatives)
+        key = tuple(tuple(place.key for place in places) for places in self.alternatives)
         if self.missing:
             key = (*key, tuple((*place.key, keyword) for place, keyword in self.missing))
         object.__setattr__(self, "key", key)
