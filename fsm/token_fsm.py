@@ -63,6 +63,8 @@ class TokenFSM:
         expression: the language.
         vocabulary: the tokens.
         max_states: most automaton states that may ever be made; see `BudgetExceeded`.
+        max_mask_work: most work that one mask may take, some 4 to 10 us each; see `BudgetExceeded`. Languages that real schemas and
+            patterns have need less than half of it; where it is not enough, each mask would take more than half a second.
 
     Attributes:
         initial_state: the state before any token.
@@ -77,14 +79,21 @@ class TokenFSM:
     """
 
     max_gap_search = 2_000
-    max_mask_work = 10**9
     max_jumps = 6
     max_narrow_bytes = 24
     max_targets = 20_000
 
-    def __init__(self, expression: Expression, vocabulary: Vocabulary, *, max_states: int = 500_000) -> None:
+    def __init__(
+        self,
+        expression: Expression,
+        vocabulary: Vocabulary,
+        *,
+        max_states: int = 500_000,
+        max_mask_work: int = 100_000,
+    ) -> None:
         self.expression = expression
         self.vocabulary = vocabulary
+        self.max_mask_work = max_mask_work
         self.automaton = Automaton(expression.node, max_states=max_states)
         self.initial_state = Automaton.initial_state
         self._keys: dict[int, Node] = {}
@@ -122,7 +131,8 @@ class TokenFSM:
 
         Raises:
             UnknownState: `state` is not a state of this object.
-            BudgetExceeded: the automaton would need more than `max_states` states.
+            BudgetExceeded: the automaton would need more than `max_states` states, or the mask more than `max_mask_work`. Other states
+                are as good as before.
 
         Cost: a look-up when the situation is known; else a walk over the trie, 5 to 30 us where few bytes are live or
         inside strings, some milliseconds for wide states of other shapes (131,072 tokens).
