@@ -7,7 +7,7 @@ doi:10.1017/S0956796808007090.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from fsm import course as courses
@@ -43,10 +43,10 @@ class Derivatives:
     Args:
         max_search: most nodes that one search for an accepted text may visit; see `BudgetExceeded`.
         max_memo: most remembered arc lists; at the limit the memory starts anew.
-        max_step: most members of alternations that one derivative may unite, some 20 us each; see `BudgetExceeded`.
+        max_step: most work that one derivative may take, some 10 us each; see `BudgetExceeded`.
     """
 
-    def __init__(self, *, max_search: int = 100_000, max_memo: int = 200_000, max_step: int = 50_000) -> None:
+    def __init__(self, *, max_search: int = 20_000, max_memo: int = 200_000, max_step: int = 20_000) -> None:
         self.max_search = max_search
         self.max_step = max_step
         self.max_memo = max_memo
@@ -340,7 +340,7 @@ class Derivatives:
                     "max_search",
                     self.max_search,
                 )
-            for mask, target in self.arcs(node):
+            for mask, target in self._steps(node):
                 if mask & alphabet and target not in came_from and memo.get((target, alphabet)) is not False:
                     came_from[target] = node
                     if target.nullable or self._known(target, alphabet):
@@ -350,6 +350,21 @@ class Derivatives:
         for node in came_from:
             memo[node, alphabet] = False
         return False
+
+    def _steps(self, node: Node) -> Iterator[Arc]:
+        """The arcs of a node; those of an intersection one by one, as most searches end with one of the first."""
+        if node.kind is not Kind.INTERSECTION or node in self._arcs:
+            yield from self.arcs(node)
+            return
+        found = list[Arc]()
+        for mask, targets in _combinations([self.arcs(child) for child in node.args]):
+            target = nodes.intersection(targets)
+            work.add(len(targets))
+            work.check()
+            if target is not EMPTY:
+                found.append((mask, target))
+                yield mask, target
+        self._arcs[node] = _merge(found)
 
     def _is_found(self, found: Node, came_from: dict[Node, Node | None], alphabet: int) -> None:
         """Remember that a search ended in `found`, and so has a text wherever it came from."""
@@ -470,10 +485,15 @@ def _disjoint(by_mask: dict[int, list[Node]]) -> Iterable[tuple[int, list[Node]]
 
 
 def _product(lists: list[Arcs]) -> Arcs:
+    return _merge((mask, nodes.intersection(targets)) for mask, targets in _combinations(lists))
+
+
+def _combinations(lists: list[Arcs]) -> list[tuple[int, tuple[Node, ...]]]:
+    """Disjoint masks, each with a target of every list."""
     out: list[tuple[int, tuple[Node, ...]]] = [(ALL_BYTES, ())]
     for arcs in lists:
         out = [(mask & m, (*targets, t)) for mask, targets in out for m, t in arcs if mask & m]
-    return _merge((mask, nodes.intersection(targets)) for mask, targets in out)
+    return out
 
 
 def _negate(arcs: Arcs) -> Arcs:

@@ -84,7 +84,7 @@ def json_schema(
             continue
         document.settle_accounts()
         break
-    if node is EMPTY or not Derivatives(max_search=20_000).is_inhabited(node):
+    if node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node):
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
             "false or needs itself, or values that another keyword excludes."

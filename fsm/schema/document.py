@@ -512,9 +512,9 @@ class Document:
         schemas: list[tuple[Schema, str]] = [(rest, place.pointer)]
         if scalars:
             schemas.append(({"enum": scalars}, place.pointer))
-        for value in values:
+        for position, value in enumerate(values):
             if isinstance(value, dict | list):
-                at = pointer_to(place, value)
+                at = pointer_to(place, position)
                 schemas.append((schema_of(value, at), at))
         (others, at), *listed = schemas
         # What is listed evaluates nothing, though the schema that stands for it names properties and items.
