@@ -7,10 +7,13 @@ doi:10.1017/S0956796808007090.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 
 from fsm import course as courses
 from fsm import node as nodes
+from fsm import work
+from fsm.distance import Distances
 from fsm.errors import BudgetExceeded, ExpressionError
 from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 
@@ -40,15 +43,16 @@ class Derivatives:
     Args:
         max_search: most nodes that one search for an accepted text may visit; see `BudgetExceeded`.
         max_memo: most remembered arc lists; at the limit the memory starts anew.
-        max_step: most members of alternations that one derivative may unite, some 20 us each; see `BudgetExceeded`.
+        max_step: most work that one derivative may take, some 10 us each; see `BudgetExceeded`.
     """
 
-    def __init__(self, *, max_search: int = 100_000, max_memo: int = 200_000, max_step: int = 50_000) -> None:
+    def __init__(self, *, max_search: int = 20_000, max_memo: int = 200_000, max_step: int = 20_000) -> None:
         self.max_search = max_search
         self.max_step = max_step
         self.max_memo = max_memo
         self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
+        self._distances = Distances(max_memo=max_memo)
 
     def arcs(self, node: Node) -> Arcs:
         """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.
@@ -66,7 +70,7 @@ class Derivatives:
             return known
         if len(self._arcs) > self.max_memo:
             self._arcs.clear()
-        limit = nodes.union_work() + self.max_step
+        limit = work.done() + self.max_step
         stack, open_nodes = [node], set[Node]()
         while stack:
             top = stack[-1]
@@ -80,9 +84,11 @@ class Derivatives:
                 open_nodes.add(top)
                 stack.extend(missing)
                 continue
-            self._arcs[top] = self._combine(top)
-            if nodes.union_work() > limit:
+            found = self._arcs[top] = self._combine(top)
+            work.add(len(found) * (len(top.args) if top.kind is Kind.INTERSECTION else 1))
+            if work.done() > limit:
                 self._refuse_step()
+            work.check()
             open_nodes.discard(top)
             stack.pop()
         return self._arcs[node]
@@ -157,7 +163,7 @@ class Derivatives:
             rest = _one_less(node)
             return tuple((mask, nodes.concat(target, rest)) for mask, target in arcs[args[0]])
         if kind is Kind.ALTERNATION:
-            return _union(arcs[child] for child in args)
+            return self._alternation(args)
         if kind is Kind.WORDS:
             return tuple((1 << byte, target) for byte, target in nodes.split_words(*args))
         if kind is Kind.RULE:
@@ -190,6 +196,22 @@ class Derivatives:
             return _union((out, arcs[courses.entered(rest, behind)])) if head.nullable else out
         return ()
 
+    def _alternation(self, members: Sequence[Node]) -> Arcs:
+        """Any of the members; what follows a round of one loop is united once, not once for each way to begin a round."""
+        found, tails = list[Arcs](), dict[Node, list[Node]]()
+        for member in members:
+            head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
+            if head.kind is Kind.REPEAT:
+                tails.setdefault(head.args[0], []).append(nodes.concat(_one_less(head), tail))
+                if head.nullable:
+                    found.append(self._arcs[tail])
+            else:
+                found.append(self._arcs[member])
+        for body, rest in tails.items():
+            tail = nodes.alternation(rest)
+            found.append(tuple((mask, nodes.concat(target, tail)) for mask, target in self._arcs[body]))
+        return _union(found)
+
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
         """True when some text over `alphabet` (a 256-bit mask of bytes) belongs to `node`.
 
@@ -206,7 +228,7 @@ class Derivatives:
 
     def _known(self, node: Node, alphabet: int) -> bool | None:
         """What is known of a node without a look at its parts."""
-        if alphabet == ALL_BYTES and node.is_inhabited:
+        if alphabet == ALL_BYTES and (node.is_inhabited or _is_known(node)):
             return True
         return self._inhabited.get((node, alphabet))
 
@@ -302,31 +324,55 @@ class Derivatives:
         return node.nullable
 
     def _search(self, root: Node, alphabet: int) -> bool:
-        memo = self._inhabited
+        """Look for a text of `root`, first where an end seems near."""
+        memo, distance = self._inhabited, self._distances.of
         came_from: dict[Node, Node | None] = {root: None}
-        queue = [root]
-        for node in queue:
-            if node.nullable or self._known(node, alphabet):
-                step: Node | None = node
-                while step is not None:
-                    memo[step, alphabet] = True
-                    step.is_inhabited = step.is_inhabited or alphabet == ALL_BYTES
-                    step = came_from[step]
-                return True
-            if len(queue) > self.max_search:
+        if root.nullable:
+            self._is_found(root, came_from, alphabet)
+            return True
+        queue = [(0, 0, root)]
+        while queue:
+            _, _, node = heappop(queue)
+            if len(came_from) > self.max_search:
                 raise BudgetExceeded(
-                    f"looking for any text that satisfies an intersection or a negation visited {len(queue)} states "
+                    f"looking for any text that satisfies an intersection or a negation met {len(came_from)} states "
                     f"without an answer. Simplify the expression, or raise `max_search` (now {self.max_search}).",
                     "max_search",
                     self.max_search,
                 )
-            for mask, target in self.arcs(node):
+            for mask, target in self._steps(node):
                 if mask & alphabet and target not in came_from and memo.get((target, alphabet)) is not False:
                     came_from[target] = node
-                    queue.append(target)
-        for node in queue:
+                    if target.nullable or self._known(target, alphabet):
+                        self._is_found(target, came_from, alphabet)
+                        return True
+                    heappush(queue, (distance(target), len(came_from), target))
+        for node in came_from:
             memo[node, alphabet] = False
         return False
+
+    def _steps(self, node: Node) -> Iterator[Arc]:
+        """The arcs of a node; those of an intersection one by one, as most searches end with one of the first."""
+        if node.kind is not Kind.INTERSECTION or node in self._arcs:
+            yield from self.arcs(node)
+            return
+        found = list[Arc]()
+        for mask, targets in _combinations([self.arcs(child) for child in node.args]):
+            target = nodes.intersection(targets)
+            work.add(len(targets))
+            work.check()
+            if target is not EMPTY:
+                found.append((mask, target))
+                yield mask, target
+        self._arcs[node] = _merge(found)
+
+    def _is_found(self, found: Node, came_from: dict[Node, Node | None], alphabet: int) -> None:
+        """Remember that a search ended in `found`, and so has a text wherever it came from."""
+        step: Node | None = found
+        while step is not None:
+            self._inhabited[step, alphabet] = True
+            step.is_inhabited = step.is_inhabited or alphabet == ALL_BYTES
+            step = came_from[step]
 
     def live_arcs(self, node: Node) -> Arcs:
         """The arcs of `node` whose target has at least one accepted text."""
@@ -334,6 +380,14 @@ class Derivatives:
         if node.is_plain:
             return arcs
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
+
+
+def _is_known(node: Node) -> bool:
+    """True when the parts of many fields need not be looked at to know that there is a text."""
+    if node.kind is Kind.FIELDS:
+        table, start, lo, hi, _ = node.args
+        node.is_inhabited = table.is_known(start, lo, hi)
+    return node.is_inhabited
 
 
 def _one_less(loop: Node) -> Node:
@@ -365,7 +419,17 @@ def _needed(node: Node) -> tuple[Node, ...]:
         return (head, rival, tail) if head.nullable else (head, rival)
     if node.kind is Kind.COURSE:
         return courses.parts(*node.args)
+    if node.kind is Kind.ALTERNATION:
+        return tuple(part for member in node.args for part in _after_loops(member))
     return () if node.kind is Kind.FIELDS else nodes.children(node)
+
+
+def _after_loops(member: Node) -> tuple[Node, ...]:
+    """Of a member that begins with a loop, the round and what may come instead of it; else the member."""
+    head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
+    if head.kind is not Kind.REPEAT:
+        return (member,)
+    return (head.args[0], tail) if head.nullable else head.args[:1]
 
 
 def _refuse_left_recursion(stack: list[Node]) -> None:
@@ -421,10 +485,15 @@ def _disjoint(by_mask: dict[int, list[Node]]) -> Iterable[tuple[int, list[Node]]
 
 
 def _product(lists: list[Arcs]) -> Arcs:
+    return _merge((mask, nodes.intersection(targets)) for mask, targets in _combinations(lists))
+
+
+def _combinations(lists: list[Arcs]) -> list[tuple[int, tuple[Node, ...]]]:
+    """Disjoint masks, each with a target of every list."""
     out: list[tuple[int, tuple[Node, ...]]] = [(ALL_BYTES, ())]
     for arcs in lists:
         out = [(mask & m, (*targets, t)) for mask, targets in out for m, t in arcs if mask & m]
-    return _merge((mask, nodes.intersection(targets)) for mask, targets in out)
+    return out
 
 
 def _negate(arcs: Arcs) -> Arcs:

@@ -85,6 +85,14 @@ class FieldList:
             later = later or _is_over(self.words[place], alphabet)
         return False
 
+    def is_known(self, start: int, lo: int, hi: int) -> bool:
+        """True when some text of the narrowed run is already known to exist. Cost: a look at the first few entries, mostly."""
+        last, may_stop = len(self.values) - 1, self.stop.is_inhabited
+        return any(
+            rank >= start and self.values[rank].is_inhabited and (may_stop or (rank == last and self.last.is_inhabited))
+            for rank in self.ranks[lo:hi]
+        )
+
     def follow(self, rank: int) -> Node:
         """What comes after entry `rank` and its value."""
         if rank == len(self.values) - 1:

@@ -20,7 +20,7 @@ from fsm import node as nodes
 from fsm.automaton import Automaton
 from fsm.bitmask import add_ids, pack, to_ids
 from fsm.cache import ByteCache
-from fsm.node import EPSILON, Node
+from fsm.node import EPSILON, Kind, Node
 from fsm.trie import Trie
 from fsm.walk import MIN_WIDE_BYTES, finish, next_bytes, sweep, sweep_from, walk_narrow
 
@@ -28,6 +28,8 @@ NEVER = 65_535
 """More rounds than any token has."""
 MAX_OVERLAP = 4
 """Most bytes with which a round and what follows may both begin; with more, a wide walk is cheaper."""
+MAX_LEFT_OUT = 2_000
+"""Most texts that a loop may leave out and still be read as one."""
 
 
 def is_character_class(body: Node, *, min_bytes: int = 16, max_states: int = 3000) -> bool:
@@ -48,6 +50,30 @@ def is_character_class(body: Node, *, min_bytes: int = 16, max_states: int = 300
         if len(automaton) > max_states:
             return False
     return True
+
+
+def as_loop_without(node: Node) -> tuple[Node, list[bytes], Node] | None:
+    """Read a term as `(body* & ~texts) rest`, as it stands for names that are not declared, or return None.
+
+    None, too, with more than `MAX_LEFT_OUT` texts.
+    """
+    head, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+    if head.kind is not Kind.INTERSECTION or len(head.args) != 2:
+        return None
+    left, right = head.args if head.args[0].kind is Kind.REPEAT else reversed(head.args)
+    if left.kind is not Kind.REPEAT or left.args[1:] != (0, None) or right.kind is not Kind.COMPLEMENT:
+        return None
+    texts = _texts(right.args[0])
+    return None if texts is None else (left.args[0], texts, rest)
+
+
+def _texts(node: Node) -> list[bytes] | None:
+    if node.kind is Kind.LITERAL:
+        return [node.args[0]]
+    if node.kind is not Kind.WORDS:
+        return None
+    word_list, lo, hi, depth = node.args
+    return [word[depth:] for word in word_list.words[lo:hi]] if hi - lo <= MAX_LEFT_OUT else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +291,26 @@ class CharacterLoop:
         for ids in leaving:
             add_ids(words, ids)
         return True
+
+    def mask_without(self, automaton: Automaton, texts: Sequence[bytes], rest: Node) -> NDArray[np.int32] | None:
+        """The packed mask of `(body* & ~texts) rest`, or None where this method does not tell.
+
+        It is that of `body* rest` but for tokens that leave right after one of the texts. This is sure where the place at which
+        a token leaves is certain, and each of the texts is a row of rounds. What stays inside can always become longer than they are.
+        """
+        first = next_bytes(automaton, automaton.state_of(rest))
+        if any(byte in self._first for byte in first) or not all(map(self.automaton.accepts, texts)):
+            return None
+        words = self.mask(automaton, 0, None, rest)
+        if words is None:
+            return None
+        trie, steps = self._trie, list[int]()
+        for node in {trie.follow(Trie.root, text)[1] for text in texts} - {-1}:
+            steps += [step[0] for byte in first if (step := trie.step(node, byte)) is not None]
+        left_out = np.zeros_like(words)
+        add_ids(left_out, trie.texts_below(np.array(steps, np.int32))[1])
+        words &= ~left_out
+        return words
 
     def _counts(self, hi: int | None) -> bool:
         """True when some token runs through more rounds than `hi`, whether it stays inside or leaves."""

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Any, Protocol
 from weakref import ref
 
+from fsm import work
 from fsm.errors import ExpressionError
 
 ALL_BYTES = (1 << 256) - 1
@@ -126,7 +127,8 @@ class Rule:
                         raise ExpressionError(
                             f"rule {self.name!r} has no body. Define it before the expression is used."
                         )
-                    self.define(self._build())
+                    with work.uncounted():
+                        self.define(self._build())
         assert self._body is not None
         return self._body
 
@@ -172,7 +174,6 @@ class _Entry(ref[Node]):
 _interned: dict[tuple[Any, ...], _Entry] = {}
 _building = threading.RLock()
 _lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread holds the lock
-_work = threading.local()
 _serial = iter(range(1 << 62))
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
 _FINITE = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.LITERAL, Kind.WORDS})
@@ -397,7 +398,6 @@ def alternation(children: Iterable[Node]) -> Node:
     (`ab|ac` is `a(b|c)`), neighbouring counts of one loop joined (`x{0,3}y|x{2,7}y` is `x{0,7}y`) and what has the same check
     checked once.
     """
-    work = 1
     waiting = [
         _unite(children)
     ]  # a long common head needs as many unions of tails; they wait here, not on Python's stack
@@ -409,19 +409,11 @@ def alternation(children: Iterable[Node]) -> Node:
             waiting.pop()
             united = end.value
             if not waiting:
-                _work.done = union_work() + work
                 assert united is not None
                 return united
         else:
-            work += len(tails)
             waiting.append(_unite(tails))
             united = None
-
-
-def union_work() -> int:
-    """How many members of alternations this thread has united so far, for budgets: no other number tells what a step costs."""
-    done: int = getattr(_work, "done", 0)
-    return done
 
 
 _Union = Generator[list[Node], Node | None, Node]
@@ -446,6 +438,7 @@ def _unite(children: Iterable[Node]) -> _Union:
             bodies.setdefault(child.args[1], []).append(child.args[0])
         elif kind is not Kind.EMPTY:
             members[child] = None
+    work.add(len(members) + 1)
     for check, found in bodies.items():  # texts that pass one check are read in one way
         united = found[0] if len(found) == 1 else (yield found)
         assert united is not None
@@ -514,20 +507,28 @@ def intersection(children: Iterable[Node]) -> Node:
     Raises:
         ExpressionError: a child refers to a rule; only regular languages can be intersected here.
     """
-    members = dict[Node, None]()
+    members, masks, excluded = dict[Node, None](), list[Node](), list[Node]()
     stack = list(children)
     while stack:
         child = stack.pop()
         require_regular(child, "&")
-        if child is EMPTY:
+        kind = child.kind
+        if kind is Kind.EMPTY:
             return EMPTY
-        if child.kind is Kind.INTERSECTION:
+        if kind is Kind.INTERSECTION:
             stack.extend(child.args)
-        elif child is not ANYTHING:
+        elif child is not ANYTHING and child not in members:
             members[child] = None
+            if kind is Kind.BYTES:
+                masks.append(child)
+            elif kind is Kind.COMPLEMENT and child.args[0].kind not in _FINITE:
+                excluded.append(child)
     if EPSILON in members:
         return EPSILON if all(m.nullable for m in members) else EMPTY
-    masks = [m for m in members if m.kind is Kind.BYTES]
+    if len(excluded) > 1:  # as a union, what is excluded may have common heads and neighbouring counts
+        for member in excluded:
+            del members[member]
+        return intersection((*members, complement(alternation(member.args[0] for member in excluded))))
     if len(masks) > 1:
         mask = ALL_BYTES
         for member in masks:

@@ -9,12 +9,12 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm import bitmask
+from fsm import bitmask, work
 from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton, as_loop
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.expression import Expression, as_bytes
-from fsm.loop import MAX_OVERLAP, CharacterLoop
+from fsm.loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.node import Kind, Node
 from fsm.rendering import render
 from fsm.token_tables import TokenTables, token_tables
@@ -63,6 +63,8 @@ class TokenFSM:
         expression: the language.
         vocabulary: the tokens.
         max_states: most automaton states that may ever be made; see `BudgetExceeded`.
+        max_mask_work: most work that one mask may take, some 5 us each; see `BudgetExceeded`. Masks of real schemas take a tenth of it at
+            the most, hardly any more than a hundredth.
 
     Attributes:
         initial_state: the state before any token.
@@ -81,9 +83,17 @@ class TokenFSM:
     max_narrow_bytes = 24
     max_targets = 20_000
 
-    def __init__(self, expression: Expression, vocabulary: Vocabulary, *, max_states: int = 500_000) -> None:
+    def __init__(
+        self,
+        expression: Expression,
+        vocabulary: Vocabulary,
+        *,
+        max_states: int = 500_000,
+        max_mask_work: int = 500_000,
+    ) -> None:
         self.expression = expression
         self.vocabulary = vocabulary
+        self.max_mask_work = max_mask_work
         self.automaton = Automaton(expression.node, max_states=max_states)
         self.initial_state = Automaton.initial_state
         self._keys: dict[int, Node] = {}
@@ -121,7 +131,8 @@ class TokenFSM:
 
         Raises:
             UnknownState: `state` is not a state of this object.
-            BudgetExceeded: the automaton would need more than `max_states` states.
+            BudgetExceeded: the automaton would need more than `max_states` states, or the mask more than `max_mask_work`. Other states
+                are as good as before.
 
         Cost: a look-up when the situation is known; else a walk over the trie, 5 to 30 us where few bytes are live or
         inside strings, some milliseconds for wide states of other shapes (131,072 tokens).
@@ -295,8 +306,9 @@ class TokenFSM:
         return nodes.concat(nodes.repeat(body, lo, hi), rest)
 
     def _make_mask(self, key: Node) -> NDArray[np.int32]:
-        state = self.automaton.state_of(key)
-        words = self._walk_words(state) if self.automaton.head(state) is not None else self._words(key)
+        with work.bounded("max_mask_work", self.max_mask_work, "the mask of one state"):
+            state = self.automaton.state_of(key)
+            words = self._walk_words(state) if self.automaton.head(state) is not None else self._words(key)
         if key.nullable:
             words |= self.vocabulary.eos_mask
         words.setflags(write=False)
@@ -325,12 +337,18 @@ class TokenFSM:
         """The tokens of a loop over characters, or None."""
         parts = as_loop(node)
         if parts is None:
-            return None
+            return self._words_without(node)
         body, lo, hi, rest = parts
         loop = self.vocabulary.known_loop(body)
         if loop is None and not (hi is not None and self._overlaps(body, rest)):
             loop = self._loop(body, lo, hi, Trie.root)
         return None if loop is None else loop.mask(self.automaton, lo, hi, rest)
+
+    def _words_without(self, node: Node) -> NDArray[np.int32] | None:
+        """The tokens of a loop over characters that leaves out a few texts, or None."""
+        parts = as_loop_without(node)
+        loop = None if parts is None else self._loop(parts[0], 0, None, Trie.root)
+        return None if parts is None or loop is None else loop.mask_without(self.automaton, *parts[1:])
 
     def _overlaps(self, body: Node, rest: Node) -> bool:
         """True where so many tokens may stay in a loop or leave it that it is no help to know the loop."""

@@ -84,7 +84,7 @@ def json_schema(
             continue
         document.settle_accounts()
         break
-    if node is EMPTY or not Derivatives(max_search=20_000).is_inhabited(node):
+    if node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node):
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
             "false or needs itself, or values that another keyword excludes."
@@ -341,10 +341,7 @@ class _Level:
         if branches is not None:
             return self._open_frame((("any of", places[0].key),), places, self._any_of(branches), pointer, False)  # type: ignore[arg-type]
         cases = self._cases(places)
-        key = tuple(tuple(place.key for place in a) for a in cases.alternatives)
-        if cases.missing:
-            key = (*key, tuple((*place.key, keyword) for place, keyword in cases.missing))
-        found = self._open_frame(key, places, self._union(cases), pointer)
+        found = self._open_frame(cases.key, places, self._union(cases), pointer)
         if isinstance(found, _Frame):
             self._document.spend(cases.cost)
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, combinations
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -89,11 +89,19 @@ class Cases:
         alternatives: each a list of places that hold together and apply no other schema to the same value any more.
         missing: places and keywords that were left out, so that some alternative allows too much.
         cost: what making terms of them costs, of what may be spent on negations.
+        key: what tells them from other cases.
     """
 
     alternatives: list[Conjunction]
     missing: tuple[tuple[Place, str], ...] = ()
     cost: int = 0
+    key: tuple[tuple[tuple[object, ...], ...], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        key = tuple(tuple(place.key for place in places) for places in self.alternatives)
+        if self.missing:
+            key = (*key, tuple((*place.key, keyword) for place, keyword in self.missing))
+        object.__setattr__(self, "key", key)
 
 
 class Document:
@@ -512,9 +520,9 @@ class Document:
         schemas: list[tuple[Schema, str]] = [(rest, place.pointer)]
         if scalars:
             schemas.append(({"enum": scalars}, place.pointer))
-        for value in values:
+        for position, value in enumerate(values):
             if isinstance(value, dict | list):
-                at = pointer_to(place, value)
+                at = pointer_to(place, position)
                 schemas.append((schema_of(value, at), at))
         (others, at), *listed = schemas
         # What is listed evaluates nothing, though the schema that stands for it names properties and items.

@@ -24,12 +24,9 @@ def values_at(place: Place) -> list[Any] | None:
     return [place.get("const")] if values is None and place.has("const") else values
 
 
-def pointer_to(place: Place, value: Any) -> str:
-    """Where `enum` or `const` of a place holds this very object."""
-    for position, listed in enumerate(place.get("enum") or ()):
-        if listed is value:
-            return f"{place.at('enum')}/{position}"
-    return place.at("const")
+def pointer_to(place: Place, position: int) -> str:
+    """Where `enum` or `const` of a place holds the value at a position of `values_at`."""
+    return f"{place.at('enum')}/{position}" if place.has("enum") else place.at("const")
 
 
 def schema_of(value: dict[str, Any] | list[Any], pointer: str) -> dict[str, Any]:
@@ -99,18 +96,20 @@ def _common(listing: list[tuple[Place, list[Any]]], limits: Limits) -> tuple[lis
 
 def _parted(place: Place, values: list[Any], limits: Limits) -> tuple[list[str], list[Any]]:
     """Strings, and other scalars."""
-    strings = [value for value in values if isinstance(value, str)]
-    for value in strings:
-        if not value.isascii():
-            check_text(value, pointer_to(place, value))
-    others = [value for value in values if not isinstance(value, str | list | dict)]
-    for value in others:
-        if is_number(value):
-            check_digits(value, place, "enum" if place.has("enum") else "const", limits)
-        elif value is not None and not isinstance(value, bool):
-            raise SchemaError(
-                f"expected a JSON value, received {shorten(value)}. Correct the schema", pointer_to(place, value)
-            )
+    strings, others = list[str](), list[Any]()
+    for position, value in enumerate(values):
+        if isinstance(value, str):
+            if not value.isascii():
+                check_text(value, pointer_to(place, position))
+            strings.append(value)
+        elif not isinstance(value, list | dict):
+            if is_number(value):
+                check_digits(value, place, "enum" if place.has("enum") else "const", limits)
+            elif value is not None and not isinstance(value, bool):
+                raise SchemaError(
+                    f"expected a JSON value, received {shorten(value)}. Correct the schema", pointer_to(place, position)
+                )
+            others.append(value)
     return strings, others
 
 

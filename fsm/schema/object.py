@@ -213,7 +213,9 @@ class _Keys:
 
     def is_in(self, name: str, keys: Node) -> bool:
         """True when a name belongs to a language of keys."""
-        automaton = self._automata.setdefault(keys, Automaton(keys))
+        automaton = self._automata.get(keys)
+        if automaton is None:
+            automaton = self._automata[keys] = Automaton(keys)
         return automaton.accepts(spelled(name))
 
     def forbids(self, name: str) -> bool:

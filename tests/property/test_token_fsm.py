@@ -113,6 +113,31 @@ def test_masks_of_loops_equal_a_walk_of_every_token(
         check_everywhere(TokenFSM(expression, Vocabulary(tokens, [0])), data)
 
 
+def loops_without_texts() -> st.SearchStrategy[Expression]:
+    """Loops over wide classes that leave a few texts out; some of these are no row of rounds, or end inside a character."""
+    texts = st.lists(st.lists(PIECES, min_size=1, max_size=3).map(b"".join), min_size=1, max_size=4).map(nodes.words)
+    tails = [b'"', b'", "a', b"1", b"ab", b""]
+
+    def build(args: tuple[bytes, nodes.Node, nodes.Node, bytes]) -> Expression:
+        head, body, left_out, tail = args
+        loop = nodes.intersection((nodes.repeat(body), nodes.complement(left_out)))
+        return Expression(nodes.sequence([nodes.literal(head), loop, nodes.literal(tail)]))
+
+    bodies = st.sampled_from([JSON_CHARACTER, LETTER, ANY])
+    one = st.tuples(st.sampled_from([b"", b'"']), bodies, texts, st.sampled_from(tails)).map(build)
+    return st.one_of(one, st.tuples(one, loops()).map(lambda pair: pair[0] | pair[1]))
+
+
+@given(loops_without_texts(), VOCABULARIES, st.data())
+@settings(max_examples=250, deadline=None)
+def test_masks_of_loops_that_leave_texts_out_equal_a_walk_of_every_token(
+    expression: Expression, tokens: list[bytes | None], data: st.DataObject
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Vocabulary, "walks_before_a_loop", 0)
+        check_everywhere(TokenFSM(expression, Vocabulary(tokens, [0])), data)
+
+
 @given(LANGUAGES, VOCABULARIES, st.data())
 @settings(max_examples=150, deadline=None)
 def test_masks_of_any_expression_equal_a_walk_of_every_token(
@@ -292,7 +317,7 @@ def test_explain_names_the_byte_the_place_and_what_was_expected() -> None:
     state = fsm.automaton.next_state(fsm.initial_state, b'{"when": "2020-')
     why = fsm.explain(state, BYTES.index(b"7"))
     assert (why.position, why.expected) == (0, b"01")
-    assert why.rest.startswith("((01|03|05|07")
+    assert "01|03|05|07" in why.rest
     assert why.rest in str(why)
 
 

@@ -1,0 +1,76 @@
+"""Work: how much a thread has done to make terms, counted, so that what it may do is bounded alike on every machine.
+
+One unit is about one term that is joined to others: some microseconds. What is known already costs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fsm.errors import BudgetExceeded
+
+
+class _Meter(threading.local):
+    done = 0
+    most: float = float("inf")
+    bound: tuple[str, int, str] = "", 0, ""
+
+
+_meter = _Meter()
+
+
+def add(amount: int) -> None:
+    """Count work of this thread."""
+    _meter.done += amount
+
+
+def done() -> int:
+    """The work of this thread so far."""
+    return _meter.done
+
+
+@contextmanager
+def bounded(name: str, most: int, doing: str) -> Iterator[None]:
+    """Let `check` refuse what this thread does inside once it took more than `most`; an outer bound that is nearer stays.
+
+    Args:
+        name: of the bound.
+        most: work.
+        doing: what is bounded, for people.
+    """
+    before = _meter.most, _meter.bound
+    if _meter.done + most < _meter.most:
+        _meter.most, _meter.bound = _meter.done + most, (name, most, doing)
+    try:
+        yield
+    finally:
+        _meter.most, _meter.bound = before
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Count nothing of what this thread does inside, and bound nothing: it has bounds of its own, or is needed whatever it costs."""
+    before, most = _meter.done, _meter.most
+    _meter.most = float("inf")
+    try:
+        yield
+    finally:
+        _meter.done, _meter.most = before, most
+
+
+def check() -> None:
+    """Raise unless the work is within the bound.
+
+    Raises:
+        BudgetExceeded: it is not.
+    """
+    if _meter.done > _meter.most:
+        name, most, doing = _meter.bound
+        raise BudgetExceeded(
+            f"{doing} takes more than {most:,} steps of work: loops inside loops that can begin and end in many places, or "
+            f"lookarounds and negations that must be followed together. Simplify the expression, or raise `{name}`.",
+            name,
+            most,
+        )
