@@ -303,7 +303,7 @@ def concat(head: Node, tail: Node) -> Node:
     if head.nullable:
         if tail is ANYTHING:
             return ANYTHING
-        if kind is Kind.ALTERNATION and any(member.kind is Kind.MUNCH for member in head.args):
+        if kind is Kind.ALTERNATION and any(map(_is_guarded, head.args)):
             return alternation(concat(member, tail) for member in head.args)
     if kind is Kind.LITERAL:
         joined = _join_literals(head, tail)
@@ -332,6 +332,15 @@ def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
     if head is EPSILON and rival in (EMPTY, EPSILON):
         return tail
     return _intern(Kind.MUNCH, (head, tail, rival), head.nullable and tail.nullable, (head, tail, rival))
+
+
+def _is_guarded(node: Node) -> bool:
+    """True where the empty text belongs to the node, and what may come after it is said inside."""
+    while node.kind is Kind.CONCAT and node.nullable:
+        if node.args[0].kind is Kind.MUNCH:
+            return True
+        node = node.args[1]
+    return node.kind is Kind.MUNCH
 
 
 def _munch_on(node: Node, tail: Node) -> Node:

@@ -22,10 +22,11 @@ from typing import Literal
 from lark.lexer import PatternStr, TerminalDef
 
 from fsm import node as nodes
-from fsm.automaton import Automaton
+from fsm.automaton import DEAD, Automaton
 from fsm.derivative import Derivatives
+from fsm.elimination import as_loops
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError
-from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Node
+from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 from fsm.pattern import looks_outside, preferred_texts, regex
 from fsm.preferred import simplest
 
@@ -36,6 +37,8 @@ Context = frozenset[str]
 """The names of the terminals that may come at a place, those that are ignored left out."""
 MAX_IGNORED = 32  # bytes of what is ignored in one place
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
+_MAX_ENDS = 3_000  # states that are looked at for the ends of the texts of a terminal
+_OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.COURSE})
 _MAX_SEARCH = 3_000  # states that are looked at for a text of a terminal that no other one takes
 
 
@@ -82,7 +85,11 @@ class _Terminal:
         if self.is_plain:
             return self.language
         language = self.language
-        return simplest(preferred_texts(self._pattern), language)
+        found = simplest(preferred_texts(self._pattern), language)
+        if _is_made_of_loops(found):
+            return found
+        loops = as_loops(found)
+        return found if loops is None else loops
 
     @property
     def is_plain(self) -> bool:
@@ -125,6 +132,57 @@ class _Terminal:
             return True
 
 
+class _Read:
+    """The texts of a terminal that are read as such at some place, and when they end there.
+
+    Args:
+        head: the texts.
+        rival: what other terminals would make of the same text.
+    """
+
+    def __init__(self, head: Node, rival: Node) -> None:
+        self.head, self.rival = head, rival
+        self._texts: dict[int, Node] = {}
+
+    def text(self, after: int) -> Node:
+        """The texts where one of the bytes of a mask comes next, or the end; none ends where that byte could go on with it."""
+        known = self._texts.get(after)
+        if known is None:
+            known = self._texts[after] = self._ended(self.head, after)
+        return known
+
+    def short_text(self, after: int) -> Node:
+        """The same, of at most `MAX_IGNORED` bytes."""
+        return self._ended(_shortened(self.head), after)
+
+    def _ended(self, head: Node, after: int) -> Node:
+        if self._ends is None:
+            return nodes.munch(head, EPSILON, self.rival)
+        going_on = {mask & after for mask in self._ends}
+        if len(going_on) > 1:
+            return nodes.munch(head, EPSILON, self.rival)
+        guard = nodes.munch(EPSILON, EPSILON, nodes.byte_set(going_on.pop() if going_on else 0))
+        return nodes.concat(head, guard)
+
+    @cached_property
+    def _ends(self) -> set[int] | None:
+        """For each way in which a text can end: the bytes that would go on with it, or with its rival; None where they are too many."""
+        texts, rival = Automaton(self.head), Automaton(self.rival)
+        first = texts.initial_state, rival.initial_state
+        ends: set[int] = set()
+        seen, queue = {first}, [first]
+        for state, other in queue:
+            moves, others = texts.moves(state), rival.moves(other)
+            if texts.is_accepting(state):
+                ends.add(sum(1 << byte for byte in moves.keys() | others.keys()))
+            new = {(target, others.get(byte, DEAD)) for byte, target in moves.items()} - seen
+            seen |= new
+            queue += new
+            if len(queue) > _MAX_ENDS:
+                return None
+        return ends
+
+
 class Terminals:
     """The terms of terminals, each by the terminals that may come in its place."""
 
@@ -134,7 +192,7 @@ class Terminals:
         self._by_name = {definition.name: _Terminal(definition) for definition in definitions}
         self._ignored = frozenset(ignored)
         self._mode, self._lexing = mode, lexing
-        self._texts: dict[tuple[str, Context], Node] = {}
+        self._known: dict[tuple[str, Context], _Read] = {}
         self._gaps: dict[Context, Node] = {}
         self._rivals: dict[str, Context] = {}
 
@@ -155,32 +213,39 @@ class Terminals:
 
     def symbol(self, name: str, context: Context, following: Context) -> Node:
         """A terminal where those of `context` may come, and what is ignored after it, where then those of `following` may come."""
-        return nodes.concat(self._text(name, context), self.gap(following))
+        read = self._read(name, context)
+        return nodes.concat(read.text(self._first_bytes(following | self._ignored)), self.gap(following))
 
     def gap(self, context: Context) -> Node:
         """What is ignored before a place where the terminals of `context` may come."""
-        context &= frozenset().union(*(self.rivals(name) for name in self._ignored))
         known = self._gaps.get(context)
         if known is None:
-            texts = [self._text(name, context) for name in sorted(self._ignored)]
+            texts = [self._read(name, context) for name in sorted(self._ignored)]
             if self._mode == "any":
-                known = nodes.repeat(nodes.alternation(texts))
+                after = self._first_bytes(context | self._ignored)
+                known = nodes.repeat(nodes.alternation(text.text(after) for text in texts))
             else:
-                short = nodes.repeat(nodes.byte_set(ALL_BYTES), 1, MAX_IGNORED)
-                known = nodes.optional(nodes.alternation(_within(text, short) for text in texts))
+                after = self._first_bytes(context)
+                known = nodes.optional(nodes.alternation(text.short_text(after) for text in texts))
             self._gaps[context] = known
         return known
 
-    def _text(self, name: str, context: Context) -> Node:
+    def _first_bytes(self, names: Context) -> int:
+        """A mask of the bytes with which a text of some terminals may begin."""
+        mask = 0
+        for name in names:
+            mask |= self._terminal(name).first_bytes
+        return mask
+
+    def _read(self, name: str, context: Context) -> _Read:
         context = (context | self._ignored) & self.rivals(name)
-        known = self._texts.get((name, context))
+        known = self._known.get((name, context))
         if known is None:
-            known = self._texts[name, context] = self._read(
-                self._terminal(name), [self._terminal(other) for other in sorted(context)]
-            )
+            others = [self._terminal(other) for other in sorted(context)]
+            known = self._known[name, context] = self._among(self._terminal(name), others)
         return known
 
-    def _read(self, own: _Terminal, others: list[_Terminal]) -> Node:
+    def _among(self, own: _Terminal, others: list[_Terminal]) -> _Read:
         """The texts of a terminal that are read as such among others."""
         holders = [other for other in others if other.holds(own)]
         last = max(terminal.order for terminal in (own, *holders))
@@ -197,8 +262,8 @@ class Terminals:
             head = nodes.intersection((head, nodes.alternation(spelled)))
         head = _without(head, [rival.language for rival in rivals])
         if not Derivatives(max_search=_MAX_SEARCH).is_inhabited(head):
-            return EMPTY
-        return nodes.munch(head, EPSILON, nodes.alternation(other.language for other in (*rivals, *holders)))
+            return _Read(EMPTY, EMPTY)
+        return _Read(head, nodes.alternation(other.language for other in (*rivals, *holders)))
 
     def _terminal(self, name: str) -> _Terminal:
         if name not in self._by_name:
@@ -216,8 +281,20 @@ def _without(head: Node, languages: list[Node]) -> Node:
     return nodes.intersection((head, nodes.complement(nodes.concat(nodes.alternation(languages), ANYTHING))))
 
 
-def _within(text: Node, bound: Node) -> Node:
-    if text is EMPTY:
-        return EMPTY
-    head, tail, rival = text.args
-    return nodes.munch(nodes.intersection((head, bound)), tail, rival)
+def _shortened(head: Node) -> Node:
+    """The texts of at most `MAX_IGNORED` bytes."""
+    if head.kind is Kind.REPEAT and head.args[0].kind in (Kind.BYTES, Kind.LITERAL) and head.args[2] is None:
+        body, least, _ = head.args
+        if body.kind is Kind.BYTES or len(body.args[0]) == 1:
+            return nodes.repeat(body, least, MAX_IGNORED)
+    return nodes.intersection((head, nodes.repeat(nodes.byte_set(ALL_BYTES), 1, MAX_IGNORED)))
+
+
+def _is_made_of_loops(node: Node) -> bool:
+    """True where no part is an intersection, a complement, a machine or a course."""
+    queue = [node]
+    for part in queue:
+        if part.kind in _OPAQUE:
+            return False
+        queue += nodes.children(part)
+    return True
