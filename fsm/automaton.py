@@ -12,7 +12,7 @@ import threading
 from fsm import node as nodes
 from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, UnknownState
-from fsm.node import EMPTY, EPSILON, Kind, Node
+from fsm.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 from fsm.rows import Rows, bytes_of
 
 DEAD = 0
@@ -24,6 +24,11 @@ Head = tuple[Node, int]
 MAX_WAYS = 4
 """More ways to begin are united instead of being followed one by one."""
 
+MIN_LOOP_BYTES = 16
+
+MAX_OPENED = 64
+"""More ways, and ways to them, are not looked at one by one."""
+
 Loop = tuple[Node, int, int | None, int]
 """The body of a loop with which every continuation begins, its least and most rounds, and the state after it."""
 
@@ -32,6 +37,34 @@ def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
     """Read a term as `body{lo,hi} rest`, or return None."""
     head, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
     return (*head.args, rest) if head.kind is Kind.REPEAT else None
+
+
+def begins_with_byte_loop(node: Node) -> bool:
+    """True for a loop over one of many bytes, also where the first has less to choose from, as in a name without a digit there."""
+    loop, first = as_loop(node), ALL_BYTES
+    if loop is None and node.kind is Kind.CONCAT and node.args[0].kind is Kind.BYTES:
+        loop, first = as_loop(node.args[1]), node.args[0].args[0]
+    if loop is None or loop[0].kind is not Kind.BYTES:
+        return False
+    mask: int = loop[0].args[0]
+    return mask.bit_count() >= MIN_LOOP_BYTES and (first == ALL_BYTES or not first & ~mask)
+
+
+def opened(node: Node) -> list[Node]:
+    """The terms whose union a term is that begins with a rule or with alternatives, none of which does; else, or of too many, none."""
+    found: dict[Node, None] = {}
+    queue = [node]
+    for way in queue:
+        first, rest = way.args if way.kind is Kind.CONCAT else (way, EPSILON)
+        if first.kind is Kind.RULE:
+            queue.append(nodes.concat(first.args[0].body, rest))
+        elif first.kind is Kind.ALTERNATION:
+            queue += [nodes.concat(part, rest) for part in first.args]
+        else:
+            found[way] = None
+        if len(queue) > MAX_OPENED:
+            return []
+    return [] if node in found else list(found)
 
 
 class Automaton:
@@ -69,6 +102,7 @@ class Automaton:
             self._loops: dict[int, Loop | None] = {}
             self._plain: dict[tuple[Node, int], bytes] = {}
             self._splits: dict[int, tuple[int, ...] | None] = {}
+            self._ways: dict[int, tuple[int, ...]] = {}
             self._widths: dict[int, int] = {}
             self._rows = Rows(self.arcs, self.max_row_bytes)
 
@@ -174,6 +208,18 @@ class Automaton:
         if any(way.kind is not Kind.LITERAL and way is not EPSILON for way in first.args):
             return None
         return tuple(self.state_of(nodes.concat(way, rest)) for way in first.args)
+
+    def ways(self, state: int) -> tuple[int, ...]:
+        """The states of terms that together are `state`, where it begins with a rule or with alternatives; else none.
+
+        A state that may begin with many bytes, and in several ways, is easier to walk way by way: each may be a loop.
+        """
+        try:
+            return self._ways[state]
+        except KeyError:
+            ways = tuple(self.state_of(way) for way in opened(self.nodes[state]) if self._is_alive(way))
+            self._ways[state] = ways
+            return ways
 
     def loop(self, state: int) -> Loop | None:
         """The loop with which every continuation of `state` begins, and the state after it; else None."""

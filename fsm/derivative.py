@@ -390,7 +390,8 @@ def _union(lists: Iterable[Arcs]) -> Arcs:
     for arcs in lists:
         for mask, target in arcs:
             by_mask.setdefault(mask, []).append(target)
-    return _merge((mask, nodes.alternation(targets)) for mask, targets in _disjoint(by_mask))
+    parts = _disjoint(by_mask)
+    return _merge((mask, targets[0] if len(targets) == 1 else nodes.alternation(targets)) for mask, targets in parts)
 
 
 def _disjoint(by_mask: dict[int, list[Node]]) -> Iterable[tuple[int, list[Node]]]:

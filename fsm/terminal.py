@@ -226,7 +226,7 @@ class Terminals:
                 known = nodes.repeat(nodes.alternation(text.text(after) for text in texts))
             else:
                 after = self._first_bytes(context)
-                known = nodes.optional(nodes.alternation(text.short_text(after) for text in texts))
+                known = _perhaps(nodes.alternation(text.short_text(after) for text in texts))
             self._gaps[context] = known
         return known
 
@@ -279,6 +279,13 @@ def _without(head: Node, languages: list[Node]) -> Node:
     if not languages:
         return head
     return nodes.intersection((head, nodes.complement(nodes.concat(nodes.alternation(languages), ANYTHING))))
+
+
+def _perhaps(node: Node) -> Node:
+    """The texts of a node and the empty one; of a loop, one loop."""
+    if node.kind is Kind.REPEAT and node.args[1] == 1:
+        return nodes.repeat(node.args[0], 0, node.args[2])
+    return nodes.optional(node)
 
 
 def _shortened(head: Node) -> Node:

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask, vocabulary_file
+from fsm.automaton import Automaton
 from fsm.cache import ByteCache
 from fsm.characters import JSON_CHARACTER
 from fsm.derivative import share
 from fsm.errors import VocabularyError
 from fsm.loop import CharacterLoop, Exits, is_character_class
-from fsm.node import ALL_BYTES, Node, memory
-from fsm.short_loop import ShortLoop
+from fsm.node import ALL_BYTES, Node, memory, repeat
+from fsm.short_loop import ShortLoop, is_byte
 from fsm.trie import Trie
 
 
@@ -191,13 +192,14 @@ class Vocabulary:
         return self._loops.get((body, Trie.root))
 
     def short_loop(self, body: Node, node: int) -> ShortLoop | None:
-        """How the tokens below a trie node run through `body*`, where they are few; None where `loop` knows nothing of it."""
+        """How the tokens below a trie node run through `body*`, where they are few; None where nothing is known of it."""
         short = self._short_loops.get((body, node))
         if short is None:
             loop = self.known_loop(body)
-            if loop is None:
+            if loop is None and not is_byte(body):
                 return None
-            short = ShortLoop(loop.automaton, self.trie, node)
+            automaton = Automaton(repeat(body)) if loop is None else loop.automaton
+            short = ShortLoop(automaton, self.trie, node)
             self._short_loops.put((body, node), short, short.nbytes)
         return short
 

@@ -9,10 +9,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton import Automaton, Loop
+from fsm.automaton import MIN_LOOP_BYTES, Automaton, Loop, begins_with_byte_loop
 from fsm.node import Kind, Node
 from fsm.rows import Codes, Rows
-from fsm.short_loop import ShortLoop
+from fsm.short_loop import ShortLoop, is_byte, is_narrow
 from fsm.trie import Trie
 
 Jump = tuple[int, int]
@@ -23,6 +23,8 @@ Place = tuple[int, int, int]
 MIN_WIDE_BYTES = 65
 """A state with so many live bytes is wide: not for a narrow walk where much of the trie lies below."""
 MIN_WIDE_TEXTS = 25
+MIN_BYTE_LOOP_TEXTS = 1_000
+"""A loop over one byte needs one state, so that a narrow walk goes through it fast."""
 MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = 256, 8, 64
 """Below this a level is not worth arrays."""
 
@@ -56,7 +58,7 @@ def walk_narrow(
     head_of, moves_of, branches_of = automaton.head, automaton.moves, trie.branches
     found: list[int] = []
     jumps: list[Jump] = []
-    stack: list[Place] = [(node, state, 0)]
+    stack: list[Place] = [(node, state, trie.below(node))]
     cost = 0
     while stack:
         node, state, below = stack.pop()
@@ -73,18 +75,27 @@ def walk_narrow(
             cost += 4
             stack += [(node, way, below) for way in ways]
             continue
-        loop = None if loops is None or not below else automaton.loop(state)
+        loop = None if loops is None else automaton.loop(state)
         if loops is not None and loop is not None:
             if below >= MIN_WIDE_TEXTS and loops.has_wide_loop(loop[0]):
                 jumps.append((node, state))
                 continue
-            short = loops.short_loop(loop[0], node) if below < MIN_WIDE_TEXTS else None
+            most = MIN_BYTE_LOOP_TEXTS if is_byte(loop[0]) else MIN_WIDE_TEXTS
+            is_short = below < most or is_narrow(loop[0])
+            short = loops.short_loop(loop[0], node) if is_short else None
             if short is not None:
                 cost += 4 + _read_short_loop(automaton, short, loop, found, stack)
                 continue
-        if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) >= MIN_WIDE_BYTES:
-            jumps.append((node, state))
-            continue
+        if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) >= MIN_LOOP_BYTES:
+            ways = automaton.ways(state)
+            if ways:
+                stack += [(node, way, below) for way in ways]
+                continue
+            is_byte_loop = begins_with_byte_loop(automaton.nodes[state])
+            is_jump = below >= MIN_BYTE_LOOP_TEXTS if is_byte_loop else automaton.num_first_bytes(state) >= MIN_WIDE_BYTES
+            if is_jump:
+                jumps.append((node, state))
+                continue
         branches, moves = branches_of(node), moves_of(state)
         shared = moves if len(moves) <= len(branches) else branches
         cost += 4 + len(shared)
@@ -119,7 +130,8 @@ def _read_short_loop(automaton: Automaton, short: ShortLoop, loop: Loop, found: 
     if head is not None and head[0].kind is Kind.LITERAL:
         places = dict.fromkeys(short.exits(head[0].args[0][0], lo, hi))
     else:
-        places = dict.fromkeys(place for byte in automaton.moves(state) for place in short.exits(byte, lo, hi))
+        bytes_ = automaton.moves(state).keys() & short.places.keys()
+        places = dict.fromkeys(place for byte in bytes_ for place in short.exits(byte, lo, hi))
     stack += [(node, state, below) for node, below in places]
     return len(places)
 
