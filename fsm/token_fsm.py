@@ -17,7 +17,7 @@ from fsm.expression import Expression, as_bytes
 from fsm.loop import MAX_OVERLAP, CharacterLoop
 from fsm.node import Kind, Node
 from fsm.rendering import render
-from fsm.short_loop import is_narrow
+from fsm.short_loop import is_byte, is_narrow
 from fsm.token_tables import TokenTables, token_tables
 from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
@@ -332,7 +332,15 @@ class TokenFSM:
         loop = self.vocabulary.known_loop(body)
         if loop is None and not (hi is not None and self._overlaps(body, rest)):
             loop = self._loop(body, lo, hi, Trie.root)
-        return None if loop is None else loop.mask(self.automaton, lo, hi, rest)
+        if loop is None:
+            return None
+        if lo or not is_byte(body):
+            return loop.mask(self.automaton, lo, hi, rest)
+        after = self.automaton.state_of(rest)  # no round at all: few bytes may come then, and long blanks are best walked one by one
+        if not self._is_narrow(after):
+            return loop.mask(self.automaton, lo, hi, rest)
+        words = loop.mask(self.automaton, 1, hi, rest)
+        return None if words is None else words | self._walk_words(after)
 
     def _overlaps(self, body: Node, rest: Node) -> bool:
         """True where so many tokens may stay in a loop or leave it that it is no help to know the loop."""

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask, vocabulary_file
-from fsm.automaton import Automaton
 from fsm.cache import ByteCache
 from fsm.characters import JSON_CHARACTER
 from fsm.derivative import share
 from fsm.errors import VocabularyError
 from fsm.loop import CharacterLoop, Exits, is_character_class
-from fsm.node import ALL_BYTES, Node, memory, repeat
-from fsm.short_loop import ShortLoop, is_byte
+from fsm.node import ALL_BYTES, Node, memory
+from fsm.short_loop import ShortLoop, byte_loop, is_byte
 from fsm.trie import Trie
 
 
@@ -198,7 +197,7 @@ class Vocabulary:
             loop = self.known_loop(body)
             if loop is None and not is_byte(body):
                 return None
-            automaton = Automaton(repeat(body)) if loop is None else loop.automaton
+            automaton = byte_loop(body) if loop is None else loop.automaton
             short = ShortLoop(automaton, self.trie, node)
             self._short_loops.put((body, node), short, short.nbytes)
         return short
