@@ -209,9 +209,35 @@ class _Productions:
         }
         self._start = self._placed(_Symbol(start, is_term=False), frozenset(self._facts.first[start]))
         self._rules = self._spread(written)
-        self._named = {symbol: Rule(symbol.name) for symbol in self._rules}
+        sure = self._sure()
+        self._named = {symbol: Rule(symbol.name, is_sure=symbol in sure) for symbol in self._rules}
         for component in _components({symbol: self._leading(symbol) for symbol in self._rules}):
             self._define(component)
+
+    def _sure(self) -> set[_Symbol]:
+        """The rules of which whatever was begun can be ended: each has an end, and none of its terminals asks what comes next."""
+        ended: set[_Symbol] = set()
+        _until_still(lambda: [self._ends(symbol, ended) for symbol in self._rules])
+        sure = {symbol for symbol in ended if self._has_plain_terminals(symbol)}
+        while True:
+            parts = {symbol: [part for row in self._rules[symbol] for part in row if not part.is_term] for symbol in sure}
+            less = {symbol for symbol in sure if sure.issuperset(parts[symbol])}
+            if len(less) == len(sure):
+                return sure
+            sure = less
+
+    def _ends(self, symbol: _Symbol, ended: set[_Symbol]) -> bool:
+        """Add a rule that has a row of parts that end; True where it is new."""
+        if symbol in ended or not any(
+            all(self._reference(part) is not EMPTY if part.is_term else part in ended for part in row)
+            for row in self._rules[symbol]
+        ):
+            return False
+        ended.add(symbol)
+        return True
+
+    def _has_plain_terminals(self, symbol: _Symbol) -> bool:
+        return all(self._reference(part).is_plain for row in self._rules[symbol] for part in row if part.is_term)
 
     def whole(self) -> Node:
         """Whole texts: one rule, with what is ignored around it."""
