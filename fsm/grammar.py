@@ -309,7 +309,15 @@ class _Productions:
                     break
 
     def _leading(self, name: _Symbol) -> list[_Symbol]:
-        return [symbol for symbol, _ in self._cases(name) if not symbol.is_term]
+        """The rules that a rule may begin with."""
+        found: dict[_Symbol, None] = {}
+        for symbols in self._rules[name]:
+            for symbol in symbols:
+                if not symbol.is_term:
+                    found[symbol] = None
+                if not self._facts.is_nullable(symbol):
+                    break
+        return list(found)
 
     def _define(self, names: list[_Symbol]) -> None:
         """Give rules that begin with one another their bodies: what begins with none of them, and then any number of steps."""

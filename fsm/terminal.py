@@ -137,10 +137,10 @@ class _Read:
 
     Args:
         head: the texts.
-        rival: what other terminals would make of the same text.
+        rival: reads what other terminals would make of the same text.
     """
 
-    def __init__(self, head: Node, rival: Node) -> None:
+    def __init__(self, head: Node, rival: Automaton) -> None:
         self.head, self.rival = head, rival
         self._texts: dict[int, Node] = {}
 
@@ -157,24 +157,27 @@ class _Read:
 
     def _ended(self, head: Node, after: int) -> Node:
         if self._ends is None:
-            return nodes.munch(head, EPSILON, self.rival)
+            return nodes.munch(head, EPSILON, self.rival.nodes[Automaton.initial_state])
         going_on = {mask & after for mask in self._ends}
         if len(going_on) > 1:
-            return nodes.munch(head, EPSILON, self.rival)
+            return nodes.munch(head, EPSILON, self.rival.nodes[Automaton.initial_state])
         guard = nodes.munch(EPSILON, EPSILON, nodes.byte_set(going_on.pop() if going_on else 0))
         return nodes.concat(head, guard)
 
     @cached_property
     def _ends(self) -> set[int] | None:
         """For each way in which a text can end: the bytes that would go on with it, or with its rival; None where they are too many."""
-        texts, rival = Automaton(self.head), Automaton(self.rival)
+        if self.head.kind is Kind.LITERAL:
+            end = self.rival.next_state(self.rival.initial_state, self.head.args[0])
+            return {_bytes_of(self.rival.moves(end))} if end != DEAD else {0}
+        texts, rival = Automaton(self.head), self.rival
         first = texts.initial_state, rival.initial_state
         ends: set[int] = set()
         seen, queue = {first}, [first]
         for state, other in queue:
             moves, others = texts.moves(state), rival.moves(other)
             if texts.is_accepting(state):
-                ends.add(sum(1 << byte for byte in moves.keys() | others.keys()))
+                ends.add(_bytes_of(moves) | _bytes_of(others))
             new = {(target, others.get(byte, DEAD)) for byte, target in moves.items()} - seen
             seen |= new
             queue += new
@@ -195,6 +198,12 @@ class Terminals:
         self._known: dict[tuple[str, Context], _Read] = {}
         self._gaps: dict[Context, Node] = {}
         self._rivals: dict[str, Context] = {}
+        self._automata: dict[Node, Automaton] = {}
+        self._beginnings: dict[Context, int] = {}
+        self._plain: dict[bytes, list[_Terminal]] = {}
+        for terminal in self._by_name.values():
+            if terminal.text is not None and terminal.is_plain:
+                self._plain.setdefault(terminal.text[:1], []).append(terminal)
 
     def rivals(self, name: str) -> Context:
         """The terminals whose being allowed beside this one changes what it reads.
@@ -205,11 +214,18 @@ class Terminals:
         found = self._rivals.get(name)
         if found is None:
             own = self._terminal(name)
-            others = [other for other in self._by_name.values() if other is not own and self._lexing != "none"]
+            others = [other for other in self._may_meet(own) if other is not own and self._lexing != "none"]
             is_ordered = self._lexing == "all"
             names = (o.name for o in others if o.holds(own) or own.holds(o) or (is_ordered and o.meets(own)))
             found = self._rivals[name] = frozenset(names)
         return found
+
+    def _may_meet(self, own: _Terminal) -> Iterable[_Terminal]:
+        """All terminals but those strings that begin with another byte than a string does."""
+        if own.text is None or not own.is_plain:
+            return self._by_name.values()
+        patterns = (other for other in self._by_name.values() if not other.is_plain)
+        return (*patterns, *self._plain[own.text[:1]])
 
     def symbol(self, name: str, context: Context, following: Context) -> Node:
         """A terminal where those of `context` may come, and what is ignored after it, where then those of `following` may come."""
@@ -232,9 +248,12 @@ class Terminals:
 
     def _first_bytes(self, names: Context) -> int:
         """A mask of the bytes with which a text of some terminals may begin."""
-        mask = 0
-        for name in names:
-            mask |= self._terminal(name).first_bytes
+        mask = self._beginnings.get(names)
+        if mask is None:
+            mask = 0
+            for name in names:
+                mask |= self._terminal(name).first_bytes
+            self._beginnings[names] = mask
         return mask
 
     def _read(self, name: str, context: Context) -> _Read:
@@ -262,8 +281,16 @@ class Terminals:
             head = nodes.intersection((head, nodes.alternation(spelled)))
         head = _without(head, [rival.language for rival in rivals])
         if not Derivatives(max_search=_MAX_SEARCH).is_inhabited(head):
-            return _Read(EMPTY, EMPTY)
-        return _Read(head, nodes.alternation(other.language for other in (*rivals, *holders)))
+            head = EMPTY
+        return _Read(head, self._automaton([*rivals, *holders]))
+
+    def _automaton(self, terminals: list[_Terminal]) -> Automaton:
+        """Reads the texts of some terminals; one for all places where these are rivals."""
+        node = nodes.alternation(terminal.language for terminal in terminals)
+        known = self._automata.get(node)
+        if known is None:
+            known = self._automata[node] = Automaton(node)
+        return known
 
     def _terminal(self, name: str) -> _Terminal:
         if name not in self._by_name:
@@ -272,6 +299,10 @@ class Terminals:
                 "indentation. Give it a pattern, or leave it out."
             )
         return self._by_name[name]
+
+
+def _bytes_of(moves: Iterable[int]) -> int:
+    return sum(1 << byte for byte in moves)
 
 
 def _without(head: Node, languages: list[Node]) -> Node:
