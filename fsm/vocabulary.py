@@ -202,6 +202,10 @@ class Vocabulary:
             self._short_loops.put((body, node), short, short.nbytes)
         return short
 
+    def has_short_loop(self, body: Node, node: int) -> bool:
+        """True where `short_loop` is there already."""
+        return (body, node) in self._short_loops
+
     def has_wide_loop(self, body: Node) -> bool:
         """True where `body` is a class of characters with many first bytes, and `loop` has met it."""
         loop = self.known_loop(body)

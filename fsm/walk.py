@@ -23,8 +23,10 @@ Place = tuple[int, int, int]
 MIN_WIDE_BYTES = 65
 """A state with so many live bytes is wide: not for a narrow walk where much of the trie lies below."""
 MIN_WIDE_TEXTS = 25
-MIN_BYTE_LOOP_TEXTS = 1_000
+MIN_BYTE_LOOP_TEXTS = 300
 """A loop over one byte needs one state, so that a narrow walk goes through it fast."""
+NEW_STATE_COST, NEW_TEXT_COST = 40, 8
+"""What it costs to make a state, and to read a text that is new below a loop, in steps of a narrow walk."""
 MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = 256, 8, 64
 """Below this a level is not worth arrays."""
 
@@ -34,6 +36,9 @@ class Loops(Protocol):
 
     def short_loop(self, body: Node, node: int) -> ShortLoop | None:
         """How the texts below `node` run through `body*`; None where that is not known."""
+
+    def has_short_loop(self, body: Node, node: int) -> bool:
+        """True where `short_loop` takes no time."""
 
     def has_wide_loop(self, body: Node) -> bool:
         """True where `body` is known to be a wide class of characters."""
@@ -58,6 +63,7 @@ def walk_narrow(
     head_of, moves_of, branches_of = automaton.head, automaton.moves, trie.branches
     found: list[int] = []
     jumps: list[Jump] = []
+    num_known = len(automaton)
     stack: list[Place] = [(node, state, trie.below(node))]
     cost = 0
     while stack:
@@ -81,8 +87,11 @@ def walk_narrow(
                 jumps.append((node, state))
                 continue
             most = MIN_BYTE_LOOP_TEXTS if is_byte(loop[0]) else MIN_WIDE_TEXTS
-            is_short = below < most or is_narrow(loop[0])
-            short = loops.short_loop(loop[0], node) if is_short else None
+            if is_narrow(loop[0]):
+                most = len(trie.order) + 1
+            elif below < most and not loops.has_short_loop(loop[0], node):
+                cost += NEW_TEXT_COST * below
+            short = loops.short_loop(loop[0], node) if below < most and cost < max_cost else None
             if short is not None:
                 cost += 4 + _read_short_loop(automaton, short, loop, found, stack)
                 continue
@@ -99,7 +108,7 @@ def walk_narrow(
         branches, moves = branches_of(node), moves_of(state)
         shared = moves if len(moves) <= len(branches) else branches
         cost += 4 + len(shared)
-        if cost > max_cost:
+        if cost + NEW_STATE_COST * (len(automaton) - num_known) > max_cost:
             return None
         for byte in shared:
             step, target = branches.get(byte), moves.get(byte)
