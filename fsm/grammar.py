@@ -330,7 +330,7 @@ class _Productions:
                     steps.setdefault((symbol, name), []).append(after)
                 else:
                     first[name].append(nodes.concat(self._reference(symbol), after))
-        begin = {name: nodes.alternation(options) for name, options in first.items()}
+        begin = {name: _one_of(options) for name, options in first.items()}
         walks = _closure(names, {pair: nodes.alternation(options) for pair, options in steps.items()}) if steps else {}
         for name in names:
             ways = [nodes.concat(begin[a], walk) for (a, b), walk in walks.items() if b == name != a]
@@ -354,6 +354,19 @@ def _closure(names: list[_Symbol], steps: dict[tuple[_Symbol, _Symbol], Node]) -
                     through = nodes.sequence((before, loop, after))
                     steps[a, b] = nodes.alternation((steps.get((a, b), EMPTY), through))
     return steps
+
+
+def _one_of(options: list[Node]) -> Node:
+    """The union; many texts before one and the same term become a sorted list of words."""
+    texts: dict[Node, list[bytes]] = {}
+    others: list[Node] = []
+    for option in options:
+        head, tail = option.args if option.kind is Kind.CONCAT else (option, EPSILON)
+        if head.kind is Kind.LITERAL and len(head.args[0]) < nodes.MAX_LITERAL:
+            texts.setdefault(tail, []).append(head.args[0])
+        else:
+            others.append(option)
+    return nodes.alternation((*others, *(nodes.concat(nodes.words(found), tail) for tail, found in texts.items())))
 
 
 def _perhaps(walk: Node) -> Node:

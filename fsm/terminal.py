@@ -271,7 +271,7 @@ class Terminals:
         rivals = [other for other in others if other not in holders and other.order < last and other.meets(own)]
         rivals = rivals if self._lexing == "all" else []
         head = own.taken
-        keywords = nodes.alternation(other.language for other in others if own.holds(other))
+        keywords = _texts(other for other in others if own.holds(other))
         if keywords is not EMPTY:
             head = nodes.intersection((head, nodes.complement(keywords)))
         for holder in holders if own.flags else ():
@@ -286,7 +286,7 @@ class Terminals:
 
     def _automaton(self, terminals: list[_Terminal]) -> Automaton:
         """Reads the texts of some terminals; one for all places where these are rivals."""
-        node = nodes.alternation(terminal.language for terminal in terminals)
+        node = _texts(terminals)
         known = self._automata.get(node)
         if known is None:
             known = self._automata[node] = Automaton(node)
@@ -299,6 +299,13 @@ class Terminals:
                 "indentation. Give it a pattern, or leave it out."
             )
         return self._by_name[name]
+
+
+def _texts(terminals: Iterable[_Terminal]) -> Node:
+    """All texts of some terminals; those of strings as one list of words."""
+    found = list(terminals)
+    words = nodes.words(terminal.text or b"" for terminal in found if terminal.is_plain)
+    return nodes.alternation((words, *(terminal.language for terminal in found if not terminal.is_plain)))
 
 
 def _bytes_of(moves: Iterable[int]) -> int:
