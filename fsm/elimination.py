@@ -1,4 +1,4 @@
-"""Small automata as terms made of loops: `as_loops`.
+"""Small automata as terms made of loops: `as_loops`, `eliminated`.
 
 A term may be a good way to say what a language is and a bad one to walk: the texts that `re.match` takes of `".*?(?<!\\\\)"` are many
 ways read side by side. Where its automaton is small, states are taken out of it one by one, each leaving the texts that led through
@@ -8,7 +8,8 @@ Source: Brzozowski and McCluskey 1963, doi:10.1109/PGEC.1963.263416; states that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from fsm import node as nodes
 from fsm.derivative import Derivatives
@@ -16,6 +17,9 @@ from fsm.node import EMPTY, EPSILON, Node
 
 MAX_STATES = 64
 
+State = TypeVar("State", bound=Hashable)
+Arcs = dict[State, Sequence[tuple[int, State]]]
+"""For each state, disjoint masks of bytes and the state after any of them."""
 _Edges = dict[tuple[int, int], Node]
 """The texts that lead from one state to another."""
 _START, _END = -1, -2
@@ -26,42 +30,43 @@ def as_loops(node: Node) -> Node | None:
 
     Cost: the arcs of all states, some 20 us each, and a term for each pair of steps through a state.
     """
-    arcs = _explored(node)
-    if arcs is None:
-        return None
-    kind = _kinds(arcs)
-    edges: _Edges = {(_START, kind[node]): EPSILON}
+    derivatives = Derivatives()
+    arcs: Arcs[Node] = {}
+    queue = [node]
+    for state in queue:
+        if state not in arcs:
+            arcs[state] = derivatives.live_arcs(state)
+            queue += [target for _, target in arcs[state]]
+        if len(arcs) > MAX_STATES:
+            return None
+    return eliminated(arcs, node, {state: EPSILON for state in arcs if state.nullable})
+
+
+def eliminated(arcs: Arcs[State], start: State, ends: Mapping[State, Node]) -> Node:
+    """The texts that lead from a state to an end, each with the term that follows there.
+
+    Cost: a term for each pair of steps through a state.
+    """
+    kind = _kinds(arcs, ends)
+    edges: _Edges = {(_START, kind[start]): EPSILON}
     for state, found in arcs.items():
-        if state.nullable:
-            edges[kind[state], _END] = EPSILON
+        if state in ends:
+            edges[kind[state], _END] = ends[state]
         for mask, target in found:
             pair = kind[state], kind[target]
             edges[pair] = nodes.alternation((edges.get(pair, EMPTY), nodes.byte_set(mask)))
     left = set(kind.values())
     while left:
-        state = min(left, key=lambda state: _num_ways(edges, state))
-        left.remove(state)
-        edges = _without(edges, state)
+        state_left = min(left, key=lambda state: _num_ways(edges, state))
+        left.remove(state_left)
+        edges = _without(edges, state_left)
     return edges.get((_START, _END), EMPTY)
 
 
-def _explored(root: Node) -> dict[Node, tuple[tuple[int, Node], ...]] | None:
-    """The arcs of all states that are not dead; None where they are too many."""
-    derivatives = Derivatives()
-    arcs: dict[Node, tuple[tuple[int, Node], ...]] = {}
-    queue = [root]
-    for node in queue:
-        if node not in arcs:
-            arcs[node] = derivatives.live_arcs(node)
-            queue += [target for _, target in arcs[node]]
-        if len(arcs) > MAX_STATES:
-            return None
-    return arcs
-
-
-def _kinds(arcs: dict[Node, tuple[tuple[int, Node], ...]]) -> dict[Node, int]:
-    """A number for each state, the same for states that accept the same texts."""
-    kind = {state: int(state.nullable) for state in arcs}
+def _kinds(arcs: Arcs[State], ends: Mapping[State, Node]) -> dict[State, int]:
+    """A number for each state, the same for states from which the same texts lead to the same ends."""
+    numbers = {end: number for number, end in enumerate(dict.fromkeys(ends.values()), 1)}
+    kind = {state: numbers[ends[state]] if state in ends else 0 for state in arcs}
     while True:
         seen: dict[tuple[object, ...], int] = {}
         finer = {state: seen.setdefault((kind[state], *_signature(arcs[state], kind)), len(seen)) for state in arcs}
@@ -70,7 +75,7 @@ def _kinds(arcs: dict[Node, tuple[tuple[int, Node], ...]]) -> dict[Node, int]:
         kind = finer
 
 
-def _signature(arcs: Iterable[tuple[int, Node]], kind: dict[Node, int]) -> list[tuple[int, int]]:
+def _signature(arcs: Iterable[tuple[int, State]], kind: dict[State, int]) -> list[tuple[int, int]]:
     masks: dict[int, int] = {}
     for mask, target in arcs:
         masks[kind[target]] = masks.get(kind[target], 0) | mask

@@ -37,7 +37,7 @@ class Kind(IntEnum):
     DIVISIBLE = 11  # (divisor, remainder, most): up to `most` digits that, written after `remainder`, divide evenly
     FIELDS = 12  # (FieldList, start, lo, hi, depth): optional fields in order; see `fields.py`
     MEMBERS = 13  # (MemberTable, state): members of an object in any order; see `members.py`
-    MUNCH = 14  # (head, tail, rival): the head as long as it or a rival beside it can go on, then the tail
+    MUNCH = 14  # (head, tail, rival): the head as long as it or a rival beside it can go on, then the tail; see `munch`
     CHECK = 15  # (body, Check): the body; a text of it that fails the check is no text of the language; see `check.py`
     MACHINE = 16  # (Machine, state): what a machine of its own kind reads from that state on; see `luhn.py`
     COURSE = 17  # (head, Course, (behind, ...)): the head, then what a course of steps reads; see `course.py`
@@ -326,6 +326,7 @@ def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
         head: what is read first.
         tail: what comes after it.
         rival: what another reader would make of the same text; the head is not left where the next byte could go on with that, either.
+            After an empty head this is told in full: no beginning of the tail is a text of the rival, but for the empty one.
     """
     if head is EMPTY or tail is EMPTY:
         return EMPTY

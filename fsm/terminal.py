@@ -22,9 +22,10 @@ from typing import Literal
 from lark.lexer import PatternStr, TerminalDef
 
 from fsm import node as nodes
-from fsm.automaton import DEAD, Automaton
+from fsm.automaton import Automaton
 from fsm.derivative import Derivatives
 from fsm.elimination import as_loops
+from fsm.ending import Ending
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError
 from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 from fsm.pattern import looks_outside, preferred_texts, regex
@@ -37,7 +38,6 @@ Context = frozenset[str]
 """The names of the terminals that may come at a place, those that are ignored left out."""
 MAX_IGNORED = 32  # bytes of what is ignored in one place
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
-_MAX_ENDS = 3_000  # states that are looked at for the ends of the texts of a terminal
 _OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.COURSE})
 _MAX_SEARCH = 3_000  # states that are looked at for a text of a terminal that no other one takes
 
@@ -132,60 +132,6 @@ class _Terminal:
             return True
 
 
-class _Read:
-    """The texts of a terminal that are read as such at some place, and when they end there.
-
-    Args:
-        head: the texts.
-        rival: reads what other terminals would make of the same text.
-    """
-
-    def __init__(self, head: Node, rival: Automaton) -> None:
-        self.head, self.rival = head, rival
-        self._texts: dict[int, Node] = {}
-
-    def text(self, after: int) -> Node:
-        """The texts where one of the bytes of a mask comes next, or the end; none ends where that byte could go on with it."""
-        known = self._texts.get(after)
-        if known is None:
-            known = self._texts[after] = self._ended(self.head, after)
-        return known
-
-    def short_text(self, after: int) -> Node:
-        """The same, of at most `MAX_IGNORED` bytes."""
-        return self._ended(_shortened(self.head), after)
-
-    def _ended(self, head: Node, after: int) -> Node:
-        if self._ends is None:
-            return nodes.munch(head, EPSILON, self.rival.nodes[Automaton.initial_state])
-        going_on = {mask & after for mask in self._ends}
-        if len(going_on) > 1:
-            return nodes.munch(head, EPSILON, self.rival.nodes[Automaton.initial_state])
-        guard = nodes.munch(EPSILON, EPSILON, nodes.byte_set(going_on.pop() if going_on else 0))
-        return nodes.concat(head, guard)
-
-    @cached_property
-    def _ends(self) -> set[int] | None:
-        """For each way in which a text can end: the bytes that would go on with it, or with its rival; None where they are too many."""
-        if self.head.kind is Kind.LITERAL:
-            end = self.rival.next_state(self.rival.initial_state, self.head.args[0])
-            return {_bytes_of(self.rival.moves(end))} if end != DEAD else {0}
-        texts, rival = Automaton(self.head), self.rival
-        first = texts.initial_state, rival.initial_state
-        ends: set[int] = set()
-        seen, queue = {first}, [first]
-        for state, other in queue:
-            moves, others = texts.moves(state), rival.moves(other)
-            if texts.is_accepting(state):
-                ends.add(_bytes_of(moves) | _bytes_of(others))
-            new = {(target, others.get(byte, DEAD)) for byte, target in moves.items()} - seen
-            seen |= new
-            queue += new
-            if len(queue) > _MAX_ENDS:
-                return None
-        return ends
-
-
 class Terminals:
     """The terms of terminals, each by the terminals that may come in its place."""
 
@@ -195,7 +141,7 @@ class Terminals:
         self._by_name = {definition.name: _Terminal(definition) for definition in definitions}
         self._ignored = frozenset(ignored)
         self._mode, self._lexing = mode, lexing
-        self._known: dict[tuple[str, Context], _Read] = {}
+        self._known: dict[tuple[str, Context], Ending] = {}
         self._gaps: dict[Context, Node] = {}
         self._rivals: dict[str, Context] = {}
         self._automata: dict[Node, Automaton] = {}
@@ -230,7 +176,7 @@ class Terminals:
     def symbol(self, name: str, context: Context, following: Context) -> Node:
         """A terminal where those of `context` may come, and what is ignored after it, where then those of `following` may come."""
         read = self._read(name, context)
-        return nodes.concat(read.text(self._first_bytes(following | self._ignored)), self.gap(following))
+        return nodes.concat(read.before(self._first_bytes(following | self._ignored)), self.gap(following))
 
     def gap(self, context: Context) -> Node:
         """What is ignored before a place where the terminals of `context` may come."""
@@ -239,10 +185,10 @@ class Terminals:
             texts = [self._read(name, context) for name in sorted(self._ignored)]
             if self._mode == "any":
                 after = self._first_bytes(context | self._ignored)
-                known = nodes.repeat(nodes.alternation(text.text(after) for text in texts))
+                known = nodes.repeat(nodes.alternation(text.before(after) for text in texts))
             else:
                 after = self._first_bytes(context)
-                known = _perhaps(nodes.alternation(text.short_text(after) for text in texts))
+                known = _perhaps(nodes.alternation(text.short(_shortened(text.head), after) for text in texts))
             self._gaps[context] = known
         return known
 
@@ -256,7 +202,7 @@ class Terminals:
             self._beginnings[names] = mask
         return mask
 
-    def _read(self, name: str, context: Context) -> _Read:
+    def _read(self, name: str, context: Context) -> Ending:
         context = (context | self._ignored) & self.rivals(name)
         known = self._known.get((name, context))
         if known is None:
@@ -264,7 +210,7 @@ class Terminals:
             known = self._known[name, context] = self._among(self._terminal(name), others)
         return known
 
-    def _among(self, own: _Terminal, others: list[_Terminal]) -> _Read:
+    def _among(self, own: _Terminal, others: list[_Terminal]) -> Ending:
         """The texts of a terminal that are read as such among others."""
         holders = [other for other in others if other.holds(own)]
         last = max(terminal.order for terminal in (own, *holders))
@@ -282,7 +228,7 @@ class Terminals:
         head = _without(head, [rival.language for rival in rivals])
         if not Derivatives(max_search=_MAX_SEARCH).is_inhabited(head):
             head = EMPTY
-        return _Read(head, self._automaton([*rivals, *holders]))
+        return Ending(head, self._automaton([*rivals, *holders]))
 
     def _automaton(self, terminals: list[_Terminal]) -> Automaton:
         """Reads the texts of some terminals; one for all places where these are rivals."""
@@ -306,10 +252,6 @@ def _texts(terminals: Iterable[_Terminal]) -> Node:
     found = list(terminals)
     words = nodes.words(terminal.text or b"" for terminal in found if terminal.is_plain)
     return nodes.alternation((words, *(terminal.language for terminal in found if not terminal.is_plain)))
-
-
-def _bytes_of(moves: Iterable[int]) -> int:
-    return sum(1 << byte for byte in moves)
 
 
 def _without(head: Node, languages: list[Node]) -> Node:
