@@ -12,6 +12,7 @@ from functools import cached_property
 
 from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton
+from fsm.derivative import Derivatives
 from fsm.elimination import MAX_STATES, Arcs, eliminated
 from fsm.node import EMPTY, EPSILON, Kind, Node
 
@@ -28,11 +29,12 @@ class Ending:
     Args:
         head: the texts.
         rival: reads what others would make of the same text.
+        avoided: what must not come after a text, whatever else holds.
     """
 
-    def __init__(self, head: Node, rival: Automaton) -> None:
+    def __init__(self, head: Node, rival: Automaton, avoided: Node = EMPTY) -> None:
         self.head = head
-        self._rival = rival
+        self._rival, self._avoided = rival, avoided
         self._known: dict[int, Node] = {}
 
     def before(self, after: int) -> Node:
@@ -47,7 +49,8 @@ class Ending:
         guards = self._guards(after)
         if guards is not None and len(set(guards.values())) <= 1:
             return nodes.concat(head, next(iter(guards.values()), EPSILON))
-        return nodes.munch(head, EPSILON, self._rival.nodes[Automaton.initial_state])
+        tail = nodes.munch(EPSILON, EPSILON, self._avoided)
+        return nodes.munch(head, tail, self._rival.nodes[Automaton.initial_state])
 
     def _before(self, after: int) -> Node:
         guards = self._guards(after)
@@ -60,7 +63,9 @@ class Ending:
         if len(self._arcs) > MAX_PLACES:
             return None
         ends = (place for place in self._arcs if self._texts.is_accepting(place[0]))
-        return {place: nodes.munch(EPSILON, EPSILON, self._more(place, after)) for place in ends}
+        avoided = self._avoided if Derivatives().first_bytes(self._avoided) & after else EMPTY
+        more = {place: nodes.alternation((self._more(place, after), avoided)) for place in ends}
+        return {place: nodes.munch(EPSILON, EPSILON, rest) for place, rest in more.items()}
 
     @cached_property
     def _texts(self) -> Automaton:

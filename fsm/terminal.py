@@ -10,7 +10,8 @@ Lark reads a grammar in two ways, and what is written here both take for the sam
 So a terminal reads what `re.match` takes whole, as long as it could go on; less the texts that the contextual lexer would read
 otherwise at that place; and it does not end where the next byte could make another terminal of it. All of this leaves out a little more
 than needed, and nothing too little: what one byte decides is decided by that byte, even where a later one would tell otherwise.
-Refused: patterns that look beyond the text that they take.
+A pattern that ends in `(?!...)`, or after a word character in `\\b`, must not be followed by what that says. Refused: patterns that
+look beyond the text that they take in another way.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from fsm.elimination import as_loops
 from fsm.ending import Ending
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError
 from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
-from fsm.pattern import looks_outside, preferred_texts, regex
+from fsm.pattern import looks_outside, preferred_texts, regex, without_last_look
 from fsm.preferred import simplest
 
 Ignored = Literal["one", "any"]
@@ -65,12 +66,8 @@ class _Terminal:
             assert self.text is not None
             return nodes.literal(self.text)
         try:
-            if looks_outside(self._pattern):
-                raise GrammarError(
-                    f"terminal {self.name!r}: an anchor or a lookaround sees what stands around the terminal. "
-                    "Write what the terminal itself is made of."
-                )
-            node = regex(self._pattern).node
+            parts = self._parts
+            node = regex(self._pattern).node if parts is None else parts[0]
         except ExpressionError as error:
             raise GrammarError(f"terminal {self.name!r}: {error}") from None
         if node.nullable or not Derivatives().is_inhabited(node):
@@ -80,12 +77,40 @@ class _Terminal:
         return node
 
     @cached_property
+    def _parts(self) -> tuple[Node, Node] | None:
+        """The texts of a pattern that looks at what comes after it, and what must not come there; None where it looks at itself only.
+
+        Raises:
+            GrammarError: the pattern looks outside in another way, or there may be several texts after which that holds.
+        """
+        if self.is_plain or not looks_outside(self._pattern):
+            return None
+        parts = without_last_look(self._pattern)
+        if parts is None or not _is_one_at_a_time(*parts):
+            raise GrammarError(
+                f"terminal {self.name!r}: an anchor or a lookaround sees what stands around the terminal. At its end `(?!...)` may, "
+                "and `\\b` after a word character, where that leaves one place for the end. Write what the terminal itself is made of."
+            )
+        return parts
+
+    @property
+    def avoided(self) -> Node:
+        """What must not come after a text."""
+        return EMPTY if self._parts is None else self._parts[1]
+
+    @cached_property
+    def beginning(self) -> Node:
+        """All that begins with a text of the terminal, as far as it tells what comes next."""
+        rest = nodes.complement(nodes.concat(self.avoided, ANYTHING))
+        return nodes.concat(self.language, rest)
+
+    @cached_property
     def taken(self) -> Node:
         """The texts that `re.match` takes whole; a simpler term where these are all."""
         if self.is_plain:
             return self.language
         language = self.language
-        found = simplest(preferred_texts(self._pattern), language)
+        found = simplest(preferred_texts(self._pattern), language) if self._parts is None else language
         if _is_made_of_loops(found):
             return found
         loops = as_loops(found)
@@ -222,13 +247,13 @@ class Terminals:
             head = nodes.intersection((head, nodes.complement(keywords)))
         for holder in holders if own.flags else ():
             spelled = (
-                [holder.taken] if own.flags <= holder.flags else [holder.taken, _without(ANYTHING, [holder.language])]
+                [holder.taken] if own.flags <= holder.flags else [holder.taken, _without(ANYTHING, [holder])]
             )
             head = nodes.intersection((head, nodes.alternation(spelled)))
-        head = _without(head, [rival.language for rival in rivals])
+        head = _without(head, rivals)
         if not Derivatives(max_search=_MAX_SEARCH).is_inhabited(head):
             head = EMPTY
-        return Ending(head, self._automaton([*rivals, *holders]))
+        return Ending(head, self._automaton([*rivals, *holders]), own.avoided)
 
     def _automaton(self, terminals: list[_Terminal]) -> Automaton:
         """Reads the texts of some terminals; one for all places where these are rivals."""
@@ -254,11 +279,19 @@ def _texts(terminals: Iterable[_Terminal]) -> Node:
     return nodes.alternation((words, *(terminal.language for terminal in found if not terminal.is_plain)))
 
 
-def _without(head: Node, languages: list[Node]) -> Node:
-    """The texts that begin with no text of the languages."""
-    if not languages:
+def _is_one_at_a_time(texts: Node, avoided: Node) -> bool:
+    """True where no text can be left that goes on to another one: then it is no matter in which order they are tried."""
+    rest = nodes.intersection((nodes.complement(nodes.concat(avoided, ANYTHING)), nodes.complement(EPSILON)))
+    return not Derivatives().is_inhabited(nodes.intersection((texts, nodes.concat(texts, rest))))
+
+
+def _without(head: Node, terminals: list[_Terminal]) -> Node:
+    """The texts that begin with no text of some terminals."""
+    if not terminals:
         return head
-    return nodes.intersection((head, nodes.complement(nodes.concat(nodes.alternation(languages), ANYTHING))))
+    beginnings = [terminal.beginning for terminal in terminals if terminal.avoided is not EMPTY]
+    beginnings.append(nodes.concat(_texts(terminal for terminal in terminals if terminal.avoided is EMPTY), ANYTHING))
+    return nodes.intersection((head, nodes.complement(nodes.alternation(beginnings))))
 
 
 def _perhaps(node: Node) -> Node:

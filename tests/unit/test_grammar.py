@@ -100,6 +100,13 @@ READ: list[tuple[str, list[str], list[str]]] = [
     ('start: T "y"? "z"\nT: /x|xy/', ["xz", "xyz"], ["xyyz"]),
     ('start: T+\nT: /"(?:[^"]|"")*?"/', ['"a"', '"a""b"', '""'], ['"a', '"a"b"']),
     ("start: T+\nT: /a+?b?/", ["ab", "aab"], ["b", "abb"]),
+    # a text is left where what comes next completes no longer one
+    ('start: N ".." N\nN: /[0-9]+([.][0-9]+)?/', ["1..2", "1.5..2", "1..2.5"], ["1.5.2", "1...2", "1."]),
+    ("start: (INT | FLOAT) DOTS INT\nINT: /[0-9]+/\nFLOAT: /[0-9]+[.][0-9]+/\nDOTS: /[.]{2}/", ["1..2", "1.5..2"], ["1.2"]),
+    # what must not come next
+    ('start: (IF | NAME | "!")+\nIF.2: /if\\b/\nNAME: /[a-z]+/\n%ignore " "', ["if x", "ifx", "if!", "xif"], ["if1"]),
+    ("start: (A | B | C)+\nA: /a(?!bc)/\nB: /b/\nC: /c/", ["ab", "abb", "ac", "aabb"], ["abc", "aabc"]),
+    ("start: A B?\nA: /a\\b/\nB: /[é÷]/", ["a", "a÷"], ["aé"]),
     # what is ignored is a terminal, too
     ('start: "a" EOL "b"\nEOL: /\\n/\n%ignore / +/', ["a \n b", "a\nb"], ["a b"]),
     ('start: "a" /<!--(?:(?!-->).)*-->/ "b"', ["a<!-- - > -->b"], ["a<!-- --> -->b"]),
@@ -150,7 +157,10 @@ def test_where_lalr_has_conflicts_keywords_are_still_no_names() -> None:
         ("%import mine.x\nstart: x", "no file is ever read"),
         ("start: /(a)\\1/", "back-reference"),
         ("start: A\nA: /a*/", "zero-width"),
-        ('start: A "b"\nA: /a(?!b)/', "sees what stands around"),
+        ('start: A "b"\nA: /a(?=b)/', "sees what stands around"),
+        ('start: A "b"\nA: /[ab]+(?!b)/', "sees what stands around"),
+        ('start: A "b"\nA: /-\\b/', "sees what stands around"),
+        ('start: "b" A\nA: /\\ba/', "sees what stands around"),
         ("start: A\nA: /a$/", "sees what stands around"),
         ("start: A\nA: /(?<=b)a/", "sees what stands around"),
         ('other: "a"', "start"),
