@@ -220,7 +220,9 @@ class _Productions:
         _until_still(lambda: [self._ends(symbol, ended) for symbol in self._rules])
         sure = {symbol for symbol in ended if self._has_plain_terminals(symbol)}
         while True:
-            parts = {symbol: [part for row in self._rules[symbol] for part in row if not part.is_term] for symbol in sure}
+            parts = {
+                symbol: [part for row in self._rules[symbol] for part in row if not part.is_term] for symbol in sure
+            }
             less = {symbol for symbol in sure if sure.issuperset(parts[symbol])}
             if len(less) == len(sure):
                 return sure

@@ -127,7 +127,7 @@ def without_last_look(pattern: str) -> tuple[Node, Node] | None:
     parsed, flags = _unwrapped(_parse(pattern, re.NOFLAG))
     word = characters.utf8(category("w", bool(flags & _ASCII)))
     body, looks, num_boundaries = list(parsed.data), list[Any](), 0
-    while body and (body[-1] == (_sre.AT, _sre.AT_BOUNDARY) or body[-1][0] is _sre.ASSERT_NOT and body[-1][1][0] > 0):
+    while body and (body[-1] == (_sre.AT, _sre.AT_BOUNDARY) or (body[-1][0] is _sre.ASSERT_NOT and body[-1][1][0] > 0)):
         operator, argument = body.pop()
         num_boundaries += operator is _sre.AT
         looks += [argument[1]] if operator is _sre.ASSERT_NOT else []

@@ -246,9 +246,7 @@ class Terminals:
         if keywords is not EMPTY:
             head = nodes.intersection((head, nodes.complement(keywords)))
         for holder in holders if own.flags else ():
-            spelled = (
-                [holder.taken] if own.flags <= holder.flags else [holder.taken, _without(ANYTHING, [holder])]
-            )
+            spelled = [holder.taken] if own.flags <= holder.flags else [holder.taken, _without(ANYTHING, [holder])]
             head = nodes.intersection((head, nodes.alternation(spelled)))
         head = _without(head, rivals)
         if not Derivatives(max_search=_MAX_SEARCH).is_inhabited(head):

@@ -336,7 +336,8 @@ class TokenFSM:
             return None
         if lo or not is_byte(body):
             return loop.mask(self.automaton, lo, hi, rest)
-        after = self.automaton.state_of(rest)  # no round at all: few bytes may come then, and long blanks are best walked one by one
+        # After no round at all few bytes may come, among them long runs of blanks, which a narrow walk reads best.
+        after = self.automaton.state_of(rest)
         if not self._is_narrow(after):
             return loop.mask(self.automaton, lo, hi, rest)
         words = loop.mask(self.automaton, 1, hi, rest)
@@ -386,16 +387,17 @@ class TokenFSM:
     def _add_entry(self, words: NDArray[np.int32], trie_node: int, node: Node) -> bool:
         """The same where the first round of the loop has fewer bytes to choose from, as in a name that may not begin with a digit."""
         first, after = node.args
-        body, lo, hi, rest = as_loop(after)
+        parts = as_loop(after)
+        assert parts is not None
+        body, lo, hi, rest = parts
         loop = self._loop(body, lo, hi, trie_node)
         found = np.zeros_like(words)
         if loop is None or not loop.add_to(found, self.automaton, lo + 1, None if hi is None else hi + 1, rest):
             return False
         others = body.args[0] & ~first.args[0]
         trie = self.vocabulary.trie
-        nodes_ = [child for child, byte in trie.children(trie_node) if others >> byte & 1]
-        _, left_out = trie.texts_below(np.array(nodes_, np.int32))
-        words |= found & ~bitmask.from_ids(left_out.tolist(), len(words))
+        left_out = np.array([child for child, byte in trie.children(trie_node) if others >> byte & 1], np.int32)
+        words |= found & ~bitmask.from_ids((), len(words), (trie.texts_below(left_out)[1],))
         return True
 
     def _check_spelling(self) -> None:

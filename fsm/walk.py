@@ -101,7 +101,9 @@ def walk_narrow(
                 stack += [(node, way, below) for way in ways]
                 continue
             is_byte_loop = begins_with_byte_loop(automaton.nodes[state])
-            is_jump = below >= MIN_BYTE_LOOP_TEXTS if is_byte_loop else automaton.num_first_bytes(state) >= MIN_WIDE_BYTES
+            is_jump = (
+                below >= MIN_BYTE_LOOP_TEXTS if is_byte_loop else automaton.num_first_bytes(state) >= MIN_WIDE_BYTES
+            )
             if is_jump:
                 jumps.append((node, state))
                 continue

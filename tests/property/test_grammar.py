@@ -42,7 +42,9 @@ PATTERNS = st.sampled_from(
 
 POINTS = ["".join(text) for length in range(8) for text in product("1.", repeat=length)]
 POINT_STRINGS = st.sampled_from(['"."', '".."', '"1"', '"..."'])
-NUMBERS = st.sampled_from(["/1+/", "/1+([.]1+)?/", "/1+[.]1*/", "/[.]1+/", "/1+([.]1)*/", "/[.]+/", "/1+(?![.])/", "/1(?![.]1)/"])
+NUMBERS = st.sampled_from(
+    ["/1+/", "/1+([.]1+)?/", "/1+[.]1*/", "/[.]1+/", "/1+([.]1)*/", "/[.]+/", "/1+(?![.])/", "/1(?![.]1)/"]
+)
 
 
 @st.composite

@@ -102,7 +102,11 @@ READ: list[tuple[str, list[str], list[str]]] = [
     ("start: T+\nT: /a+?b?/", ["ab", "aab"], ["b", "abb"]),
     # a text is left where what comes next completes no longer one
     ('start: N ".." N\nN: /[0-9]+([.][0-9]+)?/', ["1..2", "1.5..2", "1..2.5"], ["1.5.2", "1...2", "1."]),
-    ("start: (INT | FLOAT) DOTS INT\nINT: /[0-9]+/\nFLOAT: /[0-9]+[.][0-9]+/\nDOTS: /[.]{2}/", ["1..2", "1.5..2"], ["1.2"]),
+    (
+        "start: (INT | FLOAT) DOTS INT\nINT: /[0-9]+/\nFLOAT: /[0-9]+[.][0-9]+/\nDOTS: /[.]{2}/",
+        ["1..2", "1.5..2"],
+        ["1.2"],
+    ),
     # what must not come next
     ('start: (IF | NAME | "!")+\nIF.2: /if\\b/\nNAME: /[a-z]+/\n%ignore " "', ["if x", "ifx", "if!", "xif"], ["if1"]),
     ("start: (A | B | C)+\nA: /a(?!bc)/\nB: /b/\nC: /c/", ["ab", "abb", "ac", "aabb"], ["abc", "aabc"]),
