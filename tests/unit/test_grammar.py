@@ -45,6 +45,7 @@ ACCEPTED: dict[str, list[str]] = {
     "CHESS": ["1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 4. O-O 1-0", "1. d4 d5 2. c4 dxc4", "12. fxe8=Q+ Kxe8"],
     "CSV": ['a,b\n"x, y",""\n', "", "1,,2"],
     "TEMPLATES": ["1, 22,3", "ab CD;", "a b c ;"],
+    "STATEMENTS": ["x = 1..2;", "if if_ then print 1.5 .. 2;\nlet y=/**/x ;", "IF = 3;"],
 }
 REJECTED: dict[str, list[str]] = {
     "ARITHMETIC": ["", "1 2", "x y", "x+", "(1", "3x"],
@@ -53,6 +54,7 @@ REJECTED: dict[str, list[str]] = {
     "CHESS": ["1. e9", "1.e4", "e4", "1. e4e5"],
     "CSV": ['"a', 'a"b'],
     "TEMPLATES": ["1,", "a;", "a b c d;"],
+    "STATEMENTS": ["x = 1.;", "x = 1...2;", "if x y = 1;", "x = /* y;"],
 }
 
 
