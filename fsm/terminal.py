@@ -9,7 +9,7 @@ Lark reads a grammar in two ways, and what is written here both take for the sam
 
 So a terminal reads what `re.match` takes whole, as long as it could go on; less the texts that the contextual lexer would read
 otherwise at that place; and it does not end where the next byte could make another terminal of it. All of this leaves out a little more
-than needed, and nothing too little: what one byte decides is decided by that byte, even where a later one would tell otherwise.
+than needed, and nothing too little (`ending.py` tells where a text ends).
 A pattern that ends in `(?!...)`, or after a word character in `\\b`, must not be followed by what that says. Refused: patterns that
 look beyond the text that they take in another way.
 """
