@@ -43,6 +43,7 @@ _LIBRARIES = ("common", "lark", "python", "unicode")
 _IMPORT = re.compile(r"^\s*%import\s+(\.*\w*)", re.MULTILINE)
 Lexer = Literal["contextual", "dynamic"]
 MAX_PLACES_PER_RULE = 8
+_MAX_BEGINNINGS = 100
 
 
 def grammar(
@@ -67,7 +68,8 @@ def grammar(
         EmptyLanguage: no text ends a derivation of `start`.
         BudgetExceeded: a bound of `limits` is exceeded.
 
-    Cost: what `lark` needs to read it (some 10 ms, and 0.2 s more for the first grammar of a program), and linear in the productions but for left recursion.
+    Cost: what `lark` needs to read it (some 10 ms, and 0.2 s more for the first grammar of a program), and linear in the productions
+    but for left recursion.
     """
     if not isinstance(text, str) or not isinstance(start, str):
         raise GrammarError(
@@ -83,11 +85,25 @@ def grammar(
     if lexer == "contextual":
         lexing = "all" if is_lalr(parser.rules, start) else "keywords"
     node = _Productions(parser, start, limits, ignored, lexing).whole()
-    if node is EMPTY or not Derivatives().is_inhabited(node):
+    if node is EMPTY or not Derivatives().is_inhabited(node) or _ends_nowhere(node):
         raise EmptyLanguage(
-            f"no text satisfies the grammar: the rule {start!r} never comes to an end. Give it an alternative without itself."
+            f"no text satisfies the grammar: the rule {start!r} never comes to an end, or one terminal takes what the next should "
+            "be. Give it an alternative without itself, or put something between the two."
         )
     return Expression(node, source=f"grammar({shorten(text)!r})")
+
+
+def _ends_nowhere(node: Node) -> bool:
+    """True where all beginnings of texts were looked at, a few, and none is a text: terminals may stand in the way of one another."""
+    derivatives = Derivatives()
+    seen, queue = {node}, [node]
+    for state in queue:
+        if state.nullable or state.is_plain or len(seen) > _MAX_BEGINNINGS:
+            return False
+        new = dict.fromkeys(target for _, target in derivatives.live_arcs(state) if target not in seen)
+        seen.update(new)
+        queue += new
+    return True
 
 
 def _read(text: str, start: str) -> Lark:

@@ -55,7 +55,8 @@ def walk_narrow(
 ) -> tuple[list[int], list[Jump]] | None:
     """The texts below `node` that `state` survives, depth first over dicts; None where that costs too much.
 
-    Where a wide state has many texts below, other than at the start, the walk stops and reports a jump instead.
+    Where a wide state has many texts below, the walk goes on in the several ways in which the state may begin, or stops and reports
+    a jump instead; without `loops` not at the start.
     Best where few bytes are live: about 0.5 us per trie node that both sides share, and 5 us when a trie node is met for
     the first time. Each state at a node costs 4, and 1 for each byte looked at; literals and words are read without a
     state per byte, and cost nothing here, as no other walk would do better.
@@ -64,7 +65,7 @@ def walk_narrow(
     found: list[int] = []
     jumps: list[Jump] = []
     num_known = len(automaton)
-    stack: list[Place] = [(node, state, trie.below(node))]
+    stack: list[Place] = [(node, state, 0 if loops is None else trie.below(node))]
     cost = 0
     while stack:
         node, state, below = stack.pop()
@@ -86,12 +87,11 @@ def walk_narrow(
             if below >= MIN_WIDE_TEXTS and loops.has_wide_loop(loop[0]):
                 jumps.append((node, state))
                 continue
-            most = MIN_BYTE_LOOP_TEXTS if is_byte(loop[0]) else MIN_WIDE_TEXTS
-            if is_narrow(loop[0]):
-                most = len(trie.order) + 1
-            elif below < most and not loops.has_short_loop(loop[0], node):
-                cost += NEW_TEXT_COST * below
-            short = loops.short_loop(loop[0], node) if below < most and cost < max_cost else None
+            short = None
+            if _is_short(loop[0], below):
+                is_known = is_narrow(loop[0]) or loops.has_short_loop(loop[0], node)
+                cost += 0 if is_known else NEW_TEXT_COST * below
+                short = loops.short_loop(loop[0], node) if cost < max_cost else None
             if short is not None:
                 cost += 4 + _read_short_loop(automaton, short, loop, found, stack)
                 continue
@@ -100,11 +100,7 @@ def walk_narrow(
             if ways:
                 stack += [(node, way, below) for way in ways]
                 continue
-            is_byte_loop = begins_with_byte_loop(automaton.nodes[state])
-            is_jump = (
-                below >= MIN_BYTE_LOOP_TEXTS if is_byte_loop else automaton.num_first_bytes(state) >= MIN_WIDE_BYTES
-            )
-            if is_jump:
+            if _is_jump(automaton, state, below):
                 jumps.append((node, state))
                 continue
         branches, moves = branches_of(node), moves_of(state)
@@ -121,6 +117,18 @@ def walk_narrow(
                 if below:
                     stack.append((child, target, below))
     return found, jumps
+
+
+def _is_short(body: Node, below: int) -> bool:
+    """True where a loop is read by way of all texts below a node."""
+    return is_narrow(body) or below < (MIN_BYTE_LOOP_TEXTS if is_byte(body) else MIN_WIDE_TEXTS)
+
+
+def _is_jump(automaton: Automaton, state: int, below: int) -> bool:
+    """True where so many texts lie below a state with so many bytes that a loop should be known there."""
+    if begins_with_byte_loop(automaton.nodes[state]):
+        return below >= MIN_BYTE_LOOP_TEXTS
+    return automaton.num_first_bytes(state) >= MIN_WIDE_BYTES
 
 
 def _read_text(trie: Trie, node: int, text: bytes, state: int, found: list[int], stack: list[Place]) -> None:
