@@ -22,6 +22,8 @@ MAX_BYTES = 8  # of what would go on, before its first bytes are taken for it
 _Place = tuple[int, int]
 """A state of the head, and one of the rival."""
 
+_NO_TEXT = Automaton(EPSILON)
+
 
 class Ending:
     """The texts of `head`, where neither they nor those of a rival could go on.
@@ -63,13 +65,15 @@ class Ending:
         if len(self._arcs) > MAX_PLACES:
             return None
         ends = (place for place in self._arcs if self._texts.is_accepting(place[0]))
-        avoided = self._avoided if Derivatives().first_bytes(self._avoided) & after else EMPTY
+        avoided = self._avoided
+        if avoided is not EMPTY and not Derivatives().first_bytes(avoided) & after:
+            avoided = EMPTY
         more = {place: nodes.alternation((self._more(place, after), avoided)) for place in ends}
         return {place: nodes.munch(EPSILON, EPSILON, rest) for place, rest in more.items()}
 
     @cached_property
     def _texts(self) -> Automaton:
-        return Automaton(self.head)
+        return _NO_TEXT if self.head.kind is Kind.LITERAL else Automaton(self.head)
 
     @property
     def _first(self) -> _Place:
@@ -91,9 +95,9 @@ class Ending:
         return found
 
     def _of_literal(self, text: bytes) -> Arcs[_Place]:
-        """The same for one text: its last place is all that is asked for."""
+        """The same for one text: its last place, where nothing is left of it, is all that is asked for."""
         end = self._rival.next_state(self._rival.initial_state, text)
-        return {(self._texts.state_of(EPSILON), end): []}
+        return {(_NO_TEXT.initial_state, end): []}
 
     def _steps(self, place: _Place) -> list[tuple[int, _Place]]:
         """Disjoint masks of bytes with which the head or the rival goes on, and the places after them."""
