@@ -301,10 +301,10 @@ def concat(head: Node, tail: Node) -> Node:
     if kind is Kind.MUNCH:
         return _munch_on(head, tail)
     if head.nullable:
-        if tail is ANYTHING:
-            return ANYTHING
         if kind is Kind.ALTERNATION and any(map(_is_guarded, head.args)):
             return alternation(concat(member, tail) for member in head.args)
+        if tail is ANYTHING:
+            return ANYTHING
     if kind is Kind.LITERAL:
         joined = _join_literals(head, tail)
         if joined is not None:
@@ -448,7 +448,7 @@ def _unite(children: Iterable[Node]) -> _Union:
         members = dict.fromkeys((yield from _take_out_heads(members)))
     if mask:
         members[byte_set(mask)] = None
-    if EPSILON in members and any(m.nullable for m in members if m is not EPSILON):
+    if EPSILON in members and any(m.nullable and not _is_guarded(m) for m in members if m is not EPSILON):
         del members[EPSILON]
     if len(members) <= 1:
         return next(iter(members), EMPTY)

@@ -251,11 +251,11 @@ class Terminals:
         head = _without(head, rivals)
         if not Derivatives(max_search=_MAX_SEARCH).is_inhabited(head):
             head = EMPTY
-        return Ending(head, self._automaton([*rivals, *holders]), own.avoided)
+        left_out = EMPTY if head is own.taken else own.taken  # the lexer takes these, too, and then reads them otherwise
+        return Ending(head, self._automaton(nodes.alternation((_texts([*rivals, *holders]), left_out))), own.avoided)
 
-    def _automaton(self, terminals: list[_Terminal]) -> Automaton:
-        """Reads the texts of some terminals; one for all places where these are rivals."""
-        node = _texts(terminals)
+    def _automaton(self, node: Node) -> Automaton:
+        """Reads the texts of rivals; one for all places that have these."""
         known = self._automata.get(node)
         if known is None:
             known = self._automata[node] = Automaton(node)

@@ -234,7 +234,8 @@ class Trie:
             self.num_texts,
             self.num_ends,
         )
-        return sum(a.nbytes for a in arrays)
+        by_byte = 4 * len(self) if "_by_byte" in self.__dict__ else 0
+        return by_byte + sum(a.nbytes for a in arrays)
 
     @property
     def branch_nbytes(self) -> int:

@@ -109,6 +109,7 @@ READ: list[tuple[str, list[str], list[str]]] = [
         ["1..2", "1.5..2"],
         ["1.2"],
     ),
+    ('start: "aa" "b" | T "a"?\nT: /[ab]+/', ["a", "ab", "aab"], ["aa"]),
     # what must not come next
     ('start: (IF | NAME | "!")+\nIF.2: /if\\b/\nNAME: /[a-z]+/\n%ignore " "', ["if x", "ifx", "if!", "xif"], ["if1"]),
     ("start: (A | B | C)+\nA: /a(?!bc)/\nB: /b/\nC: /c/", ["ab", "abb", "ac", "aabb"], ["abc", "aabc"]),
