@@ -199,7 +199,8 @@ class Vocabulary:
                 return None
             automaton = byte_loop(body) if loop is None else loop.automaton
             short = ShortLoop(automaton, self.trie, node)
-            self._short_loops.put((body, node), short, short.nbytes)
+            if short.nbytes <= self._short_loops.max_bytes:
+                self._short_loops.put((body, node), short, short.nbytes)
         return short
 
     def has_short_loop(self, body: Node, node: int) -> bool:
