@@ -251,8 +251,11 @@ class Terminals:
         head = _without(head, rivals)
         if not Derivatives(max_search=_MAX_SEARCH).is_inhabited(head):
             head = EMPTY
-        left_out = EMPTY if head is own.taken else own.taken  # the lexer takes these, too, and then reads them otherwise
-        return Ending(head, self._automaton(nodes.alternation((_texts([*rivals, *holders]), left_out))), own.avoided)
+        left_out = (
+            EMPTY if head is own.taken else own.taken
+        )  # the lexer takes these, too, and then reads them otherwise
+        avoided = nodes.alternation(terminal.avoided for terminal in (own, *holders))
+        return Ending(head, self._automaton(nodes.alternation((_texts([*rivals, *holders]), left_out))), avoided)
 
     def _automaton(self, node: Node) -> Automaton:
         """Reads the texts of rivals; one for all places that have these."""

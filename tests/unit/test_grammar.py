@@ -114,6 +114,7 @@ READ: list[tuple[str, list[str], list[str]]] = [
     ('start: (IF | NAME | "!")+\nIF.2: /if\\b/\nNAME: /[a-z]+/\n%ignore " "', ["if x", "ifx", "if!", "xif"], ["if1"]),
     ("start: (A | B | C)+\nA: /a(?!bc)/\nB: /b/\nC: /c/", ["ab", "abb", "ac", "aabb"], ["abc", "aabc"]),
     ("start: A B?\nA: /a\\b/\nB: /[é÷]/", ["a", "a÷"], ["aé"]),
+    ('start: "a" ("b" | "c") | T "c"\nT: /a(?!b)/', ["ac"], ["ab"]),
     # what is ignored is a terminal, too
     ('start: "a" EOL "b"\nEOL: /\\n/\n%ignore / +/', ["a \n b", "a\nb"], ["a b"]),
     ('start: "a" /<!--(?:(?!-->).)*-->/ "b"', ["a<!-- - > -->b"], ["a<!-- --> -->b"]),
