@@ -73,6 +73,7 @@ def warm_up() -> list[Case]:
         Case("", "regex", r"(yes|no)(, [A-F]{2,5}[0-9]*)+!", "yes, ABC47, FE1!"),
         Case("", "choice", ["first", "second", "third"], "second"),
         _extraction("", schema, value),
+        Case("", "grammar", 'start: "(" WORD start? ")"\nWORD: /[A-Z]+/\n%ignore "-"', "(AB(C)-)"),
     ]
 
 
