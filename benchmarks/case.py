@@ -1,6 +1,6 @@
 """Cases: languages of the kinds that extraction meets, each with one text that belongs to it.
 
-The texts are `json.dumps` with its default separators. They hold nothing that only some engines allow (escapes, Unicode
+The texts of schemas are `json.dumps` with its default separators. They hold nothing that only some engines allow (escapes, Unicode
 digits), so that every engine can walk them.
 """
 
@@ -10,6 +10,8 @@ import json
 import random
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from tests import grammars
 
 PROSE = (
     "The delivery from São Paulo arrived on Tuesday; two of the seven boxes were damaged, so we ask you to send new ones "
@@ -29,12 +31,12 @@ class Case:
     Attributes:
         name: what the tables call it.
         kind: how `source` is to be read.
-        source: a pattern, a list of options or a JSON schema.
+        source: a pattern, a list of options, a JSON schema or a grammar in the language of Lark.
         text: a text that belongs to the language.
     """
 
     name: str
-    kind: Literal["regex", "choice", "schema"]
+    kind: Literal["regex", "choice", "schema", "grammar"]
     source: Any
     text: str
 
@@ -47,7 +49,7 @@ class Case:
 
 def cases() -> list[Case]:
     """All cases, in the order of the tables."""
-    return [*_patterns(), *_extractions()]
+    return [*_patterns(), *_extractions(), *_grammars()]
 
 
 def warm_up() -> list[Case]:
@@ -73,6 +75,7 @@ def warm_up() -> list[Case]:
         Case("", "regex", r"(yes|no)(, [A-F]{2,5}[0-9]*)+!", "yes, ABC47, FE1!"),
         Case("", "choice", ["first", "second", "third"], "second"),
         _extraction("", schema, value),
+        Case("", "grammar", 'start: "(" WORD start? ")"\nWORD: /[A-Z]+/\n%ignore "-"', "(AB(C)-)"),
     ]
 
 
@@ -109,6 +112,24 @@ def _extractions() -> list[Case]:
         _extraction("tree", *_tree()),
         _extraction("optional properties", *_optional()),
     ]  # fmt: skip
+
+
+def _grammars() -> list[Case]:
+    order = (
+        "SELECT name, total_amount, city FROM customers WHERE (city = 'San Francisco' AND total_amount >= 1000) "
+        "OR region < 12 LIMIT 25"
+    )
+    game = "1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 4. Ba4 Nf6 5. O-O Be7 6. Re1 b5 7. Bb3 d6 8. c3 O-O 9. exd5+ Qxd5 1-0"
+    table = 'name,city,amount\nAna Novak,"San Francisco, CA",12.50\nBob,Zürich,"said ""yes"""\n'
+    value = PERSON | {"tags": ["damaged", 12.5, -3e10, True, None], "cells": [[1, 2], [], {}], "note": PROSE[:60]}
+    sum_ = "(price + 1.5 * quantity) / 100 - (discount_rate - 3.25e2) * -(a + b) + total_amount"
+    return [
+        Case("grammar of JSON", "grammar", grammars.JSON, json.dumps(value, ensure_ascii=False)),
+        Case("arithmetic", "grammar", grammars.ARITHMETIC, sum_),
+        Case("SQL", "grammar", grammars.SQL, order),
+        Case("chess", "grammar", grammars.CHESS, game),
+        Case("CSV", "grammar", grammars.CSV, table),
+    ]
 
 
 def _extraction(name: str, schema: dict[str, Any], value: Any) -> Case:

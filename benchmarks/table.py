@@ -42,14 +42,16 @@ def write(name: str, report: dict[str, Any], text: str) -> None:
 def masks(report: dict[str, Any], chosen: list[Case]) -> str:
     """The page of the mask benchmark."""
     engines = report["engines"]
-    patterns = [case for case in chosen if case.kind != "schema"]
+    patterns = [case for case in chosen if case.kind in ("regex", "choice")]
     schemas = [case for case in chosen if case.kind == "schema"]
+    grammars = [case for case in chosen if case.kind == "grammar"]
     parts = [
         f"# Masks\n\n{sentence(report['machine'])} {_how(report['settings'])}\n",
         "## The vocabulary, 131,072 tokens\n",
     ]
     parts.append(_vocabularies(engines))
-    for title, group in (("Extraction schemas", schemas), ("Patterns and choices", patterns)):
+    groups = ("Extraction schemas", schemas), ("Patterns and choices", patterns), ("Grammars", grammars)
+    for title, group in groups:
         if group:
             parts += [f"## {title}\n", _pooled(engines, group), _per_case(engines, group)]
     return "\n".join(parts)
@@ -59,7 +61,7 @@ def _how(settings: dict[str, Any]) -> str:
     return (
         f"One core, one thread, {settings['rounds']} rounds; each figure is the median over the rounds of the same call. "
         f"What takes more than {settings['patience']:.0f} s is run once, for at most {settings['limit']:.0f} s. "
-        "First mask: from the pattern or schema, vocabulary ready. First walk: the masks after that one along a text. "
+        "First mask: from the pattern, schema or grammar, vocabulary ready. First walk: the masks after that one along a text. "
         "Dropped: the masks are forgotten, what is known of the states is kept (only here is that a cache of its own). "
         "Again: the same walk once more. Memory: growth of resident memory."
     )

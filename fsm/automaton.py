@@ -13,7 +13,7 @@ from fsm import node as nodes
 from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, UnknownState
 from fsm.fields import read_fields
-from fsm.node import EMPTY, EPSILON, Kind, Node
+from fsm.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 from fsm.rows import Rows, bytes_of
 
 DEAD = 0
@@ -30,6 +30,11 @@ MAX_WAYS = 4
 
 STRETCH_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
 """What a stretch is built from."""
+
+MIN_LOOP_BYTES = 16
+
+MAX_OPENED = 64
+"""More ways, and ways to them, are not looked at one by one."""
 
 Loop = tuple[Node, int, int | None, int]
 """The body of a loop with which every continuation begins, its least and most rounds, and the state after it."""
@@ -64,6 +69,34 @@ def as_stretch(node: Node) -> tuple[Node, Node] | None:
 
 def _is_list(node: Node) -> bool:
     return node.kind is Kind.REPEAT and node.args[0].kind is Kind.CONCAT
+
+
+def begins_with_byte_loop(node: Node) -> bool:
+    """True for a loop over one of many bytes, also where the first has less to choose from, as in a name without a digit there."""
+    loop, first = as_loop(node), ALL_BYTES
+    if loop is None and node.kind is Kind.CONCAT and node.args[0].kind is Kind.BYTES:
+        loop, first = as_loop(node.args[1]), node.args[0].args[0]
+    if loop is None or loop[0].kind is not Kind.BYTES:
+        return False
+    mask: int = loop[0].args[0]
+    return mask.bit_count() >= MIN_LOOP_BYTES and (first == ALL_BYTES or not first & ~mask)
+
+
+def opened(node: Node) -> list[Node]:
+    """The terms whose union a term is that begins with a rule or with alternatives, none of which does; else, or of too many, none."""
+    found: dict[Node, None] = {}
+    queue = [node]
+    for way in queue:
+        first, rest = way.args if way.kind is Kind.CONCAT else (way, EPSILON)
+        if first.kind is Kind.RULE:
+            queue.append(nodes.concat(first.args[0].body, rest))
+        elif first.kind is Kind.ALTERNATION:
+            queue += [nodes.concat(part, rest) for part in first.args]
+        else:
+            found[way] = None
+        if len(queue) > MAX_OPENED:
+            return []
+    return [] if node in found else list(found)
 
 
 class Automaton:
@@ -103,6 +136,7 @@ class Automaton:
             self._plain: dict[tuple[Node, int], bytes] = {}
             self._stretches: dict[int, tuple[Node, int] | None] = {}
             self._splits: dict[int, tuple[int, ...] | None] = {}
+            self._ways: dict[int, tuple[int, ...]] = {}
             self._widths: dict[int, int] = {}
             self._rows: Rows | None = None
 
@@ -223,6 +257,18 @@ class Automaton:
         if any(way.kind is not Kind.LITERAL and way is not EPSILON for way in first.args):
             return None
         return tuple(self.state_of(nodes.concat(way, rest)) for way in first.args)
+
+    def ways(self, state: int) -> tuple[int, ...]:
+        """The states of terms that together are `state`, where it begins with a rule or with alternatives; else none.
+
+        A state that may begin with many bytes, and in several ways, is easier to walk way by way: each may be a loop.
+        """
+        try:
+            return self._ways[state]
+        except KeyError:
+            ways = tuple(self.state_of(way) for way in opened(self.nodes[state]) if self._is_alive(way))
+            self._ways[state] = ways
+            return ways
 
     def loop(self, state: int) -> Loop | None:
         """The loop with which every continuation of `state` begins, and the state after it; else None."""

@@ -1,6 +1,7 @@
 """Whether the LALR parser of Lark takes a grammar without a conflict: `is_lalr`.
 
 Lark's own analysis is asked, after a look at how large it would become: sets of places in a grammar can double with every rule.
+Of terminals that stand in the same places, such as many keywords, only a few are looked at.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from lark.parsers.lalr_analysis import LALR_Analyzer
 
 MAX_PLACES = 50_000  # places in all states of the parser, and steps from them, together
 
+MAX_TWINS = 3
+"""A conflict is between two productions, at one terminal that may come next: three terminals that differ in nothing else tell of it."""
+
 _Place = tuple[int, int]
 """A production, and how many of its symbols were read."""
 
@@ -23,6 +27,7 @@ def is_lalr(rules: Sequence[Rule], start: str) -> bool:
 
     Cost: 10 us per place, at most `MAX_PLACES`.
     """
+    rules = _with_few_twins(rules)
     if not _is_small(rules, start):
         return False
     try:
@@ -30,6 +35,22 @@ def is_lalr(rules: Sequence[Rule], start: str) -> bool:
     except (LarkError, RecursionError):
         return False
     return True
+
+
+def _with_few_twins(rules: Sequence[Rule]) -> list[Rule]:
+    """The rules without all but a few of the terminals that stand in the same places, each alone in a production."""
+    places: dict[str, list[tuple[object, ...]]] = {}
+    for rule in rules:
+        names = [symbol.name for symbol in rule.expansion]
+        for place, symbol in enumerate(rule.expansion):
+            if symbol.is_term:
+                around = rule.origin.name, *names[:place], None, *names[place + 1 :]
+                places.setdefault(symbol.name, []).append(around)
+    twins: dict[frozenset[tuple[object, ...]], list[str]] = {}
+    for name, found in places.items():
+        twins.setdefault(frozenset(found), []).append(name)
+    left_out = {name for names in twins.values() for name in names[MAX_TWINS:]}
+    return [rule for rule in rules if not any(symbol.name in left_out for symbol in rule.expansion)]
 
 
 def _is_small(rules: Sequence[Rule], start: str) -> bool:

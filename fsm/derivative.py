@@ -257,12 +257,43 @@ class Derivatives:
                 node.is_inhabited = True
 
     def _munch(self, head: Node, tail: Node, rival: Node) -> Arcs:
-        """Go on with the head where that is possible, else with the tail, unless the rival could go on."""
+        """Go on with the head where that is possible, else with the tail, unless the rival could go on; see `node.munch`."""
+        if head is EPSILON:
+            return _merge(self._guarded(tail, rival))
         steps, taken = self._beside(head, rival)
         out = [(mask, nodes.munch(target, tail, other)) for mask, (target, other) in steps]
         if head.nullable:
             out += [(mask & ~taken, target) for mask, target in self._arcs[tail] if mask & ~taken]
         return _merge(out)
+
+    def _guarded(self, tail: Node, rival: Node) -> list[Arc]:
+        """The arcs of a tail of which no beginning is a text of the rival."""
+        out = []
+        for mask, target in self.arcs(tail):
+            rest = mask
+            for own, other in self.arcs(rival):
+                if mask & own and not other.nullable:
+                    out.append((mask & own, nodes.munch(EPSILON, target, other)))
+                rest &= ~own
+            if rest:
+                out.append((rest, target))
+        return out
+
+    def _may_begin(self, tail: Node, rival: Node) -> bool:
+        """True when a tail has some beginning after which the rival is of no more concern, or may end before that."""
+        found = {(tail, rival): None}
+        queue = list(found)
+        for node, other in queue:
+            if node.nullable or len(found) > _MAX_EXITS:
+                return True
+            for _, target in self._guarded(node, other):
+                if target.kind is not Kind.MUNCH or target.args[0] is not EPSILON:
+                    return True
+                pair = target.args[1:]
+                if pair not in found:
+                    found[pair] = None
+                    queue.append(pair)
+        return False
 
     def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, Node]]], int]:
         """The arcs of a head and what is left of its rival after each, and all bytes with which either can go on."""
@@ -285,9 +316,11 @@ class Derivatives:
     def _holds(self, node: Node, value: dict[Node, bool], alphabet: int) -> bool:
         if node.kind is Kind.MUNCH:
             head, tail, rival = node.args
-            return (
-                value[head] and value[tail] and (tail.nullable or self._may_leave(head, rival, self.first_bytes(tail)))
-            )
+            if not (value[head] and value[tail]):
+                return False
+            if head is EPSILON:
+                return self._may_begin(tail, rival)
+            return tail.nullable or self._may_leave(head, rival, self.first_bytes(tail))
         return _holds(node, value, alphabet)
 
     def _may_leave(self, head: Node, rival: Node, allowed: int) -> bool:
@@ -454,7 +487,8 @@ def _union(lists: Iterable[Arcs]) -> Arcs:
     for arcs in lists:
         for mask, target in arcs:
             by_mask.setdefault(mask, []).append(target)
-    return _merge((mask, nodes.alternation(targets)) for mask, targets in _disjoint(by_mask))
+    parts = _disjoint(by_mask)
+    return _merge((mask, targets[0] if len(targets) == 1 else nodes.alternation(targets)) for mask, targets in parts)
 
 
 def _disjoint(by_mask: dict[int, list[Node]]) -> Iterable[tuple[int, list[Node]]]:

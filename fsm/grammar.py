@@ -14,10 +14,10 @@ each terminal is read as the lexers of Lark read it (`terminal.py` tells how):
   `ignored="any"` any number of them, also before the first terminal.
 
 What finishes is parsed by `lark.Lark(text).parse`, and, where it takes the grammar without conflicts, by
-`lark.Lark(text, parser="lalr").parse`. A few texts that both would parse are left out: where the next byte could go on with a terminal,
-and only a later one tells that it does not. `lexer="dynamic"` asks the first parser only: then names may be keywords.
+`lark.Lark(text, parser="lalr").parse`. A few texts that both would parse are left out: where what comes next could go on with a terminal,
+and only more than a few bytes would tell that it does not. `lexer="dynamic"` asks the first parser only: then names may be keywords.
 Refused: `%declare` (indentation and other work of a lexer in Python), imports of other files, empty terminals, regular expressions
-that `fsm.regex` refuses, and those that look at what stands around the terminal.
+that `fsm.regex` refuses, and those that look at what stands around the terminal, but for `(?!...)` and `\\b` at its end.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _LIBRARIES = ("common", "lark", "python", "unicode")
 _IMPORT = re.compile(r"^\s*%import\s+(\.*\w*)", re.MULTILINE)
 Lexer = Literal["contextual", "dynamic"]
 MAX_PLACES_PER_RULE = 8
+_MAX_BEGINNINGS = 100
 
 
 def grammar(
@@ -67,7 +68,8 @@ def grammar(
         EmptyLanguage: no text ends a derivation of `start`.
         BudgetExceeded: a bound of `limits` is exceeded.
 
-    Cost: what `lark` needs to read it (some 10 ms), and linear in the productions but for left recursion.
+    Cost: what `lark` needs to read it (some 10 ms, and 0.2 s more for the first grammar of a program), and linear in the productions
+    but for left recursion.
     """
     if not isinstance(text, str) or not isinstance(start, str):
         raise GrammarError(
@@ -83,11 +85,25 @@ def grammar(
     if lexer == "contextual":
         lexing = "all" if is_lalr(parser.rules, start) else "keywords"
     node = _Productions(parser, start, limits, ignored, lexing).whole()
-    if node is EMPTY or not Derivatives().is_inhabited(node):
+    if node is EMPTY or not Derivatives().is_inhabited(node) or _ends_nowhere(node):
         raise EmptyLanguage(
-            f"no text satisfies the grammar: the rule {start!r} never comes to an end. Give it an alternative without itself."
+            f"no text satisfies the grammar: the rule {start!r} never comes to an end, or one terminal takes what the next should "
+            "be. Give it an alternative without itself, or put something between the two."
         )
     return Expression(node, source=f"grammar({shorten(text)!r})")
+
+
+def _ends_nowhere(node: Node) -> bool:
+    """True where all beginnings of texts were looked at, a few, and none is a text: terminals may stand in the way of one another."""
+    derivatives = Derivatives()
+    seen, queue = {node}, [node]
+    for state in queue:
+        if state.nullable or state.is_plain or len(seen) > _MAX_BEGINNINGS:
+            return False
+        new = dict.fromkeys(target for _, target in derivatives.live_arcs(state) if target not in seen)
+        seen.update(new)
+        queue += new
+    return True
 
 
 def _read(text: str, start: str) -> Lark:
@@ -209,9 +225,37 @@ class _Productions:
         }
         self._start = self._placed(_Symbol(start, is_term=False), frozenset(self._facts.first[start]))
         self._rules = self._spread(written)
-        self._named = {symbol: Rule(symbol.name) for symbol in self._rules}
+        sure = self._sure()
+        self._named = {symbol: Rule(symbol.name, is_sure=symbol in sure) for symbol in self._rules}
         for component in _components({symbol: self._leading(symbol) for symbol in self._rules}):
             self._define(component)
+
+    def _sure(self) -> set[_Symbol]:
+        """The rules of which whatever was begun can be ended: each has an end, and none of its terminals asks what comes next."""
+        ended: set[_Symbol] = set()
+        _until_still(lambda: [self._ends(symbol, ended) for symbol in self._rules])
+        sure = {symbol for symbol in ended if self._has_plain_terminals(symbol)}
+        while True:
+            parts = {
+                symbol: [part for row in self._rules[symbol] for part in row if not part.is_term] for symbol in sure
+            }
+            less = {symbol for symbol in sure if sure.issuperset(parts[symbol])}
+            if len(less) == len(sure):
+                return sure
+            sure = less
+
+    def _ends(self, symbol: _Symbol, ended: set[_Symbol]) -> bool:
+        """Add a rule that has a row of parts that end; True where it is new."""
+        if symbol in ended or not any(
+            all(self._reference(part) is not EMPTY if part.is_term else part in ended for part in row)
+            for row in self._rules[symbol]
+        ):
+            return False
+        ended.add(symbol)
+        return True
+
+    def _has_plain_terminals(self, symbol: _Symbol) -> bool:
+        return all(self._reference(part).is_plain for row in self._rules[symbol] for part in row if part.is_term)
 
     def whole(self) -> Node:
         """Whole texts: one rule, with what is ignored around it."""
@@ -283,7 +327,15 @@ class _Productions:
                     break
 
     def _leading(self, name: _Symbol) -> list[_Symbol]:
-        return [symbol for symbol, _ in self._cases(name) if not symbol.is_term]
+        """The rules that a rule may begin with."""
+        found: dict[_Symbol, None] = {}
+        for symbols in self._rules[name]:
+            for symbol in symbols:
+                if not symbol.is_term:
+                    found[symbol] = None
+                if not self._facts.is_nullable(symbol):
+                    break
+        return list(found)
 
     def _define(self, names: list[_Symbol]) -> None:
         """Give rules that begin with one another their bodies: what begins with none of them, and then any number of steps."""
@@ -296,7 +348,7 @@ class _Productions:
                     steps.setdefault((symbol, name), []).append(after)
                 else:
                     first[name].append(nodes.concat(self._reference(symbol), after))
-        begin = {name: nodes.alternation(options) for name, options in first.items()}
+        begin = {name: _one_of(options) for name, options in first.items()}
         walks = _closure(names, {pair: nodes.alternation(options) for pair, options in steps.items()}) if steps else {}
         for name in names:
             ways = [nodes.concat(begin[a], walk) for (a, b), walk in walks.items() if b == name != a]
@@ -320,6 +372,19 @@ def _closure(names: list[_Symbol], steps: dict[tuple[_Symbol, _Symbol], Node]) -
                     through = nodes.sequence((before, loop, after))
                     steps[a, b] = nodes.alternation((steps.get((a, b), EMPTY), through))
     return steps
+
+
+def _one_of(options: list[Node]) -> Node:
+    """The union; many texts before one and the same term become a sorted list of words."""
+    texts: dict[Node, list[bytes]] = {}
+    others: list[Node] = []
+    for option in options:
+        head, tail = option.args if option.kind is Kind.CONCAT else (option, EPSILON)
+        if head.kind is Kind.LITERAL and len(head.args[0]) < nodes.MAX_LITERAL:
+            texts.setdefault(tail, []).append(head.args[0])
+        else:
+            others.append(option)
+    return nodes.alternation((*others, *(nodes.concat(nodes.words(found), tail) for tail, found in texts.items())))
 
 
 def _perhaps(walk: Node) -> Node:

@@ -332,10 +332,10 @@ def concat(head: Node, tail: Node) -> Node:
     if kind is Kind.MUNCH:
         return _munch_on(head, tail)
     if head.nullable:
+        if kind is Kind.ALTERNATION and any(map(_is_guarded, head.args)):
+            return alternation(concat(member, tail) for member in head.args)
         if tail is ANYTHING:
             return ANYTHING
-        if kind is Kind.ALTERNATION and any(member.kind is Kind.MUNCH for member in head.args):
-            return alternation(concat(member, tail) for member in head.args)
     if kind is Kind.LITERAL:
         joined = _join_literals(head, tail)
         if joined is not None:
@@ -357,12 +357,22 @@ def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
         head: what is read first.
         tail: what comes after it.
         rival: what another reader would make of the same text; the head is not left where the next byte could go on with that, either.
+            After an empty head this is told in full: no beginning of the tail is a text of the rival, but for the empty one.
     """
     if head is EMPTY or tail is EMPTY:
         return EMPTY
     if head is EPSILON and rival in (EMPTY, EPSILON):
         return tail
     return _intern(Kind.MUNCH, (head, tail, rival), head.nullable and tail.nullable, (head, tail, rival))
+
+
+def _is_guarded(node: Node) -> bool:
+    """True where the empty text belongs to the node, and what may come after it is said inside."""
+    while node.kind is Kind.CONCAT and node.nullable:
+        if node.args[0].kind is Kind.MUNCH:
+            return True
+        node = node.args[1]
+    return node.kind is Kind.MUNCH
 
 
 def _munch_on(node: Node, tail: Node) -> Node:
@@ -461,7 +471,7 @@ def _unite(children: Iterable[Node]) -> _Union:
         members = dict.fromkeys((yield from _take_out_heads(members)))
     if mask:
         members[byte_set(mask)] = None
-    if EPSILON in members and any(m.nullable for m in members if m is not EPSILON):
+    if EPSILON in members and any(m.nullable and not _is_guarded(m) for m in members if m is not EPSILON):
         del members[EPSILON]
     if len(members) <= 1:
         return next(iter(members), EMPTY)

@@ -18,12 +18,14 @@ from importlib import import_module
 from typing import Any
 
 from fsm import characters
+from fsm import node as nodes
 from fsm.character_class import category, ignoring_case, single, union
 from fsm.characters import Ranges, invert, normalize
+from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex
 from fsm.expression import Expression
 from fsm.looking import full_match
-from fsm.node import Node
+from fsm.node import ANYTHING, Node
 from fsm.postfix import (
     After,
     Assert,
@@ -112,7 +114,46 @@ def looks_outside(pattern: str) -> bool:
 
     Told by widths: the most that a lookaround may see, and the least that comes before or after it.
     """
-    tasks = [(_parse(pattern, re.NOFLAG), 0, 0)]
+    return _looks_outside(_parse(pattern, re.NOFLAG))
+
+
+def without_last_look(pattern: str) -> tuple[Node, Node] | None:
+    r"""A pattern that looks at what comes after it, in two parts.
+
+    Returns:
+        Its texts without the last `\b` or `(?!...)`, and the texts that must not come next; None for other patterns, and where
+        `\b` would ask for a word character.
+    """
+    parsed, flags = _unwrapped(_parse(pattern, re.NOFLAG))
+    word = characters.utf8(category("w", bool(flags & _ASCII)))
+    body, looks, num_boundaries = list(parsed.data), list[Any](), 0
+    while body and (body[-1] == (_sre.AT, _sre.AT_BOUNDARY) or (body[-1][0] is _sre.ASSERT_NOT and body[-1][1][0] > 0)):
+        operator, argument = body.pop()
+        num_boundaries += operator is _sre.AT
+        looks += [argument[1]] if operator is _sre.ASSERT_NOT else []
+    rest = _sre.SubPattern(parsed.state, body)
+    if len(body) == len(parsed.data) or any(map(_looks_outside, (rest, *looks))):
+        return None
+    texts, *others = (full_match(_postfix(part, flags), characters.utf8) for part in (rest, *looks))
+    if num_boundaries:
+        others.append(word)
+        not_in_word = nodes.complement(nodes.concat(ANYTHING, word))
+        if Derivatives().is_inhabited(nodes.intersection((texts, not_in_word))):
+            return None
+    return texts, nodes.alternation(others)
+
+
+def _unwrapped(parsed: Any) -> tuple[Any, int]:
+    """A parsed pattern without groups around all of it, and the flags that hold in it."""
+    flags = int(parsed.state.flags)
+    while len(parsed.data) == 1 and parsed.data[0][0] is _sre.SUBPATTERN:
+        _, add, remove, parsed = parsed.data[0][1]
+        flags = _scoped(flags, add, remove)
+    return parsed, flags
+
+
+def _looks_outside(parsed: Any) -> bool:
+    tasks = [(parsed, 0, 0)]
     while tasks:
         parsed, before, after = tasks.pop()
         widths = [_sre.SubPattern(parsed.state, [item]).getwidth()[0] for item in parsed.data]

@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from fsm.automaton import Automaton
+from fsm.node import Kind, Node, repeat
 from fsm.trie import Trie
+
+MAX_NARROW_BYTES = 16
+
+
+def is_byte(body: Node) -> bool:
+    """True for one byte, out of some: then no text of `body` begins another."""
+    return body.kind is Kind.BYTES or (body.kind is Kind.LITERAL and len(body.args[0]) == 1)
+
+
+@lru_cache(maxsize=256)
+def byte_loop(body: Node) -> Automaton:
+    """The automaton of `body*`."""
+    return Automaton(repeat(body))
+
+
+def is_narrow(body: Node) -> bool:
+    """True for one byte out of a few, such as a blank: then the texts inside a loop are few wherever it is entered."""
+    return is_byte(body) and (body.kind is Kind.LITERAL or body.args[0].bit_count() <= MAX_NARROW_BYTES)
 
 
 class ShortLoop:

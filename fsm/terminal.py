@@ -9,8 +9,9 @@ Lark reads a grammar in two ways, and what is written here both take for the sam
 
 So a terminal reads what `re.match` takes whole, as long as it could go on; less the texts that the contextual lexer would read
 otherwise at that place; and it does not end where the next byte could make another terminal of it. All of this leaves out a little more
-than needed, and nothing too little: what one byte decides is decided by that byte, even where a later one would tell otherwise.
-Refused: patterns that look beyond the text that they take.
+than needed, and nothing too little (`ending.py` tells where a text ends).
+A pattern that ends in `(?!...)`, or after a word character in `\\b`, must not be followed by what that says. Refused: patterns that
+look beyond the text that they take in another way.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from lark.lexer import PatternStr, TerminalDef
 from fsm import node as nodes
 from fsm.automaton import Automaton
 from fsm.derivative import Derivatives
+from fsm.elimination import as_loops
+from fsm.ending import Ending
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError
-from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Node
-from fsm.pattern import looks_outside, preferred_texts, regex
+from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
+from fsm.pattern import looks_outside, preferred_texts, regex, without_last_look
 from fsm.preferred import simplest
 
 Ignored = Literal["one", "any"]
@@ -36,6 +39,7 @@ Context = frozenset[str]
 """The names of the terminals that may come at a place, those that are ignored left out."""
 MAX_IGNORED = 32  # bytes of what is ignored in one place
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
+_OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.COURSE})
 _MAX_SEARCH = 3_000  # states that are looked at for a text of a terminal that no other one takes
 
 
@@ -62,12 +66,8 @@ class _Terminal:
             assert self.text is not None
             return nodes.literal(self.text)
         try:
-            if looks_outside(self._pattern):
-                raise GrammarError(
-                    f"terminal {self.name!r}: an anchor or a lookaround sees what stands around the terminal. "
-                    "Write what the terminal itself is made of."
-                )
-            node = regex(self._pattern).node
+            parts = self._parts
+            node = regex(self._pattern).node if parts is None else parts[0]
         except ExpressionError as error:
             raise GrammarError(f"terminal {self.name!r}: {error}") from None
         if node.nullable or not Derivatives().is_inhabited(node):
@@ -77,12 +77,44 @@ class _Terminal:
         return node
 
     @cached_property
+    def _parts(self) -> tuple[Node, Node] | None:
+        """The texts of a pattern that looks at what comes after it, and what must not come there; None where it looks at itself only.
+
+        Raises:
+            GrammarError: the pattern looks outside in another way, or there may be several texts after which that holds.
+        """
+        if self.is_plain or not looks_outside(self._pattern):
+            return None
+        parts = without_last_look(self._pattern)
+        if parts is None or not _is_one_at_a_time(*parts):
+            raise GrammarError(
+                f"terminal {self.name!r}: an anchor or a lookaround sees what stands around the terminal. At its end `(?!...)` may, "
+                "and `\\b` after a word character, where that leaves one place for the end. Write what the terminal itself is made of."
+            )
+        return parts
+
+    @property
+    def avoided(self) -> Node:
+        """What must not come after a text."""
+        return EMPTY if self._parts is None else self._parts[1]
+
+    @cached_property
+    def beginning(self) -> Node:
+        """All that begins with a text of the terminal, as far as it tells what comes next."""
+        rest = nodes.complement(nodes.concat(self.avoided, ANYTHING))
+        return nodes.concat(self.language, rest)
+
+    @cached_property
     def taken(self) -> Node:
         """The texts that `re.match` takes whole; a simpler term where these are all."""
         if self.is_plain:
             return self.language
         language = self.language
-        return simplest(preferred_texts(self._pattern), language)
+        found = simplest(preferred_texts(self._pattern), language) if self._parts is None else language
+        if _is_made_of_loops(found):
+            return found
+        loops = as_loops(found)
+        return found if loops is None else loops
 
     @property
     def is_plain(self) -> bool:
@@ -134,9 +166,15 @@ class Terminals:
         self._by_name = {definition.name: _Terminal(definition) for definition in definitions}
         self._ignored = frozenset(ignored)
         self._mode, self._lexing = mode, lexing
-        self._texts: dict[tuple[str, Context], Node] = {}
+        self._known: dict[tuple[str, Context], Ending] = {}
         self._gaps: dict[Context, Node] = {}
         self._rivals: dict[str, Context] = {}
+        self._automata: dict[Node, Automaton] = {}
+        self._beginnings: dict[Context, int] = {}
+        self._plain: dict[bytes, list[_Terminal]] = {}
+        for terminal in self._by_name.values():
+            if terminal.text is not None and terminal.is_plain:
+                self._plain.setdefault(terminal.text[:1], []).append(terminal)
 
     def rivals(self, name: str) -> Context:
         """The terminals whose being allowed beside this one changes what it reads.
@@ -147,58 +185,84 @@ class Terminals:
         found = self._rivals.get(name)
         if found is None:
             own = self._terminal(name)
-            others = [other for other in self._by_name.values() if other is not own and self._lexing != "none"]
+            others = [other for other in self._may_meet(own) if other is not own and self._lexing != "none"]
             is_ordered = self._lexing == "all"
             names = (o.name for o in others if o.holds(own) or own.holds(o) or (is_ordered and o.meets(own)))
             found = self._rivals[name] = frozenset(names)
         return found
 
+    def _may_meet(self, own: _Terminal) -> Iterable[_Terminal]:
+        """All terminals but those strings that begin with another byte than a string does."""
+        if own.text is None or not own.is_plain:
+            return self._by_name.values()
+        patterns = (other for other in self._by_name.values() if not other.is_plain)
+        return (*patterns, *self._plain[own.text[:1]])
+
     def symbol(self, name: str, context: Context, following: Context) -> Node:
         """A terminal where those of `context` may come, and what is ignored after it, where then those of `following` may come."""
-        return nodes.concat(self._text(name, context), self.gap(following))
+        read = self._read(name, context)
+        return nodes.concat(read.before(self._first_bytes(following | self._ignored)), self.gap(following))
 
     def gap(self, context: Context) -> Node:
         """What is ignored before a place where the terminals of `context` may come."""
-        context &= frozenset().union(*(self.rivals(name) for name in self._ignored))
         known = self._gaps.get(context)
         if known is None:
-            texts = [self._text(name, context) for name in sorted(self._ignored)]
+            texts = [self._read(name, context) for name in sorted(self._ignored)]
             if self._mode == "any":
-                known = nodes.repeat(nodes.alternation(texts))
+                after = self._first_bytes(context | self._ignored)
+                known = nodes.repeat(nodes.alternation(text.before(after) for text in texts))
             else:
-                short = nodes.repeat(nodes.byte_set(ALL_BYTES), 1, MAX_IGNORED)
-                known = nodes.optional(nodes.alternation(_within(text, short) for text in texts))
+                after = self._first_bytes(context)
+                known = _perhaps(nodes.alternation(text.short(_shortened(text.head), after) for text in texts))
             self._gaps[context] = known
         return known
 
-    def _text(self, name: str, context: Context) -> Node:
+    def _first_bytes(self, names: Context) -> int:
+        """A mask of the bytes with which a text of some terminals may begin."""
+        mask = self._beginnings.get(names)
+        if mask is None:
+            mask = 0
+            for name in names:
+                mask |= self._terminal(name).first_bytes
+            self._beginnings[names] = mask
+        return mask
+
+    def _read(self, name: str, context: Context) -> Ending:
         context = (context | self._ignored) & self.rivals(name)
-        known = self._texts.get((name, context))
+        known = self._known.get((name, context))
         if known is None:
-            known = self._texts[name, context] = self._read(
-                self._terminal(name), [self._terminal(other) for other in sorted(context)]
-            )
+            others = [self._terminal(other) for other in sorted(context)]
+            known = self._known[name, context] = self._among(self._terminal(name), others)
         return known
 
-    def _read(self, own: _Terminal, others: list[_Terminal]) -> Node:
+    def _among(self, own: _Terminal, others: list[_Terminal]) -> Ending:
         """The texts of a terminal that are read as such among others."""
         holders = [other for other in others if other.holds(own)]
         last = max(terminal.order for terminal in (own, *holders))
         rivals = [other for other in others if other not in holders and other.order < last and other.meets(own)]
         rivals = rivals if self._lexing == "all" else []
         head = own.taken
-        keywords = nodes.alternation(other.language for other in others if own.holds(other))
+        keywords = _texts(other for other in others if own.holds(other))
         if keywords is not EMPTY:
             head = nodes.intersection((head, nodes.complement(keywords)))
         for holder in holders if own.flags else ():
-            spelled = (
-                [holder.taken] if own.flags <= holder.flags else [holder.taken, _without(ANYTHING, [holder.language])]
-            )
+            spelled = [holder.taken] if own.flags <= holder.flags else [holder.taken, _without(ANYTHING, [holder])]
             head = nodes.intersection((head, nodes.alternation(spelled)))
-        head = _without(head, [rival.language for rival in rivals])
+        head = _without(head, rivals)
         if not Derivatives(max_search=_MAX_SEARCH).is_inhabited(head):
-            return EMPTY
-        return nodes.munch(head, EPSILON, nodes.alternation(other.language for other in (*rivals, *holders)))
+            head = EMPTY
+        left_out = (
+            EMPTY if head is own.taken else own.taken
+        )  # the lexer takes these, too, and then reads them otherwise
+        avoided = nodes.alternation(terminal.avoided for terminal in (own, *holders))
+        return Ending(head, self._automaton(nodes.alternation((_texts([*rivals, *holders]), left_out))), avoided)
+
+    def _automaton(self, node: Node) -> Automaton:
+        """Reads the texts of rivals; one for all places that have these."""
+        known = self._automata.get(node)
+        if known is None:
+            known = self._automata[node] = Automaton(node)
+        return known
 
     def _terminal(self, name: str) -> _Terminal:
         if name not in self._by_name:
@@ -209,15 +273,49 @@ class Terminals:
         return self._by_name[name]
 
 
-def _without(head: Node, languages: list[Node]) -> Node:
-    """The texts that begin with no text of the languages."""
-    if not languages:
+def _texts(terminals: Iterable[_Terminal]) -> Node:
+    """All texts of some terminals; those of strings as one list of words."""
+    found = list(terminals)
+    words = nodes.words(terminal.text or b"" for terminal in found if terminal.is_plain)
+    return nodes.alternation((words, *(terminal.language for terminal in found if not terminal.is_plain)))
+
+
+def _is_one_at_a_time(texts: Node, avoided: Node) -> bool:
+    """True where no text can be left that goes on to another one: then it is no matter in which order they are tried."""
+    rest = nodes.intersection((nodes.complement(nodes.concat(avoided, ANYTHING)), nodes.complement(EPSILON)))
+    return not Derivatives().is_inhabited(nodes.intersection((texts, nodes.concat(texts, rest))))
+
+
+def _without(head: Node, terminals: list[_Terminal]) -> Node:
+    """The texts that begin with no text of some terminals."""
+    if not terminals:
         return head
-    return nodes.intersection((head, nodes.complement(nodes.concat(nodes.alternation(languages), ANYTHING))))
+    beginnings = [terminal.beginning for terminal in terminals if terminal.avoided is not EMPTY]
+    beginnings.append(nodes.concat(_texts(terminal for terminal in terminals if terminal.avoided is EMPTY), ANYTHING))
+    return nodes.intersection((head, nodes.complement(nodes.alternation(beginnings))))
 
 
-def _within(text: Node, bound: Node) -> Node:
-    if text is EMPTY:
-        return EMPTY
-    head, tail, rival = text.args
-    return nodes.munch(nodes.intersection((head, bound)), tail, rival)
+def _perhaps(node: Node) -> Node:
+    """The texts of a node and the empty one; of a loop, one loop."""
+    if node.kind is Kind.REPEAT and node.args[1] == 1:
+        return nodes.repeat(node.args[0], 0, node.args[2])
+    return nodes.optional(node)
+
+
+def _shortened(head: Node) -> Node:
+    """The texts of at most `MAX_IGNORED` bytes."""
+    if head.kind is Kind.REPEAT and head.args[0].kind in (Kind.BYTES, Kind.LITERAL) and head.args[2] is None:
+        body, least, _ = head.args
+        if body.kind is Kind.BYTES or len(body.args[0]) == 1:
+            return nodes.repeat(body, least, MAX_IGNORED)
+    return nodes.intersection((head, nodes.repeat(nodes.byte_set(ALL_BYTES), 1, MAX_IGNORED)))
+
+
+def _is_made_of_loops(node: Node) -> bool:
+    """True where no part is an intersection, a complement, a machine or a course."""
+    queue = [node]
+    for part in queue:
+        if part.kind in _OPAQUE:
+            return False
+        queue += nodes.children(part)
+    return True

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from fsm import bitmask, work
 from fsm import node as nodes
-from fsm.automaton import DEAD, Automaton, as_loop
+from fsm.automaton import DEAD, Automaton, as_loop, begins_with_byte_loop
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.expression import Expression, as_bytes
 from fsm.loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.node import Kind, Node
 from fsm.rendering import render
+from fsm.short_loop import is_byte, is_narrow
 from fsm.token_tables import TokenTables, token_tables
 from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
@@ -81,6 +82,7 @@ class TokenFSM:
     max_gap_search = 1_000
     max_jumps = 6
     max_narrow_bytes = 24
+    max_narrow_cost = 4_000
     max_targets = 20_000
 
     def __init__(
@@ -342,7 +344,16 @@ class TokenFSM:
         loop = self.vocabulary.known_loop(body)
         if loop is None and not (hi is not None and self._overlaps(body, rest)):
             loop = self._loop(body, lo, hi, Trie.root)
-        return None if loop is None else loop.mask(self.automaton, lo, hi, rest)
+        if loop is None:
+            return None
+        if lo or not is_byte(body):
+            return loop.mask(self.automaton, lo, hi, rest)
+        # After no round at all few bytes may come, among them long runs of blanks, which a narrow walk reads best.
+        after = self.automaton.state_of(rest)
+        if not self._is_narrow(after):
+            return loop.mask(self.automaton, lo, hi, rest)
+        words = loop.mask(self.automaton, 1, hi, rest)
+        return None if words is None else words | self._walk_words(after)
 
     def _words_without(self, node: Node) -> NDArray[np.int32] | None:
         """The tokens of a loop over characters that leaves out a few texts, or None."""
@@ -357,12 +368,13 @@ class TokenFSM:
 
     def _loop(self, body: Node, lo: int, hi: int | None, trie_node: int) -> CharacterLoop | None:
         is_counted = lo > 1 or hi is not None  # then a plain walk meets a state for every count
-        return self.vocabulary.loop(body, trie_node, at_once=is_counted)
+        is_recursive = not self.expression.node.is_regular  # then the loop is met again and again, in new states
+        return self.vocabulary.loop(body, trie_node, at_once=is_counted or is_recursive)
 
     def _walk_words(self, state: int) -> NDArray[np.int32]:
         vocabulary, automaton = self.vocabulary, self.automaton
         if self._is_narrow(state):
-            walked = walk_narrow(automaton, vocabulary.trie, state, loops=vocabulary)
+            walked = walk_narrow(automaton, vocabulary.trie, state, max_cost=self.max_narrow_cost, loops=vocabulary)
             if walked is not None:
                 texts, jumps = walked
                 words = bitmask.from_ids(texts, vocabulary.num_words)
@@ -371,23 +383,43 @@ class TokenFSM:
         return bitmask.pack(walk_wide(automaton, vocabulary.trie, state))
 
     def _is_narrow(self, state: int) -> bool:
-        """True where few bytes are live, or texts or a stretch come first: then that is known without a look at what follows."""
+        """True where a narrow walk is tried: best at texts and stretches, with few live bytes, and where a wide state has several ways."""
         automaton = self.automaton
         if automaton.head(state) or automaton.fields(state) or automaton.split(state):
             return True
         begun = automaton.stretch(state)
         if begun is not None and self.vocabulary.stretch(begun[0], Trie.root) is not None:
             return True
-        return automaton.num_first_bytes(state) <= self.max_narrow_bytes
+        if automaton.num_first_bytes(state) <= self.max_narrow_bytes or automaton.ways(state):
+            return True
+        loop = automaton.loop(state)
+        return begins_with_byte_loop(automaton.nodes[state]) if loop is None else is_narrow(loop[0])
 
     def _add_jump(self, words: NDArray[np.int32], trie_node: int, target: int) -> bool:
         """Add the tokens below a place where a narrow walk stopped; False where it is no loop over characters."""
-        parts = as_loop(self.automaton.nodes[target])
+        node = self.automaton.nodes[target]
+        parts = as_loop(node)
         if parts is None:
-            return False
+            return begins_with_byte_loop(node) and self._add_entry(words, trie_node, node)
         body, lo, hi, rest = parts
         loop = self._loop(body, lo, hi, trie_node)
         return loop is not None and loop.add_to(words, self.automaton, lo, hi, rest)
+
+    def _add_entry(self, words: NDArray[np.int32], trie_node: int, node: Node) -> bool:
+        """The same where the first round of the loop has fewer bytes to choose from, as in a name that may not begin with a digit."""
+        first, after = node.args
+        parts = as_loop(after)
+        assert parts is not None
+        body, lo, hi, rest = parts
+        loop = self._loop(body, lo, hi, trie_node)
+        found = np.zeros_like(words)
+        if loop is None or not loop.add_to(found, self.automaton, lo + 1, None if hi is None else hi + 1, rest):
+            return False
+        others = body.args[0] & ~first.args[0]
+        trie = self.vocabulary.trie
+        left_out = np.array([child for child, byte in trie.children(trie_node) if others >> byte & 1], np.int32)
+        words |= found & ~bitmask.from_ids((), len(words), (trie.texts_below(left_out)[1],))
+        return True
 
     def _check_spelling(self) -> None:
         """Raise unless the tokens can spell some accepted text: by single bytes, or by a search over states."""

@@ -7,6 +7,7 @@ sorted order. Duplicate texts are fine.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -179,13 +180,15 @@ class Trie:
         return np.searchsorted(self._levels, nodes, side="right") - 1
 
     def nodes_with(self, bytes_: Collection[int]) -> NDArray[np.int32]:
-        """The nodes that are reached with one of `bytes_`, ascending. Cost: 0.1 to 0.5 ms for 266,000 nodes."""
-        if len(bytes_) == 1:
-            (byte,) = bytes_
-            return np.flatnonzero(self.byte == byte).astype(np.int32)
-        is_wanted = np.zeros(256, bool)
-        is_wanted[list(bytes_)] = True
-        return np.flatnonzero(is_wanted[self.byte]).astype(np.int32)
+        """The nodes that are reached with one of `bytes_`, byte by byte, each ascending. Cost: 1 ns per node found, 2 ms at first."""
+        order, starts = self._by_byte
+        return np.concatenate([order[starts[byte] : starts[byte + 1]] for byte in bytes_])
+
+    @cached_property
+    def _by_byte(self) -> tuple[NDArray[np.int32], list[int]]:
+        """All nodes sorted by the byte that leads to them, and where each byte begins."""
+        order = np.argsort(self.byte, kind="stable").astype(np.int32)
+        return order, [0, *np.cumsum(np.bincount(self.byte, minlength=256)).tolist()]
 
     def children(self, node: int) -> Iterator[tuple[int, int]]:
         """The children of one node, each with the byte that leads to it. Cost: less than `branches` where that is asked once."""
@@ -231,7 +234,8 @@ class Trie:
             self.num_texts,
             self.num_ends,
         )
-        return sum(a.nbytes for a in arrays)
+        by_byte = 4 * len(self) if "_by_byte" in self.__dict__ else 0
+        return by_byte + sum(a.nbytes for a in arrays)
 
     @property
     def branch_nbytes(self) -> int:

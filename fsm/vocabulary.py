@@ -19,7 +19,7 @@ from fsm.derivative import share
 from fsm.errors import VocabularyError
 from fsm.loop import CharacterLoop, Exits, is_character_class
 from fsm.node import ALL_BYTES, Kind, Node, memory
-from fsm.short_loop import ShortLoop
+from fsm.short_loop import ShortLoop, byte_loop, is_byte
 from fsm.stretch import MAX_FIRST_BYTES, Stretch, narrow_automaton
 from fsm.trie import Trie
 
@@ -197,14 +197,16 @@ class Vocabulary:
         return self._loops.get((body, Trie.root))
 
     def short_loop(self, body: Node, node: int) -> ShortLoop | None:
-        """How the tokens below a trie node run through `body*`, where they are few; None where `loop` knows nothing of it."""
+        """How the tokens below a trie node run through `body*`, where they are few; None where nothing is known of it."""
         short = self._short_loops.get((body, node))
         if short is None:
             loop = self.known_loop(body)
-            if loop is None:
+            if loop is None and not is_byte(body):
                 return None
-            short = ShortLoop(loop.automaton, self.trie, node)
-            self._short_loops.put((body, node), short, short.nbytes)
+            automaton = byte_loop(body) if loop is None else loop.automaton
+            short = ShortLoop(automaton, self.trie, node)
+            if short.nbytes <= self._short_loops.max_bytes:
+                self._short_loops.put((body, node), short, short.nbytes)
         return short
 
     def reach(self, body: Node) -> int:
@@ -230,7 +232,8 @@ class Vocabulary:
         automaton = None if stretch is not None else self._narrow_automaton(term)
         if automaton is not None:
             stretch = Stretch(automaton, self.trie, node)
-            self._stretches.put((term, node), stretch, stretch.nbytes)
+            if stretch.nbytes <= self._stretches.max_bytes:
+                self._stretches.put((term, node), stretch, stretch.nbytes)
         return stretch if stretch is not None and stretch.is_known else None
 
     def _narrow_automaton(self, term: Node) -> Automaton | None:
@@ -241,6 +244,10 @@ class Vocabulary:
                 self._automata.clear()
             automaton = self._automata[term] = narrow_automaton(term)
             return automaton
+
+    def has_short_loop(self, body: Node, node: int) -> bool:
+        """True where `short_loop` is there already."""
+        return (body, node) in self._short_loops
 
     def has_wide_loop(self, body: Node) -> bool:
         """True where `body` is a class of characters with many first bytes, and `loop` has met it."""

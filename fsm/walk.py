@@ -9,10 +9,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton import Automaton, Fields, Loop
+from fsm.automaton import MIN_LOOP_BYTES, Automaton, Fields, Loop, begins_with_byte_loop
 from fsm.node import Kind, Node
 from fsm.rows import Codes, Rows
-from fsm.short_loop import ShortLoop
+from fsm.short_loop import ShortLoop, is_byte, is_narrow
 from fsm.stretch import Stretch
 from fsm.trie import Trie
 
@@ -27,6 +27,10 @@ End = tuple[int, int, int]
 MIN_WIDE_BYTES = 65
 """A state with so many live bytes is wide: not for a narrow walk where much of the trie lies below."""
 MIN_WIDE_TEXTS = 25
+MIN_BYTE_LOOP_TEXTS = 300
+"""A loop over one byte needs one state, so that a narrow walk goes through it fast."""
+NEW_STATE_COST, NEW_TEXT_COST = 40, 8
+"""What it costs to make a state, and to read a text that is new below a loop, in steps of a narrow walk."""
 MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = 256, 8, 64
 """Below this a level is not worth arrays."""
 
@@ -39,6 +43,9 @@ class Loops(Protocol):
 
     def stretch(self, term: Node, node: int) -> Stretch | None:
         """How the texts below `node` run through `term`; None where that would help little."""
+
+    def has_short_loop(self, body: Node, node: int) -> bool:
+        """True where `short_loop` takes no time."""
 
     def has_wide_loop(self, body: Node) -> bool:
         """True where `body` is known to be a wide class of characters."""
@@ -55,58 +62,38 @@ def walk_narrow(
 ) -> tuple[list[int], list[Jump]] | None:
     """The texts below `node` that `state` survives, depth first over dicts; None where that costs too much.
 
-    Where a wide state has many texts below, other than at the start, the walk stops and reports a jump instead.
+    Where a wide state has many texts below, the walk goes on in the several ways in which the state may begin, or stops and reports
+    a jump instead; without `loops` not at the start.
     Best where few bytes are live: about 0.5 us per trie node that both sides share, and 5 us when a trie node is met for
     the first time. Each state at a node costs 4, and 1 for each byte looked at; literals and words are read without a
     state per byte, and cost nothing here, as no other walk would do better.
     """
-    head_of, moves_of, branches_of = automaton.head, automaton.moves, trie.branches
     found: list[int] = []
     jumps: list[Jump] = []
-    stack: list[Place] = [(node, state, 0)]
+    num_known = len(automaton)
+    stack: list[Place] = [(node, state, 0 if loops is None else trie.below(node))]
     cost = 0
     while stack:
-        node, state, below = stack.pop()
-        head = head_of(state)
-        if head is not None:
-            first, state = head
-            if first.kind is Kind.LITERAL:
-                read = _read_text(trie, node, first.args[0], found)
-            else:
-                read = _read_words(trie, node, found, first.args[0].words, *first.args[1:])
-            stack += [(end, state, below) for _, end, below in read]
+        place = stack.pop()
+        read = _read_texts(automaton, trie, place, found, stack)
+        if read is None and loops is not None:
+            read = _read_loops(automaton, loops, place, max_cost - cost, found, jumps, stack)
+        if read is not None:
+            cost += read
             continue
-        fields = automaton.fields(state)
-        if fields is not None:
-            _read_fields(automaton, trie, node, fields, found, stack)
-            continue
-        ways = automaton.split(state)
-        if ways is not None:
-            cost += 4
-            stack += [(node, way, below) for way in ways]
-            continue
-        loop = None if loops is None or not below else automaton.loop(state)
-        if loops is not None and loop is not None:
-            if below >= MIN_WIDE_TEXTS and loops.has_wide_loop(loop[0]):
+        node, state, below = place
+        if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) >= MIN_LOOP_BYTES:
+            ways = automaton.ways(state)
+            if ways:
+                stack += [(node, way, below) for way in ways]
+                continue
+            if _is_jump(automaton, state, below):
                 jumps.append((node, state))
                 continue
-            short = loops.short_loop(loop[0], node) if below < MIN_WIDE_TEXTS else None
-            if short is not None:
-                cost += 4 + _read_short_loop(automaton, short, loop, found, stack)
-                continue
-        begun = None if loops is None else automaton.stretch(state)
-        if loops is not None and begun is not None:
-            stretch = loops.stretch(begun[0], node)
-            if stretch is not None:
-                cost += 4 + _read_stretch(automaton, stretch, begun[1], found, stack)
-                continue
-        if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) >= MIN_WIDE_BYTES:
-            jumps.append((node, state))
-            continue
-        branches, moves = branches_of(node), moves_of(state)
+        branches, moves = trie.branches(node), automaton.moves(state)
         shared = moves if len(moves) <= len(branches) else branches
         cost += 4 + len(shared)
-        if cost > max_cost:
+        if cost + NEW_STATE_COST * (len(automaton) - num_known) > max_cost:
             return None
         for byte in shared:
             step, target = branches.get(byte), moves.get(byte)
@@ -117,6 +104,67 @@ def walk_narrow(
                 if below:
                     stack.append((child, target, below))
     return found, jumps
+
+
+def _read_texts(automaton: Automaton, trie: Trie, place: Place, found: list[int], stack: list[Place]) -> int | None:
+    """Read the texts with which a state begins, a few alternative ones among them; what that costs, or None where it begins with none."""
+    node, state, below = place
+    head = automaton.head(state)
+    if head is not None:
+        first, state = head
+        if first.kind is Kind.LITERAL:
+            read = _read_text(trie, node, first.args[0], found)
+        else:
+            read = _read_words(trie, node, found, first.args[0].words, *first.args[1:])
+        stack += [(end, state, below) for _, end, below in read]
+        return 0
+    fields = automaton.fields(state)
+    if fields is not None:
+        _read_fields(automaton, trie, node, fields, found, stack)
+        return 0
+    ways = automaton.split(state)
+    if ways is None:
+        return None
+    stack += [(node, way, below) for way in ways]
+    return 4
+
+
+def _read_loops(
+    automaton: Automaton,
+    loops: Loops,
+    place: Place,
+    room: int,
+    found: list[int],
+    jumps: list[Jump],
+    stack: list[Place],
+) -> int | None:
+    """Go through the stretch or the short loop with which a state begins, or report a jump; the cost, or None where nothing is known."""
+    node, state, below = place
+    loop = automaton.loop(state)
+    if loop is not None and below >= MIN_WIDE_TEXTS and loops.has_wide_loop(loop[0]):
+        jumps.append((node, state))
+        return 0
+    begun = automaton.stretch(state)
+    stretch = None if begun is None else loops.stretch(begun[0], node)
+    if begun is not None and stretch is not None:
+        return 4 + _read_stretch(automaton, stretch, begun[1], found, stack)
+    if loop is None or not _is_short(loop[0], below):
+        return None
+    cost = 0 if is_narrow(loop[0]) or loops.has_short_loop(loop[0], node) else NEW_TEXT_COST * below
+    short = loops.short_loop(loop[0], node) if cost < room else None
+    return None if short is None else cost + 4 + _read_short_loop(automaton, short, loop, found, stack)
+
+
+def _is_short(body: Node, below: int) -> bool:
+    """True where a loop is read by way of all texts below a node."""
+    return is_narrow(body) or below < (MIN_BYTE_LOOP_TEXTS if is_byte(body) else MIN_WIDE_TEXTS)
+
+
+def _is_jump(automaton: Automaton, state: int, below: int) -> bool:
+    """True where so many texts lie below a state with so many bytes that a loop should be known there."""
+    if begins_with_byte_loop(automaton.nodes[state]):
+        return below >= MIN_BYTE_LOOP_TEXTS
+    return automaton.num_first_bytes(state) >= MIN_WIDE_BYTES
 
 
 def _read_text(trie: Trie, node: int, text: bytes, found: list[int]) -> list[End]:

@@ -68,6 +68,16 @@ WORD: /[a-z]+/i
 %ignore " "
 """
 
+STATEMENTS = r"""
+start: (statement ";")+
+statement: "if" NAME "then" statement | "let" NAME "=" value | NAME "=" value | "print" value
+value: NUMBER ".." NUMBER | NUMBER | NAME | COMMENT NAME
+NUMBER: /[0-9]+(\.[0-9]+)?/
+NAME: /[a-z_][a-z0-9_]*/i
+COMMENT: /\/\*.*?\*\//
+%ignore /[ \n]+/
+"""
+
 NULLABLE = 'start: a b a "!"\na: "x"?\nb: start? "q"*'
 UNITS = 'start: a\na: b | "x"\nb: a | "y" c\nc: | c "z"'
 AMBIGUOUS = 'start: start start | "a"'

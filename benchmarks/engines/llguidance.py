@@ -31,8 +31,8 @@ class LLGuidance:
         self._row = np.zeros((num_tokens + 31) // 32, np.int32)
 
     def compile(self, case: Case) -> LLMatcher:
-        kind = {"regex": "regex", "choice": "choice", "schema": "json_schema"}[case.kind]
-        text = case.source if case.kind == "regex" else json.dumps(case.source)
+        kind = {"regex": "regex", "choice": "choice", "schema": "json_schema", "grammar": "lark"}[case.kind]
+        text = case.source if case.kind in ("regex", "grammar") else json.dumps(case.source)
         matcher = LLMatcher(self._tokenizer, grammar_from(kind, text), log_level=0)
         if matcher.is_error():
             raise ValueError(matcher.get_error())

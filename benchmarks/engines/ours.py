@@ -17,6 +17,7 @@ _READ: dict[str, Callable[[Any], fsm.Expression]] = {
     "regex": fsm.regex,
     "choice": fsm.choice,
     "schema": fsm.json_schema,
+    "grammar": fsm.grammar,
 }
 
 

@@ -30,6 +30,8 @@ class OutlinesCore:
         self._row = np.zeros((len(tokenizer.tokens) + 31) // 32, np.int32)
 
     def compile(self, case: Case) -> Index:
+        if case.kind == "grammar":
+            raise ValueError("reads no grammars in the language of Lark")
         if case.kind == "schema":
             pattern = build_regex_from_schema(json.dumps(case.source))
         else:

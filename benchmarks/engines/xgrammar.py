@@ -28,6 +28,8 @@ class XGrammar:
         self._rows = np.zeros((1, (len(spelled) + 31) // 32), np.int32)
 
     def compile(self, case: Case) -> Any:
+        if case.kind == "grammar":
+            raise ValueError("reads no grammars in the language of Lark")
         if case.kind == "schema":
             return self._compiler.compile_json_schema(case.source)
         pattern = case.source if case.kind == "regex" else "|".join(map(re.escape, case.source))

@@ -32,7 +32,18 @@ PATTERNS = st.sampled_from(
         "/[abA]+/",
         "/a??b/",
         "/(?:ab?)+/",
+        "/a(?!b)/",
+        "/b(?!aa)/",
+        "/(?i:ab(?!a))/",
+        "/[ab]+\\b/",
     ]
+)
+
+
+POINTS = ["".join(text) for length in range(8) for text in product("1.", repeat=length)]
+POINT_STRINGS = st.sampled_from(['"."', '".."', '"1"', '"..."'])
+NUMBERS = st.sampled_from(
+    ["/1+/", "/1+([.]1+)?/", "/1+[.]1*/", "/[.]1+/", "/1+([.]1)*/", "/[.]+/", "/1+(?![.])/", "/1(?![.]1)/"]
 )
 
 
@@ -88,6 +99,16 @@ def made(text: str) -> tuple[Automaton, Lark, Lark | None]:
 def test_what_is_accepted_is_read_by_both_parsers_of_lark(text: str) -> None:
     automaton, earley, lalr = made(text)
     accepted = [t for t in TEXTS if automaton.accepts(t.encode())]
+    event("LALR" if lalr else "Earley only")
+    assert [t for t in accepted if not reads(earley, t)] == []
+    assert [t for t in accepted if lalr and not reads(lalr, t)] == []
+
+
+@given(grammars(POINT_STRINGS, POINT_STRINGS | NUMBERS))
+@settings(max_examples=150, deadline=None)
+def test_numbers_and_points_are_read_by_both_parsers_of_lark(text: str) -> None:
+    automaton, earley, lalr = made(text)
+    accepted = [t for t in POINTS if automaton.accepts(t.encode())]
     event("LALR" if lalr else "Earley only")
     assert [t for t in accepted if not reads(earley, t)] == []
     assert [t for t in accepted if lalr and not reads(lalr, t)] == []

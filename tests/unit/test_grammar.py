@@ -45,6 +45,7 @@ ACCEPTED: dict[str, list[str]] = {
     "CHESS": ["1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 4. O-O 1-0", "1. d4 d5 2. c4 dxc4", "12. fxe8=Q+ Kxe8"],
     "CSV": ['a,b\n"x, y",""\n', "", "1,,2"],
     "TEMPLATES": ["1, 22,3", "ab CD;", "a b c ;"],
+    "STATEMENTS": ["x = 1..2;", "if if_ then print 1.5 .. 2;\nlet y=/**/x ;", "IF = 3;"],
 }
 REJECTED: dict[str, list[str]] = {
     "ARITHMETIC": ["", "1 2", "x y", "x+", "(1", "3x"],
@@ -53,6 +54,7 @@ REJECTED: dict[str, list[str]] = {
     "CHESS": ["1. e9", "1.e4", "e4", "1. e4e5"],
     "CSV": ['"a', 'a"b'],
     "TEMPLATES": ["1,", "a;", "a b c d;"],
+    "STATEMENTS": ["x = 1.;", "x = 1...2;", "if x y = 1;", "x = /* y;"],
 }
 
 
@@ -100,6 +102,19 @@ READ: list[tuple[str, list[str], list[str]]] = [
     ('start: T "y"? "z"\nT: /x|xy/', ["xz", "xyz"], ["xyyz"]),
     ('start: T+\nT: /"(?:[^"]|"")*?"/', ['"a"', '"a""b"', '""'], ['"a', '"a"b"']),
     ("start: T+\nT: /a+?b?/", ["ab", "aab"], ["b", "abb"]),
+    # a text is left where what comes next completes no longer one
+    ('start: N ".." N\nN: /[0-9]+([.][0-9]+)?/', ["1..2", "1.5..2", "1..2.5"], ["1.5.2", "1...2", "1."]),
+    (
+        "start: (INT | FLOAT) DOTS INT\nINT: /[0-9]+/\nFLOAT: /[0-9]+[.][0-9]+/\nDOTS: /[.]{2}/",
+        ["1..2", "1.5..2"],
+        ["1.2"],
+    ),
+    ('start: "aa" "b" | T "a"?\nT: /[ab]+/', ["a", "ab", "aab"], ["aa"]),
+    # what must not come next
+    ('start: (IF | NAME | "!")+\nIF.2: /if\\b/\nNAME: /[a-z]+/\n%ignore " "', ["if x", "ifx", "if!", "xif"], ["if1"]),
+    ("start: (A | B | C)+\nA: /a(?!bc)/\nB: /b/\nC: /c/", ["ab", "abb", "ac", "aabb"], ["abc", "aabc"]),
+    ("start: A B?\nA: /a\\b/\nB: /[é÷]/", ["a", "a÷"], ["aé"]),
+    ('start: "a" ("b" | "c") | T "c"\nT: /a(?!b)/', ["ac"], ["ab"]),
     # what is ignored is a terminal, too
     ('start: "a" EOL "b"\nEOL: /\\n/\n%ignore / +/', ["a \n b", "a\nb"], ["a b"]),
     ('start: "a" /<!--(?:(?!-->).)*-->/ "b"', ["a<!-- - > -->b"], ["a<!-- --> -->b"]),
@@ -150,7 +165,10 @@ def test_where_lalr_has_conflicts_keywords_are_still_no_names() -> None:
         ("%import mine.x\nstart: x", "no file is ever read"),
         ("start: /(a)\\1/", "back-reference"),
         ("start: A\nA: /a*/", "zero-width"),
-        ('start: A "b"\nA: /a(?!b)/', "sees what stands around"),
+        ('start: A "b"\nA: /a(?=b)/', "sees what stands around"),
+        ('start: A "b"\nA: /[ab]+(?!b)/', "sees what stands around"),
+        ('start: A "b"\nA: /-\\b/', "sees what stands around"),
+        ('start: "b" A\nA: /\\ba/', "sees what stands around"),
         ("start: A\nA: /a$/", "sees what stands around"),
         ("start: A\nA: /(?<=b)a/", "sees what stands around"),
         ('other: "a"', "start"),
@@ -164,7 +182,7 @@ def test_what_is_refused(text: Any, message: str) -> None:
 
 
 def test_a_grammar_without_an_end_has_no_texts() -> None:
-    for text in ('start: "a" start', "start: start", 'start: a\na: "(" a ")"'):
+    for text in ('start: "a" start', "start: start", 'start: a\na: "(" a ")"', "start: T+ T\nT: /a+/"):
         with pytest.raises(EmptyLanguage, match="never comes to an end"):
             grammar(text)
 

@@ -1,0 +1,53 @@
+"""Small automata as terms of loops."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+
+from fsm.automaton import Automaton, as_loop
+from fsm.elimination import MAX_STATES, as_loops
+from fsm.node import EMPTY, Kind
+from fsm.pattern import preferred_texts, regex
+
+PATTERNS = [
+    "a|ab",
+    "a+?b?",
+    "(?:a|b)*a[ab]b",
+    "a(?:(?!b).)*b",
+    "(?:ab?)+",
+    "a??b",
+    r"(?<!a)b.*?(?<!b)a",
+    "b(?!b)a|a",
+    "(?:a|bb){2,3}",
+]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_language_stays_the_same(pattern: str) -> None:
+    found = as_loops(preferred_texts(pattern))
+    assert found is not None
+    automaton = Automaton(found)
+    for text in ("".join(letters) for length in range(8) for letters in product("ab", repeat=length)):
+        match = re.match(pattern, text)
+        assert (match is not None and match.end() == len(text)) == automaton.accepts(text.encode()), text
+
+
+def test_a_string_is_a_loop_between_quotes() -> None:
+    found = as_loops(preferred_texts(r'".*?(?<!\\)(\\\\)*?"'))
+    assert found is not None
+    assert found.args[0].args[0] == b'"'
+    loop = as_loop(found.args[1])
+    assert loop is not None
+    assert loop[1:3] == (0, None)
+    assert loop[3].kind is Kind.LITERAL
+
+
+def test_what_has_too_many_states_is_left_alone() -> None:
+    assert as_loops(regex(f"(?:a|b)*a(?:a|b){{{MAX_STATES}}}").node) is None
+
+
+def test_no_text_is_the_empty_language() -> None:
+    assert as_loops(EMPTY) is EMPTY
