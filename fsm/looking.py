@@ -217,7 +217,7 @@ def _reading(step: Step) -> Step:
     if isinstance(step, Plain):
         return plain(_not_empty(step.node))
     if isinstance(step, Turns):
-        return Turns(step.behind, step.body, max(step.lo, 1), step.hi)
+        return _NEVER if step.hi == 0 else Turns(step.behind, step.body, max(step.lo, 1), step.hi)
     if isinstance(step, Either):
         return _either([_reading(part) for part in step.steps])
     if not isinstance(step, Row):

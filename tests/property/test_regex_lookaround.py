@@ -52,6 +52,8 @@ PATTERNS = st.recursive(ATOMS | ATOMS | ANCHORS | st.builds(look_behind, BEHIND,
 @example(r"(?:(?!(?:(?!b)a)*b)a)*b?")
 @example(r"(?:a|(?<=(?<!b)a)b)*")
 @example(r"(?:\b|a){10}")
+@example(r"(?:(?:(?!b)){2})*")
+@example(r"(?:(?:(?!b)a?){2})*b")
 @settings(max_examples=300, deadline=None)
 def test_what_looks_around_in_a_loop_means_what_it_means_to_re(pattern: str) -> None:
     try:
