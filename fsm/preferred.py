@@ -210,8 +210,13 @@ class _Reader:
         """Add all that may be read from `place` on, in its order; True where a way is complete, so that none comes after it."""
         stack: list[tuple[frozenset[Node], _Place | None]] = [(conditions, place)]
         seen = set[tuple[frozenset[Node], _Place | None]]()
+        turns = list[
+            tuple[int, tuple[frozenset[Node], _Place | None]]
+        ]()  # loops in a turn, and what the stack held before it
         while stack:
             conditions, place = key = stack.pop()
+            while turns and len(stack) < turns[-1][0]:
+                turns.pop()
             if place is None:
                 if conditions:
                     continue  # it would hold only for some of what may follow
@@ -219,10 +224,12 @@ class _Reader:
                 return True
             made, after = place.item.made, place.after
             if key in seen:
-                if isinstance(made, Loop):  # a turn that read nothing is the last
+                if any(key == loop for _, loop in turns):  # a turn that read nothing is the last
                     stack.append((conditions, after))
                 continue
             seen.add(key)
+            if isinstance(made, Loop):
+                turns.append((len(stack), key))
             self.steps_left -= 1
             if isinstance(made, Plain):
                 if made.node is EPSILON:

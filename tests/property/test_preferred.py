@@ -31,6 +31,8 @@ def grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @example("a?(?:ab)?")
 @example("(?:|a)*")
 @example("(?:a??b)*?x")
+@example("(?:a|a)a+")
+@example("(?:|a|)*a+?b")
 @settings(max_examples=300, deadline=None)
 def test_it_is_what_match_takes(pattern: str) -> None:
     pattern = f"[ab]{pattern}[bx]" if re.search("[!=]", pattern) else pattern
