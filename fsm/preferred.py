@@ -45,6 +45,10 @@ class _Place:
     hi: int | None
     after: _Place | None
 
+    def follows(self, turn: _Place) -> bool:
+        """True where this is what is left of a loop after a turn that was not needed any more."""
+        return turn.item is self.item and turn.after is self.after and turn.lo == 0
+
 
 _Way = tuple[frozenset[Node], Node, _Place | None]
 """What must yet hold of the rest of the text, what is being read, and where the way goes on."""
@@ -208,60 +212,62 @@ class _Reader:
         self, ways: dict[_Way, None], conditions: frozenset[Node], place: _Place | None, behind: Mapping[Node, Node]
     ) -> bool:
         """Add all that may be read from `place` on, in its order; True where a way is complete, so that none comes after it."""
-        stack: list[tuple[frozenset[Node], _Place | None]] = [(conditions, place)]
-        seen = set[tuple[frozenset[Node], _Place | None]]()
-        turns = list[
-            tuple[int, tuple[frozenset[Node], _Place | None]]
-        ]()  # loops in a turn, and what the stack held before it
+        stack: list[tuple[frozenset[Node], _Place | None, _Place | None]] = [(conditions, place, None)]
+        seen = set[tuple[frozenset[Node], _Place, tuple[_Place, ...]]]()
+        turns: list[
+            tuple[int, _Place]
+        ] = []  # the loops whose turn has begun and read nothing, and how long the stack was
         while stack:
-            conditions, place = key = stack.pop()
+            conditions, place, loop = stack.pop()
             while turns and len(stack) < turns[-1][0]:
                 turns.pop()
+            if loop is not None:
+                turns.append((len(stack), loop))
             if place is None:
                 if conditions:
                     continue  # it would hold only for some of what may follow
                 ways[_COMPLETE] = None
                 return True
             made, after = place.item.made, place.after
+            if isinstance(made, Loop) and any(place.follows(turn) for _, turn in turns):
+                stack.append((conditions, after, None))  # a turn that need not be and read nothing is the last
+                continue
+            key = conditions, place, tuple(turn for _, turn in turns)
             if key in seen:
-                if any(key == loop for _, loop in turns):  # a turn that read nothing is the last
-                    stack.append((conditions, after))
                 continue
             seen.add(key)
-            if isinstance(made, Loop):
-                turns.append((len(stack), key))
             self.steps_left -= 1
             if isinstance(made, Plain):
                 if made.node is EPSILON:
-                    stack.append((conditions, after))
+                    stack.append((conditions, after, None))
                 elif made.node is not EMPTY:
                     ways.setdefault((conditions, made.node, after))
             elif isinstance(made, Join):
                 for item in reversed(place.item.items):
                     after = self._place(item, after)
-                stack.append((conditions, after))
+                stack.append((conditions, after, None))
             elif isinstance(made, Choose):
-                stack += [(conditions, self._place(item, after)) for item in reversed(place.item.items)]
+                stack += [(conditions, self._place(item, after), None) for item in reversed(place.item.items)]
             elif isinstance(made, Loop):
-                stack += [(conditions, way) for way in self._turns(place, is_lazy=made.is_lazy)]
+                stack += [(conditions, *way) for way in self._turns(place, is_lazy=made.is_lazy)]
             elif isinstance(made, After):
                 if behind[made.node].nullable is not made.is_negative:
-                    stack.append((conditions, after))
+                    stack.append((conditions, after, None))
             else:
                 condition = _ahead(made, behind)
                 if condition is not EMPTY:
-                    stack.append((conditions | ({condition} - {ANYTHING}), after))
+                    stack.append((conditions | ({condition} - {ANYTHING}), after, None))
         return False
 
-    def _turns(self, place: _Place, *, is_lazy: bool) -> list[_Place | None]:
-        """Where a loop may go on; the last one is tried first."""
+    def _turns(self, place: _Place, *, is_lazy: bool) -> list[tuple[_Place | None, _Place | None]]:
+        """Where a loop may go on, and the loop where that is another turn of it; the last one is tried first."""
         if place.hi == 0:
-            return [place.after]
+            return [(place.after, None)]
         less = self._place(place.item, place.after, max(place.lo - 1, 0), None if place.hi is None else place.hi - 1)
         turn = self._place(place.item.items[0], less)
         if place.lo:
-            return [turn]
-        return [turn, place.after] if is_lazy else [place.after, turn]
+            return [(turn, place)]
+        return [(turn, place), (place.after, None)] if is_lazy else [(place.after, None), (turn, place)]
 
 
 def _ahead(step: Step, behind: Mapping[Node, Node]) -> Node:

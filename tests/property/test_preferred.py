@@ -32,6 +32,7 @@ def grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @example("(?:|a)*")
 @example("(?:a??b)*?x")
 @example("(?:a|a)a+")
+@example("(?:(?!b)|[ab]){1,3}")
 @example("(?:|a|)*a+?b")
 @settings(max_examples=300, deadline=None)
 def test_it_is_what_match_takes(pattern: str) -> None:
