@@ -64,7 +64,7 @@ class TokenFSM:
         expression: the language.
         vocabulary: the tokens.
         max_states: most automaton states that may ever be made; see `BudgetExceeded`.
-        max_mask_work: most work that one mask may take, some 5 us each; see `BudgetExceeded`. Masks of real schemas take a tenth of it at
+        max_mask_work: most work that one mask may take, 3 to 10 us each; see `BudgetExceeded`. Masks of real schemas take a tenth of it at
             the most, hardly any more than a hundredth.
 
     Attributes:
