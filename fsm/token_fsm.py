@@ -64,7 +64,7 @@ class TokenFSM:
         expression: the language.
         vocabulary: the tokens.
         max_states: most automaton states that may ever be made; see `BudgetExceeded`.
-        max_mask_work: most work that one mask may take, 3 to 10 us each; see `BudgetExceeded`. Masks of real schemas take a tenth of it at
+        max_mask_work: most work that one mask may take, 3 to 10 us each; see `BudgetExceeded`. Masks of real schemas take a third of it at
             the most, hardly any more than a hundredth.
 
     Attributes:
@@ -90,7 +90,7 @@ class TokenFSM:
         vocabulary: Vocabulary,
         *,
         max_states: int = 500_000,
-        max_mask_work: int = 500_000,
+        max_mask_work: int = 150_000,
     ) -> None:
         self.expression = expression
         self.vocabulary = vocabulary
