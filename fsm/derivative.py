@@ -23,6 +23,7 @@ Arcs = tuple[Arc, ...]
 
 _SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.COURSE})
 _DIGITS = 0x3FF << 48
+_DIGIT_WORK = 50  # ten remainders, each asked for the digits that may still come
 _MAX_EXITS = 500  # states of a head that are looked at for one where it may end
 
 
@@ -177,6 +178,7 @@ class Derivatives:
             if most == 0:
                 return ()
             left = None if most is None else most - 1
+            work.add(_DIGIT_WORK)
             return _merge(
                 (1 << (48 + d), nodes.divisible(divisor, (remainder * 10 + d) % divisor, left)) for d in range(10)
             )

@@ -13,6 +13,7 @@ from fsm import bitmask, work
 from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton, as_loop, begins_with_byte_loop
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
+from fsm.exclusion import as_exclusion, forbidden
 from fsm.expression import Expression, as_bytes
 from fsm.loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.node import Kind, Node
@@ -64,8 +65,8 @@ class TokenFSM:
         expression: the language.
         vocabulary: the tokens.
         max_states: most automaton states that may ever be made; see `BudgetExceeded`.
-        max_mask_work: most work that one mask may take, some 5 us each; see `BudgetExceeded`. Masks of real schemas take a tenth of it at
-            the most, hardly any more than a hundredth.
+        max_mask_work: most work that one mask may take, 3 to 10 us each; see `BudgetExceeded`. None: `TokenFSM.max_mask_work`, which
+            holds for the constraints of generators, too. Masks of real schemas take a third of it at most.
 
     Attributes:
         initial_state: the state before any token.
@@ -80,6 +81,7 @@ class TokenFSM:
     """
 
     max_gap_search = 1_000
+    max_mask_work = 150_000
     max_jumps = 6
     max_narrow_bytes = 24
     max_narrow_cost = 4_000
@@ -91,11 +93,12 @@ class TokenFSM:
         vocabulary: Vocabulary,
         *,
         max_states: int = 500_000,
-        max_mask_work: int = 500_000,
+        max_mask_work: int | None = None,
     ) -> None:
         self.expression = expression
         self.vocabulary = vocabulary
-        self.max_mask_work = max_mask_work
+        if max_mask_work is not None:
+            self.max_mask_work = max_mask_work
         self.automaton = Automaton(expression.node, max_states=max_states)
         self.initial_state = Automaton.initial_state
         self._keys: dict[int, Node] = {}
@@ -318,12 +321,9 @@ class TokenFSM:
 
     def _words(self, node: Node) -> NDArray[np.int32]:
         """The tokens that `node` allows, without EOS: the tokens of an alternation are those of its members together."""
-        if node.kind is not Kind.ALTERNATION:
-            words = self._loop_words(node)
-            return self._walk_words(self.automaton.state_of(node)) if words is None else words
         out: NDArray[np.int32] | None = None
         others = []
-        for member in node.args:
+        for member in _ways(node):
             words = self._loop_words(member)
             if words is None:
                 others.append(member)
@@ -358,8 +358,25 @@ class TokenFSM:
     def _words_without(self, node: Node) -> NDArray[np.int32] | None:
         """The tokens of a loop over characters that leaves out a few texts, or None."""
         parts = as_loop_without(node)
-        loop = None if parts is None else self._loop(parts[0], 0, None, Trie.root)
-        return None if parts is None or loop is None else loop.mask_without(self.automaton, *parts[1:])
+        if parts is None:
+            return self._words_beside(node)
+        loop = self._loop(parts[0], 0, None, Trie.root)
+        return None if loop is None else loop.mask_without(self.automaton, *parts[1:])
+
+    def _words_beside(self, node: Node) -> NDArray[np.int32] | None:
+        """The tokens of a loop, of the same kinds, that leaves out a language with which few tokens begin, or None."""
+        parts = as_exclusion(node)
+        words = None if parts is None else self._loop_words(parts[0])
+        if parts is None or words is None:
+            return None
+        rest = node.args[1] if node.kind is Kind.CONCAT else nodes.EPSILON
+        first = self.automaton.derivatives.first_bytes(rest)
+        ids = forbidden(self.automaton, self.vocabulary.trie, self.automaton.state_of(node), parts[1], first)
+        if ids is None:
+            return None
+        left_out = np.zeros_like(words)
+        bitmask.add_ids(left_out, ids)
+        return words & ~left_out
 
     def _overlaps(self, body: Node, rest: Node) -> bool:
         """True where so many tokens may stay in a loop or leave it that it is no help to know the loop."""
@@ -452,6 +469,18 @@ class TokenFSM:
             f"the vocabulary cannot spell any text of {self.expression!r}: no token supplies {_show(missing)} where it is needed. "
             "Use a tokenizer with these characters (byte-level or byte-fallback ones have all), or another constraint."
         )
+
+
+def _ways(node: Node) -> list[Node]:
+    """The members of an alternation; those that begin with a key of one of several kinds as one for each kind."""
+    found = list[Node]()
+    for member in node.args if node.kind is Kind.ALTERNATION else (node,):
+        head, rest = member.args if member.kind is Kind.CONCAT else (member, nodes.EPSILON)
+        is_divided = head.kind is Kind.ALTERNATION and any(
+            way.kind is Kind.CONCAT and way.args[0].kind is Kind.INTERSECTION for way in head.args
+        )
+        found += [nodes.concat(way, rest) for way in head.args] if is_divided else [member]
+    return found
 
 
 def _show(data: bytes) -> str:

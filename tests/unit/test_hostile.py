@@ -14,7 +14,7 @@ Tokens = tuple[list[bytes | None], list[int]]
 def test_it_compiles_and_can_be_walked_or_is_refused(name: str, sentencepiece_32k: Tokens) -> None:
     tokens, eos = sentencepiece_32k
     try:
-        token_fsm = TokenFSM(HOSTILE[name](), _vocabulary(tokens, eos))
+        token_fsm = TokenFSM(HOSTILE[name](), _vocabulary(tokens, eos), max_mask_work=20_000)
         state = token_fsm.initial_state
         for step in range(12):
             allowed = [t for t in token_fsm.allowed_token_ids(state).tolist() if t not in eos]
