@@ -37,8 +37,10 @@ from fsm.expression import Expression
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, EPSILON, Kind, Node, Rule
 from fsm.rendering import shorten
+from fsm.template import check_templates
 from fsm.terminal import Context, Ignored, Lexing, Terminals
 
+_TEMPLATE = re.compile(r"\w\s*\{")
 _LIBRARIES = ("common", "lark", "python", "unicode")
 _IMPORT = re.compile(r"^\s*%import\s+(\.*\w*)", re.MULTILINE)
 Lexer = Literal["contextual", "dynamic"]
@@ -80,7 +82,7 @@ def grammar(
         raise GrammarError(f"`ignored` is 'one' or 'any', received {ignored!r}")
     if lexer not in ("contextual", "dynamic"):
         raise GrammarError(f"`lexer` is 'contextual' or 'dynamic', received {lexer!r}")
-    parser = _read(text, start)
+    parser = _read(text, start, limits)
     lexing: Lexing = "none"
     if lexer == "contextual":
         lexing = "all" if is_lalr(parser.rules, start) else "keywords"
@@ -106,7 +108,7 @@ def _ends_nowhere(node: Node) -> bool:
     return True
 
 
-def _read(text: str, start: str) -> Lark:
+def _read(text: str, start: str, limits: Limits) -> Lark:
     for found in _IMPORT.finditer(text):
         if found[1] not in _LIBRARIES:
             raise GrammarError(
@@ -114,6 +116,8 @@ def _read(text: str, start: str) -> Lark:
                 "Copy what is needed into the grammar."
             )
     try:
+        if _TEMPLATE.search(text):
+            check_templates(text, limits)
         return Lark(text, start=start, parser="earley", lexer="dynamic")
     except RecursionError:
         raise GrammarError("the grammar is nested too deeply to be read. Name parts of it as rules.") from None

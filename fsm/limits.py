@@ -14,6 +14,7 @@ class Limits:
     Attributes:
         max_schema_characters: length of a schema that is given as text.
         max_grammar_characters: length of a grammar.
+        max_templates: uses of the templates of a grammar with different arguments.
         max_left_recursion: rules that refer to one another before they read anything.
         max_depth: how deeply values may be nested before a reference must come back to a place that was met already.
         max_nesting: how many arrays and objects of a text may be open at once in values of any type and in those that may hold their own
@@ -32,6 +33,7 @@ class Limits:
 
     max_schema_characters: int = 10_000_000
     max_grammar_characters: int = 100_000
+    max_templates: int = 1_000
     max_left_recursion: int = 64
     max_depth: int = 100
     max_nesting: int = 64

@@ -16,8 +16,10 @@ look beyond the text that they take in another way.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import islice, takewhile
 from typing import Literal
 
 from lark.lexer import PatternStr, TerminalDef
@@ -174,7 +176,9 @@ class Terminals:
         self._plain: dict[bytes, list[_Terminal]] = {}
         for terminal in self._by_name.values():
             if terminal.text is not None and terminal.is_plain:
-                self._plain.setdefault(terminal.text[:1], []).append(terminal)
+                self._plain.setdefault(terminal.text, []).append(terminal)
+        self._texts = sorted(self._plain)
+        self._patterns = [terminal for terminal in self._by_name.values() if not terminal.is_plain]
 
     def rivals(self, name: str) -> Context:
         """The terminals whose being allowed beside this one changes what it reads.
@@ -192,11 +196,14 @@ class Terminals:
         return found
 
     def _may_meet(self, own: _Terminal) -> Iterable[_Terminal]:
-        """All terminals but those strings that begin with another byte than a string does."""
-        if own.text is None or not own.is_plain:
+        """All terminals but, for a string, those strings that neither begin it nor begin with it."""
+        text = own.text
+        if text is None or not own.is_plain:
             return self._by_name.values()
-        patterns = (other for other in self._by_name.values() if not other.is_plain)
-        return (*patterns, *self._plain[own.text[:1]])
+        first = bisect_left(self._texts, text)
+        longer = takewhile(lambda other: other.startswith(text), islice(self._texts, first, None))
+        shorter = (text[:size] for size in range(1, len(text)) if text[:size] in self._plain)
+        return (*self._patterns, *(other for found in (*shorter, *longer) for other in self._plain[found]))
 
     def symbol(self, name: str, context: Context, following: Context) -> Node:
         """A terminal where those of `context` may come, and what is ignored after it, where then those of `following` may come."""

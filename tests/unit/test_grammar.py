@@ -219,3 +219,33 @@ def test_a_model_writes_what_a_grammar_describes() -> None:
     parser = Lark('start: "[" [ITEM ("," ITEM)~0..2] "]"\nITEM: /[ab]/')
     assert len(texts) == 8
     assert all(parses(parser, text) for text in texts)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    ["a{t}: t | a{b{t}}\nb{t}: t t", 'a{t}: "(" b{t} ")" | t\nb{t}: a{b{t}}', "a{t}: t | a{a{a{t}}}"],
+    ids=["growing", "through another", "in itself"],
+)
+def test_templates_that_are_used_with_endlessly_many_arguments_end_in_a_budget(rules: str) -> None:
+    with pytest.raises(BudgetExceeded, match="uses of templates .* `max_templates`") as caught:
+        grammar(f'start: a{{"x"}}\n{rules}\n')
+    assert caught.value.limit == "max_templates"
+
+
+def test_many_uses_of_templates_end_in_a_budget() -> None:
+    rules = "".join(f"a{n}{{t}}: a{n + 1}{{l{{t}}}} a{n + 1}{{r{{t}}}}\n" for n in range(30))
+    with pytest.raises(BudgetExceeded, match="max_templates"):
+        grammar(f'start: a0{{"x"}}\n{rules}a30{{t}}: t\nl{{t}}: "l" t\nr{{t}}: "r" t\n')
+
+
+def test_a_template_that_uses_itself_with_what_it_was_given_is_a_rule() -> None:
+    expression = grammar('start: c{"y"} c{d{"z"}}\nc{t}: "(" c{t} ")" | t\nd{t}: t t\n', limits=Limits(max_templates=3))
+    assert expression.accepts("((y))(zz)")
+    assert not expression.accepts("((y)(zz)")
+
+
+def test_a_thousand_rules_are_read_in_their_order() -> None:
+    rules = "".join(f'r{n}: "a{n}" r{n + 1}? "b"\n' for n in range(300))
+    expression = grammar(f'start: r0\n{rules}r300: "z"\n')
+    assert expression.accepts("a0a1a2bbb")
+    assert not expression.accepts("a0a2bb")
