@@ -311,7 +311,7 @@ class TokenFSM:
         return nodes.concat(nodes.repeat(body, lo, hi), rest)
 
     def _make_mask(self, key: Node) -> NDArray[np.int32]:
-        with work.bounded("max_mask_work", self.max_mask_work, "the mask of one state"):
+        with work.Bound("max_mask_work", self.max_mask_work, "the mask of one state"):
             state = self.automaton.state_of(key)
             words = self._walk_words(state) if self.automaton.head(state) is not None else self._words(key)
         if key.nullable:

@@ -31,22 +31,28 @@ def done() -> int:
     return _meter.done
 
 
-@contextmanager
-def bounded(name: str, most: int, doing: str) -> Iterator[None]:
-    """Let `check` refuse what this thread does inside once it took more than `most`; an outer bound that is nearer stays.
+class Bound:
+    """A context in which `check` refuses what this thread does once it took more than `most`; an outer bound that is nearer stays.
 
     Args:
         name: of the bound.
         most: work.
         doing: what is bounded, for people.
     """
-    before = _meter.most, _meter.bound
-    if _meter.done + most < _meter.most:
-        _meter.most, _meter.bound = _meter.done + most, (name, most, doing)
-    try:
-        yield
-    finally:
-        _meter.most, _meter.bound = before
+
+    __slots__ = ("_before", "_new")
+
+    def __init__(self, name: str, most: int, doing: str) -> None:
+        self._new = most, (name, most, doing)
+
+    def __enter__(self) -> None:
+        self._before = _meter.most, _meter.bound
+        most, bound = self._new
+        if _meter.done + most < _meter.most:
+            _meter.most, _meter.bound = _meter.done + most, bound
+
+    def __exit__(self, *error: object) -> None:
+        _meter.most, _meter.bound = self._before
 
 
 @contextmanager

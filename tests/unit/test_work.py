@@ -21,7 +21,7 @@ def vocabulary(tokens: Tokens) -> Vocabulary:
 
 
 def test_what_takes_too_much_is_refused_with_the_name_of_the_bound() -> None:
-    with work.bounded("max_mask_work", 10, "one thing"):
+    with work.Bound("max_mask_work", 10, "one thing"):
         work.add(10)
         work.check()
         work.add(1)
@@ -32,13 +32,13 @@ def test_what_takes_too_much_is_refused_with_the_name_of_the_bound() -> None:
 
 
 def test_the_nearer_of_two_bounds_counts() -> None:
-    with work.bounded("outer", 5, "all"), work.bounded("inner", 100, "a part"):
+    with work.Bound("outer", 5, "all"), work.Bound("inner", 100, "a part"):
         work.add(6)
         with pytest.raises(BudgetExceeded) as caught:
             work.check()
     assert caught.value.limit == "outer"
-    with work.bounded("outer", 100, "all"):
-        with work.bounded("inner", 5, "a part"):
+    with work.Bound("outer", 100, "all"):
+        with work.Bound("inner", 5, "a part"):
             work.add(6)
         work.check()
 
@@ -59,7 +59,7 @@ def test_building_a_rule_is_no_work_of_those_who_come_to_it() -> None:
         return nodes.literal(b"x")
 
     before = work.done()
-    with work.bounded("max_mask_work", 10, "one thing"):
+    with work.Bound("max_mask_work", 10, "one thing"):
         assert Derivatives().arcs(nodes.reference(Rule("rule", build)))
     assert work.done() - before <= 10
 
