@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fsm.errors import EmptyLanguage
 from fsm.expression import Expression
 from fsm.schema import json_schema
-from tests.walks import random_text
+from tests.walks import RANDOMS, random_text
 
 NAMES = ["a", "b", "ab", "é", 'q"', "k\n"]
 TEXTS = st.sampled_from(
@@ -277,7 +277,7 @@ def repeats_a_key(text: bytes) -> bool:
 
 
 @relaxed
-@given(documents(), st.randoms(use_true_random=False), st.integers(0, 60), st.sampled_from(["none", "one_space"]))
+@given(documents(), RANDOMS, st.integers(0, 60), st.sampled_from(["none", "one_space"]))
 def test_every_text_of_the_language_is_json_that_is_valid(
     schema: Any, random: Random, steps: int, whitespace: Any
 ) -> None:
@@ -296,7 +296,7 @@ def test_every_text_of_the_language_is_json_that_is_valid(
 
 
 @relaxed
-@given(numeric(), st.randoms(use_true_random=False), st.integers(0, 400))
+@given(numeric(), RANDOMS, st.integers(0, 400))
 def test_every_number_of_a_range_is_in_it_after_rounding_to_a_double(schema: Any, random: Random, steps: int) -> None:
     expression = compiled(schema)
     if expression is not None:

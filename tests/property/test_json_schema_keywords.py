@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fsm.automaton import Automaton
 from fsm.errors import BudgetExceeded, EmptyLanguage, SchemaError
 from fsm.schema import json_schema
-from tests.walks import random_text
+from tests.walks import RANDOMS, random_text
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -153,7 +153,7 @@ def test_a_strict_automaton_alone_accepts_no_invalid_instance(schema: Any, found
 
 
 @relaxed
-@given(DOCUMENTS, st.randoms(use_true_random=False), st.integers(0, 40), st.booleans())
+@given(DOCUMENTS, RANDOMS, st.integers(0, 40), st.booleans())
 def test_every_text_that_passes_is_valid_json(schema: Any, random: Random, steps: int, strict: bool) -> None:
     try:
         expression = json_schema(schema, strict=strict)
