@@ -1,8 +1,8 @@
 """The lazy automaton of a term: states are small ints, made when first reached, and every state is a term.
 
-Readings of one state, each made when it is first asked for: `moves` (a dict from byte to next state), `head` (the text or
-the words that come next, so that a literal needs no state per byte), `rows` (a table for vectorised walks), and the single
-steps of `next_state`. Nothing is determinised ahead of its use.
+Readings of one state, each made when it is first asked for: `moves` (a dict from byte to next state), `rows` (a table for vectorised
+walks), the single steps of `next_state`, and what comes first in it, so that it is read without a state per byte: a text or words (`head`),
+`fields`, a few texts (`split`), other alternatives (`ways`), a `loop`, or a `stretch`. Nothing is determinised ahead of its use.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class Automaton:
     Args:
         root: the language.
         max_states: most states that may be made; `BudgetExceeded` beyond it.
-        max_row_bytes: most memory for rows and moves together; at the limit they are dropped and made again when needed.
+        max_row_bytes: most memory for rows and moves together; at the limit they are dropped and made again when needed. What is kept
+            beside them, some hundred bytes for a state, has no bound but `max_states`.
 
     A state stays valid for the life of the automaton. Several threads may use one automaton.
     """

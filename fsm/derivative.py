@@ -7,6 +7,7 @@ doi:10.1017/S0956796808007090.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
@@ -44,7 +45,7 @@ class Derivatives:
     Args:
         max_search: most nodes that one search for an accepted text may visit; see `BudgetExceeded`.
         max_memo: most remembered arc lists; at the limit the memory starts anew.
-        max_step: most work that one derivative may take, some 10 us each; see `BudgetExceeded`.
+        max_step: most work that one derivative may take (see `work.py`); see `BudgetExceeded`.
     """
 
     def __init__(self, *, max_search: int = 20_000, max_memo: int = 200_000, max_step: int = 20_000) -> None:
@@ -54,6 +55,7 @@ class Derivatives:
         self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
         self._distances = Distances(max_memo=max_memo)
+        self._lock = threading.RLock()  # what is remembered may be dropped, which nobody must notice halfway
 
     def arcs(self, node: Node) -> Arcs:
         """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.
@@ -69,6 +71,10 @@ class Derivatives:
         known = self._arcs.get(node)
         if known is not None:
             return known
+        with self._lock:
+            return self._make_arcs(node)
+
+    def _make_arcs(self, node: Node) -> Arcs:
         if len(self._arcs) > self.max_memo:
             self._arcs.clear()
         limit = work.done() + self.max_step
@@ -96,8 +102,8 @@ class Derivatives:
 
     def _refuse_step(self) -> None:
         raise BudgetExceeded(
-            f"one step of the expression unites more than {self.max_step:,} alternatives: loops inside loops that can "
-            "begin and end in many places. Simplify the nested counts, or raise `max_step`.",
+            f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}. Simplify the expression, or "
+            "raise `max_step`.",
             "max_step",
             self.max_step,
         )
@@ -217,16 +223,17 @@ class Derivatives:
     def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
         """True when some text over `alphabet` (a 256-bit mask of bytes) belongs to `node`.
 
-        Intersections and complements are searched breadth first, the rest is read off the structure.
+        Intersections and complements are searched, first where an end seems near; the rest is read off the structure.
 
         Raises:
             BudgetExceeded: a search visited `max_search` nodes without an answer.
         """
         known = self._known(node, alphabet)
-        if known is None:
+        if known is not None:
+            return known
+        with self._lock:
             self._settle(node, alphabet)
-            known = self._inhabited[node, alphabet]
-        return known
+            return self._inhabited[node, alphabet]
 
     def _known(self, node: Node, alphabet: int) -> bool | None:
         """What is known of a node without a look at its parts."""

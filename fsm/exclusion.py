@@ -38,7 +38,8 @@ def forbidden(automaton: Automaton, trie: Trie, state: int, language: Node, firs
         first: a 256-bit mask with every byte that the rest may begin with.
 
     Returns:
-        Labels, and perhaps others that `base rest` does not survive either; None where too much of the trie begins like a text of it.
+        Labels, and perhaps others that `base rest` does not survive either; None where too much of the trie begins like a text of it, and
+        where it is not certain whether the base is over.
     """
     beside = Automaton(language)
     dead, steps = list[int](), 0
@@ -57,6 +58,8 @@ def forbidden(automaton: Automaton, trie: Trie, state: int, language: Node, firs
             target = moves.get(byte, DEAD)
             if target == DEAD:
                 dead.append(child)
+            elif may_end and first >> byte & 1:
+                return None  # the base may go on here or be over, and only one of both is forbidden
             elif goes_on and below:
                 stack.append((child, target, theirs[byte]))
     return trie.texts_below(np.array(dead, np.int32))[1]

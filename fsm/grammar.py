@@ -77,7 +77,7 @@ def grammar(
         raise GrammarError(
             f"expected a grammar as text and the name of a rule, received {type(text).__name__} and {type(start).__name__}"
         )
-    limits.check("max_grammar_characters", len(text), "characters of the grammar", "")
+    limits.check("max_grammar_characters", len(text), "characters of the grammar", None)
     if ignored not in ("one", "any"):
         raise GrammarError(f"`ignored` is 'one' or 'any', received {ignored!r}")
     if lexer not in ("contextual", "dynamic"):
@@ -343,7 +343,7 @@ class _Productions:
 
     def _define(self, names: list[_Symbol]) -> None:
         """Give rules that begin with one another their bodies: what begins with none of them, and then any number of steps."""
-        self._limits.check("max_left_recursion", len(names), "rules that begin with one another", "")
+        self._limits.check("max_left_recursion", len(names), "rules that begin with one another", None)
         first: dict[_Symbol, list[Node]] = {name: [] for name in names}
         steps: dict[tuple[_Symbol, _Symbol], list[Node]] = {}
         for name in names:

@@ -1,4 +1,4 @@
-"""Limits: every bound of compiling a schema, by name, with its default."""
+"""Limits: every bound of compiling a schema or a grammar, by name, with its default."""
 
 from __future__ import annotations
 
@@ -51,17 +51,18 @@ class Limits:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"`{field.name}` is a positive int, received {value!r}. Leave it out for the default.")
 
-    def check(self, name: str, reached: int, what: str, pointer: str) -> None:
+    def check(self, name: str, reached: int, what: str, pointer: str | None) -> None:
         """Raise unless `reached` is within the bound `name`.
 
         Raises:
-            BudgetExceeded: it is not; `what` and `pointer` say what was counted and where.
+            BudgetExceeded: it is not; `what` and `pointer` (None: no schema) say what was counted and where.
         """
         bound: int = getattr(self, name)
         if reached > bound:
+            place = "" if pointer is None else f" (at '#{pointer}')"
             raise BudgetExceeded(
-                f"{what}: {reached:,} are more than the {bound:,} that `{name}` allows (at '#{pointer}'). "
-                f"Make the schema smaller, or give `limits=Limits({name}={reached})`.",
+                f"{what}: {reached:,} are more than the {bound:,} that `{name}` allows{place}. "
+                f"Make it smaller, or give `limits=Limits({name}={reached})`.",
                 name,
                 bound,
             )

@@ -83,5 +83,5 @@ class Stretch:
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes it takes, a few exits included."""
-        return 2_000 + 20 * len(self.labels) + 200 * len(self._places)
+        """About how many bytes it takes, a few exits and its share of the automaton included."""
+        return 9_000 + 20 * len(self.labels) + 200 * len(self._places)

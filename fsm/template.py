@@ -35,7 +35,7 @@ def check_templates(text: str, limits: Limits) -> None:
         for name, values in _new_uses(tree, arguments, found):
             params, body = rules.get(name, ((), None))
             queue += [] if body is None else [(body, dict(zip(params, values, strict=False)))]
-        limits.check("max_templates", len(found), "uses of templates with different arguments", "")
+        limits.check("max_templates", len(found), "uses of templates with different arguments", None)
 
 
 def _new_uses(tree: Any, arguments: dict[str, _Argument], found: dict[_Use, int]) -> list[_Use]:

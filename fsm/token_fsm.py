@@ -366,13 +366,13 @@ class TokenFSM:
     def _words_beside(self, node: Node) -> NDArray[np.int32] | None:
         """The tokens of a loop, of the same kinds, that leaves out a language with which few tokens begin, or None."""
         parts = as_exclusion(node)
-        words = None if parts is None else self._loop_words(parts[0])
-        if parts is None or words is None:
+        if parts is None:
             return None
         rest = node.args[1] if node.kind is Kind.CONCAT else nodes.EPSILON
         first = self.automaton.derivatives.first_bytes(rest)
         ids = forbidden(self.automaton, self.vocabulary.trie, self.automaton.state_of(node), parts[1], first)
-        if ids is None:
+        words = None if ids is None else self._loop_words(parts[0])
+        if ids is None or words is None:
             return None
         left_out = np.zeros_like(words)
         bitmask.add_ids(left_out, ids)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm import bitmask, vocabulary_file
+from fsm import bitmask, vocabulary_file, work
 from fsm.automaton import Automaton
 from fsm.cache import ByteCache
 from fsm.characters import JSON_CHARACTER
@@ -125,7 +125,10 @@ class Vocabulary:
             self._make_loop(JSON_CHARACTER, int(node), found)
 
     def _make_loop(self, body: Node, node: int, arrays: vocabulary_file.Arrays | None = None) -> CharacterLoop:
-        loop = CharacterLoop(body, self.tokens, self.trie, self.num_words, node=node, arrays=arrays, exits=self._exits)
+        with work.uncounted():  # it is made for all constraints, and bounded by the tokens
+            loop = CharacterLoop(
+                body, self.tokens, self.trie, self.num_words, node=node, arrays=arrays, exits=self._exits
+            )
         return self._loops.put((body, node), loop, loop.nbytes)
 
     def __len__(self) -> int:
@@ -166,6 +169,7 @@ class Vocabulary:
         self._exits.clear()
         self._short_loops.clear()
         self._stretches.clear()
+        self._automata.clear()
         self.trie.forget_branches()
 
     def adopt(self, root: Node) -> None:
@@ -204,7 +208,8 @@ class Vocabulary:
             if loop is None and not is_byte(body):
                 return None
             automaton = byte_loop(body) if loop is None else loop.automaton
-            short = ShortLoop(automaton, self.trie, node)
+            with work.uncounted():
+                short = ShortLoop(automaton, self.trie, node)
             if short.nbytes <= self._short_loops.max_bytes:
                 self._short_loops.put((body, node), short, short.nbytes)
         return short
@@ -215,6 +220,8 @@ class Vocabulary:
             return self.max_token_bytes
         known = self._reaches.get(body)
         if known is None:
+            if len(self._reaches) > 1_000:
+                self._reaches.clear()
             known = self._reaches[body] = self._longest_run(body.args[0])
         return known
 
@@ -231,7 +238,8 @@ class Vocabulary:
         stretch = self._stretches.get((term, node))
         automaton = None if stretch is not None else self._narrow_automaton(term)
         if automaton is not None:
-            stretch = Stretch(automaton, self.trie, node)
+            with work.uncounted():
+                stretch = Stretch(automaton, self.trie, node)
             if stretch.nbytes <= self._stretches.max_bytes:
                 self._stretches.put((term, node), stretch, stretch.nbytes)
         return stretch if stretch is not None and stretch.is_known else None
@@ -242,7 +250,8 @@ class Vocabulary:
         except KeyError:
             if len(self._automata) > 200:
                 self._automata.clear()
-            automaton = self._automata[term] = narrow_automaton(term)
+            with work.uncounted():
+                automaton = self._automata[term] = narrow_automaton(term)
             return automaton
 
     def has_short_loop(self, body: Node, node: int) -> bool:
@@ -261,7 +270,8 @@ class Vocabulary:
             self._uses.clear()
         is_class = self._is_class.get(body)
         if is_class is None:
-            is_class = self._is_class[body] = is_character_class(body)
+            with work.uncounted():
+                is_class = self._is_class[body] = is_character_class(body)
         self._uses[key] += 1
         return is_class and (at_once or self._uses[key] > self.walks_before_a_loop)
 

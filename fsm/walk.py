@@ -56,35 +56,40 @@ def walk_narrow(
     trie: Trie,
     state: int,
     *,
-    node: int = Trie.root,
     max_cost: int = 400,
     loops: Loops | None = None,
 ) -> tuple[list[int], list[Jump]] | None:
-    """The texts below `node` that `state` survives, depth first over dicts; None where that costs too much.
+    """The texts of `trie` that `state` survives, depth first over dicts; None where that costs too much.
 
     Where a wide state has many texts below, the walk goes on in the several ways in which the state may begin, or stops and reports
     a jump instead; without `loops` not at the start.
     Best where few bytes are live: about 0.5 us per trie node that both sides share, and 5 us when a trie node is met for
-    the first time. Each state at a node costs 4, and 1 for each byte looked at; literals and words are read without a
-    state per byte, and cost nothing here, as no other walk would do better.
+    the first time. Each state at a node costs 4, and 1 for each byte looked at; literals and words are read without a state per byte,
+    and cost 1 for each place at which one of them ends.
     """
     found: list[int] = []
     jumps: list[Jump] = []
     num_known = len(automaton)
-    stack: list[Place] = [(node, state, 0 if loops is None else trie.below(node))]
+    stack: list[Place] = [(Trie.root, state, 0 if loops is None else trie.below(Trie.root))]
+    seen = set[tuple[int, int]]()
     cost = 0
     while stack:
-        place = stack.pop()
+        place = node, state, below = stack.pop()
+        if (node, state) in seen:  # several ways may lead there
+            continue
+        seen.add((node, state))
+        if cost > max_cost:
+            return None
         read = _read_texts(automaton, trie, place, found, stack)
         if read is None and loops is not None:
             read = _read_loops(automaton, loops, place, max_cost - cost, found, jumps, stack)
         if read is not None:
             cost += read
             continue
-        node, state, below = place
         if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) >= MIN_LOOP_BYTES:
             ways = automaton.ways(state)
             if ways:
+                cost += len(ways)
                 stack += [(node, way, below) for way in ways]
                 continue
             if _is_jump(automaton, state, below):
@@ -117,11 +122,10 @@ def _read_texts(automaton: Automaton, trie: Trie, place: Place, found: list[int]
         else:
             read = _read_words(trie, node, found, first.args[0].words, *first.args[1:])
         stack += [(end, state, below) for _, end, below in read]
-        return 0
+        return len(read)
     fields = automaton.fields(state)
     if fields is not None:
-        _read_fields(automaton, trie, node, fields, found, stack)
-        return 0
+        return _read_fields(automaton, trie, node, fields, found, stack)
     ways = automaton.split(state)
     if ways is None:
         return None
@@ -236,12 +240,13 @@ def _read_words(
 
 def _read_fields(
     automaton: Automaton, trie: Trie, node: int, fields: Fields, found: list[int], stack: list[Place]
-) -> None:
-    """Follow the words of fields; after each comes its own value."""
+) -> int:
+    """Follow the words of fields, after each of which comes its own value; how many of them end."""
     table, start, lo, hi, depth = fields[0].args
     words, ranks = zip(*table.open_words(start, lo, hi), strict=True)
-    for index, end, below in _read_words(trie, node, found, words, 0, len(words), depth):
-        stack.append((end, automaton.after_field(fields, ranks[index]), below))
+    read = _read_words(trie, node, found, words, 0, len(words), depth)
+    stack += [(end, automaton.after_field(fields, ranks[index]), below) for index, end, below in read]
+    return len(read)
 
 
 def sweep(

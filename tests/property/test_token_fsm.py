@@ -393,3 +393,20 @@ def test_a_token_that_leaves_a_loop_may_run_through_more_rounds_than_any_that_st
     assert 257 in exact.allowed_token_ids(exact.initial_state)
     narrow = TokenFSM(regex("[ !#-~]?") + regex('"x'), vocabulary)
     assert 257 not in narrow.allowed_token_ids(narrow.initial_state)
+
+
+@given(
+    st.sampled_from(["a+b", "a*", "(ab)*", "a+b|b", "[ab]{2,3}", "x-.*"]),
+    st.sampled_from(['"', '"\n', "b\n", "a", "\n", '-"']),
+    st.sampled_from([r"[^\n]*", r'[^"\n]*', "[a-z-]*"]),
+    VOCABULARIES,
+    st.data(),
+)
+@settings(max_examples=200, deadline=None)
+def test_masks_of_loops_that_leave_a_language_out_equal_a_walk_of_every_token(
+    left_out: str, rest: str, loop: str, tokens: list[bytes | None], data: st.DataObject
+) -> None:
+    expression = (regex(loop) & ~regex(left_out)) + rest
+    vocabulary = Vocabulary([*tokens, b'ab"\n', b"aab\n", b'b"', b"x-a", b"ab"], [0])
+    vocabulary.walks_before_a_loop = 0
+    check_everywhere(TokenFSM(expression, vocabulary), data, steps=8)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, choice, walk
+from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, choice, grammar, walk
 from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton
 from fsm.bitmask import pack
@@ -191,3 +191,21 @@ def test_packing_keeps_every_flag(flags: list[bool]) -> None:
     assert [i for i, flag in enumerate(flags) if flag] == [
         i for i in range(32 * len(words)) if words[i >> 5] >> (i & 31) & 1
     ]
+
+
+def test_many_ways_to_read_one_text_are_followed_once() -> None:
+    words = " | ".join(f'"{letter}{letter}"' for letter in "abcdefghij")
+    ambiguous = grammar(f'start: x | y | "!"\nx: "----" start\ny: "--" d start\nd: "--" | {words}\n', lexer="dynamic")
+    runs = [b"-" * size for size in range(1, 90)] + [b"-" * 88 + bytes([65 + n]) for n in range(26)]
+    tokens = [None, *(bytes((byte,)) for byte in range(256)), *runs]
+    token_fsm = TokenFSM(ambiguous, Vocabulary(tokens, [0]))
+    state, automaton = token_fsm.initial_state, Automaton(ambiguous.node)
+    expected = [n for n, token in enumerate(tokens) if token and plain_step(automaton, 1, token) != DEAD]
+    assert token_fsm.allowed_token_ids(state).tolist() == expected
+
+
+def test_a_narrow_walk_of_many_words_gives_up() -> None:
+    words = [bytes((a, b)) for a in b"abcdefghijklmnopqrstuvwxyz" for b in b"abcdefghijklmnopqrstuvwxyz"]
+    trie = Trie([a + b for a in words for b in words[::9]])
+    automaton = Automaton(nodes.repeat(nodes.words(words), 1, None))
+    assert walk_narrow(automaton, trie, 1, max_cost=400) is None
