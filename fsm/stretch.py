@@ -6,6 +6,8 @@ in `rest`. So what is known of a stretch serves every key and every schema, and 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fsm import node as nodes
 from fsm.automaton import STRETCH_KINDS, Automaton
 from fsm.node import Node
@@ -49,13 +51,12 @@ class Stretch:
     Cost: 2 us per node below, and the steps of the term; once per term and node.
     """
 
-    __slots__ = ("_exits", "_places", "_trie", "is_known", "labels")
+    __slots__ = ("_places", "_trie", "is_known", "labels")
 
     def __init__(self, automaton: Automaton, trie: Trie, node: int) -> None:
         self.labels: list[int] = []
         self._trie = trie
         self._places: list[tuple[int, int]] = []  # the nodes at which the term may end: node, texts below
-        self._exits: dict[int, list[tuple[int, int]]] = {}
         cost = 0
         stack = [(node, automaton.initial_state, trie.below(node))]
         while stack and cost <= MAX_COST:
@@ -73,15 +74,12 @@ class Stretch:
                         stack.append((child, target, more))
         self.is_known = not stack
 
-    def exits(self, byte: int) -> list[tuple[int, int]]:
-        """The nodes, and the texts below each, at which the term may end with `byte` to come. Cost: a look-up after the first time."""
-        known = self._exits.get(byte)
-        if known is None:
-            known = [place for place in self._places if byte in self._trie.branches(place[0])]
-            self._exits[byte] = known
-        return known
+    def exits(self, next_bytes: Collection[int]) -> list[tuple[int, int]]:
+        """The nodes, and the texts below each, at which the term may end with one of `next_bytes` to come. Cost: 0.2 us per node."""
+        branches = self._trie.branches
+        return [place for place in self._places if not branches(place[0]).keys().isdisjoint(next_bytes)]
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes it takes, a few exits and its share of the automaton included."""
+        """About how many bytes it takes, its share of the automaton included."""
         return 9_000 + 20 * len(self.labels) + 200 * len(self._places)

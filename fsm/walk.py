@@ -191,7 +191,7 @@ def _read_short_loop(automaton: Automaton, short: ShortLoop, loop: Loop, found: 
 def _read_stretch(automaton: Automaton, stretch: Stretch, state: int, found: list[int], stack: list[Place]) -> int:
     """Go through a stretch and on behind it wherever it may end; how many places that were."""
     found += stretch.labels
-    places = dict.fromkeys(place for byte in next_bytes(automaton, state) for place in stretch.exits(byte))
+    places = stretch.exits(next_bytes(automaton, state))
     stack += [(node, state, below) for node, below in places]
     return len(places)
 
@@ -202,7 +202,7 @@ def next_bytes(automaton: Automaton, state: int) -> Collection[int]:
     if head is not None and head[0].kind is Kind.LITERAL:
         text: bytes = head[0].args[0]
         return text[:1]
-    return automaton.moves(state)
+    return automaton.moves(state).keys()
 
 
 def _read_words(

@@ -60,7 +60,7 @@ def test_a_stretch_lists_what_stays_inside_and_where_it_may_end(
         if (state := plain_step(plain, 1, text[:end])) != DEAD and plain.is_accepting(state)
     }
     found = {
-        (path(trie, node)[len(path(trie, start)) :], byte) for byte in range(256) for node, _ in stretch.exits(byte)
+        (path(trie, node)[len(path(trie, start)) :], byte) for byte in range(256) for node, _ in stretch.exits({byte})
     }
     assert found == expected
 
