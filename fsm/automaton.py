@@ -40,13 +40,9 @@ Loop = tuple[Node, int, int | None, int]
 """The body of a loop with which every continuation begins, its least and most rounds, and the state after it."""
 
 
-def _first_and_rest(node: Node) -> tuple[Node, Node]:
-    return node.args if node.kind is Kind.CONCAT else (node, EPSILON)
-
-
 def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
     """Read a term as `body{lo,hi} rest`, or return None."""
-    head, rest = _first_and_rest(node)
+    head, rest = nodes.first_and_rest(node)
     return (*head.args, rest) if head.kind is Kind.REPEAT else None
 
 
@@ -87,7 +83,7 @@ def opened(node: Node) -> list[Node]:
     found: dict[Node, None] = {}
     queue = [node]
     for way in queue:
-        first, rest = way.args if way.kind is Kind.CONCAT else (way, EPSILON)
+        first, rest = nodes.first_and_rest(way)
         if first.kind is Kind.RULE:
             queue.append(nodes.concat(first.args[0].body, rest))
         elif first.kind is Kind.ALTERNATION:
@@ -220,7 +216,7 @@ class Automaton:
             return head
 
     def _head(self, node: Node) -> Head | None:
-        first, rest = _first_and_rest(node)
+        first, rest = nodes.first_and_rest(node)
         if first.kind not in (Kind.LITERAL, Kind.WORDS) or not self._is_alive(rest):
             return None
         return first, self.state_of(rest)
@@ -230,7 +226,7 @@ class Automaton:
         try:
             return self._fields[state]
         except KeyError:
-            first, rest = _first_and_rest(self.nodes[state])
+            first, rest = nodes.first_and_rest(self.nodes[state])
             is_plain = first.kind is Kind.FIELDS and first.is_plain and self._is_alive(rest)
             fields = self._fields[state] = (first, rest) if is_plain else None
             return fields
@@ -252,7 +248,7 @@ class Automaton:
             return ways
 
     def _split(self, node: Node) -> tuple[int, ...] | None:
-        first, rest = _first_and_rest(node)
+        first, rest = nodes.first_and_rest(node)
         if first.kind is not Kind.ALTERNATION or len(first.args) > MAX_WAYS or not self._is_alive(rest):
             return None
         if any(way.kind is not Kind.LITERAL and way is not EPSILON for way in first.args):

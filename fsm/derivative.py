@@ -141,7 +141,7 @@ class Derivatives:
         bit = 1 << byte
         found = []
         while True:
-            head, tail = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+            head, tail = nodes.first_and_rest(node)
             loop, rest = (head.args[0], _one_less(head)) if head.kind is Kind.REPEAT else (head, EPSILON)
             for mask, target in self.arcs(loop):
                 if mask & bit:
@@ -208,7 +208,7 @@ class Derivatives:
         """Any of the members; what follows a round of one loop is united once, not once for each way to begin a round."""
         found, tails = list[Arcs](), dict[Node, list[Node]]()
         for member in members:
-            head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
+            head, tail = nodes.first_and_rest(member)
             if head.kind is Kind.REPEAT:
                 tails.setdefault(head.args[0], []).append(nodes.concat(_one_less(head), tail))
                 if head.nullable:
@@ -468,7 +468,7 @@ def _needed(node: Node) -> tuple[Node, ...]:
 
 def _after_loops(member: Node) -> tuple[Node, ...]:
     """Of a member that begins with a loop, the round and what may come instead of it; else the member."""
-    head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
+    head, tail = nodes.first_and_rest(member)
     if head.kind is not Kind.REPEAT:
         return (member,)
     return (head.args[0], tail) if head.nullable else head.args[:1]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton
-from fsm.node import EPSILON, Kind, Node
+from fsm.node import Kind, Node
 from fsm.trie import Trie
 
 MAX_STEPS = 400
@@ -19,7 +19,7 @@ MAX_STEPS = 400
 
 def as_exclusion(node: Node) -> tuple[Node, Node] | None:
     """Read a term as `(base & ~language) rest`: `base rest` and the language, or None."""
-    head, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+    head, rest = nodes.first_and_rest(node)
     if head.kind is not Kind.INTERSECTION:
         return None
     excluded = [m for m in head.args if m.kind is Kind.COMPLEMENT and m.args[0].kind not in (Kind.LITERAL, Kind.WORDS)]

@@ -129,9 +129,7 @@ def read_fields(
     """
     words = table.words
     while position < len(data) and hi - lo > 1:
-        byte, before = data[position], words[lo][:depth]
-        lo = bisect_left(words, before + bytes((byte,)), lo, hi)
-        hi = hi if byte == 255 else bisect_left(words, before + bytes((byte + 1,)), lo, hi)
+        lo, hi = nodes.narrow(words, lo, hi, depth, data[position])
         depth += 1
         position += 1
     return narrowed(table, start, lo, hi, depth), position

@@ -383,7 +383,7 @@ def _one_of(options: list[Node]) -> Node:
     texts: dict[Node, list[bytes]] = {}
     others: list[Node] = []
     for option in options:
-        head, tail = option.args if option.kind is Kind.CONCAT else (option, EPSILON)
+        head, tail = nodes.first_and_rest(option)
         if head.kind is Kind.LITERAL and len(head.args[0]) < nodes.MAX_LITERAL:
             texts.setdefault(tail, []).append(head.args[0])
         else:

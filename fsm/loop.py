@@ -57,7 +57,7 @@ def as_loop_without(node: Node) -> tuple[Node, list[bytes], Node] | None:
 
     None, too, with more than `MAX_LEFT_OUT` texts.
     """
-    head, rest = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+    head, rest = nodes.first_and_rest(node)
     if head.kind is not Kind.INTERSECTION or len(head.args) != 2:
         return None
     left, right = head.args if head.args[0].kind is Kind.REPEAT else reversed(head.args)

@@ -302,6 +302,13 @@ def split_words(word_list: WordList, lo: int, hi: int, depth: int) -> Iterator[t
         lo = end
 
 
+def narrow(texts: Sequence[bytes], lo: int, hi: int, depth: int, byte: int) -> tuple[int, int]:
+    """Those of the sorted texts lo..hi, all alike in their first `depth` bytes, in which `byte` comes next. Cost: two searches."""
+    before = texts[lo][:depth]
+    first = bisect_left(texts, before + bytes((byte,)), lo, hi)
+    return first, hi if byte == 255 else bisect_left(texts, before + bytes((byte + 1,)), first, hi)
+
+
 def read_words(data: bytes, position: int, word_list: WordList, lo: int, hi: int, depth: int) -> tuple[Node, int]:
     """Narrow a range of words by bytes from `position` on, as far as none of them ends: what is left, and the position after it.
 
@@ -309,13 +316,15 @@ def read_words(data: bytes, position: int, word_list: WordList, lo: int, hi: int
     """
     texts = word_list.words
     while position < len(data) and lo < hi and len(texts[lo]) > depth:
-        byte = data[position]
-        before = texts[lo][:depth]
-        lo = bisect_left(texts, before + data[position : position + 1], lo, hi)
-        hi = hi if byte == 255 else bisect_left(texts, before + bytes((byte + 1,)), lo, hi)
+        lo, hi = narrow(texts, lo, hi, depth, data[position])
         depth += 1
         position += 1
     return word_range(word_list, lo, hi, depth), position
+
+
+def first_and_rest(node: Node) -> tuple[Node, Node]:
+    """Read a term as what comes first, and what comes after it."""
+    return node.args if node.kind is Kind.CONCAT else (node, EPSILON)
 
 
 def concat(head: Node, tail: Node) -> Node:
@@ -341,7 +350,7 @@ def concat(head: Node, tail: Node) -> Node:
         if joined is not None:
             return joined
     if kind is Kind.REPEAT:
-        first, rest = tail.args if tail.kind is Kind.CONCAT else (tail, EPSILON)
+        first, rest = first_and_rest(tail)
         if first.kind is Kind.REPEAT and first.args[0] is head.args[0]:
             return concat(_add_counts(head, first), rest)
     return _intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
@@ -393,7 +402,7 @@ def _add_counts(left: Node, right: Node) -> Node:
 
 
 def _join_literals(head: Node, tail: Node) -> Node | None:
-    first, rest = (tail.args[0], tail.args[1]) if tail.kind is Kind.CONCAT else (tail, EPSILON)
+    first, rest = first_and_rest(tail)
     if first.kind is not Kind.LITERAL or len(head.args[0]) + len(first.args[0]) > MAX_LITERAL:
         return None
     joined = _intern(Kind.LITERAL, (head.args[0] + first.args[0],), False)
@@ -491,7 +500,7 @@ def _take_out_heads(members: Iterable[Node]) -> Generator[list[Node], Node | Non
             head, tail, rival = member.args
             munched.setdefault((head, rival), []).append(tail)
             continue
-        head, tail = member.args if member.kind is Kind.CONCAT else (member, EPSILON)
+        head, tail = first_and_rest(member)
         tails.setdefault(head, []).append(tail)
     out: list[Node] = []
     for (head, rival), rest in munched.items():

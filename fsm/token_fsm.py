@@ -475,7 +475,7 @@ def _ways(node: Node) -> list[Node]:
     """The members of an alternation; those that begin with a key of one of several kinds as one for each kind."""
     found = list[Node]()
     for member in node.args if node.kind is Kind.ALTERNATION else (node,):
-        head, rest = member.args if member.kind is Kind.CONCAT else (member, nodes.EPSILON)
+        head, rest = nodes.first_and_rest(member)
         is_divided = head.kind is Kind.ALTERNATION and any(
             way.kind is Kind.CONCAT and way.args[0].kind is Kind.INTERSECTION for way in head.args
         )

@@ -183,7 +183,8 @@ def _read_short_loop(automaton: Automaton, short: ShortLoop, loop: Loop, found: 
     """Go through a loop and on behind it wherever it may end; how many places that were."""
     _, lo, hi, state = loop
     found += short.inside(hi)
-    places = dict.fromkeys(place for byte in next_bytes(automaton, state) for place in short.exits(byte, lo, hi))
+    bytes_ = [byte for byte in next_bytes(automaton, state) if byte in short.places]
+    places = dict.fromkeys(place for byte in bytes_ for place in short.exits(byte, lo, hi))
     stack += [(node, state, below) for node, below in places]
     return len(places)
 
