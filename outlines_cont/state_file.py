@@ -25,6 +25,7 @@ from outlines_cont.interfaces import BufferStore, LanguageModel
 from outlines_cont.kv import Part, RowKV
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.random_stream import RandomStream
+from outlines_cont.search_score import SearchScore
 from outlines_cont.state_row import Piece, StateRow
 
 _FORMAT = "outlines-cont state 1"
@@ -44,6 +45,14 @@ class _PartRecord(_Record):
     columns: list[int]
 
 
+class _ScoreRecord(_Record):
+    """A `SearchScore`."""
+
+    start: int = Field(ge=0)
+    others: list[tuple[int, float]] = []
+    length_penalty: float = Field(default=0.0, ge=-10, le=10)
+
+
 class _RowRecord(_Record):
     length: int = Field(ge=0)
     weight_start: int = Field(ge=0)
@@ -59,6 +68,7 @@ class _RowRecord(_Record):
     error: str | None
     parts: list[_PartRecord]
     logits: int | None
+    search: _ScoreRecord | None = None
 
 
 class _StateRecord(_Record):
@@ -154,6 +164,7 @@ class _Shelf:
             error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",
             parts=parts,
             logits=self._put_logits(row.logits) if held else None,
+            search=None if row.search is None else _score_record(row.search),
         )
 
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
@@ -192,6 +203,10 @@ class _Shelf:
         if known is None:
             self._logits.append(logits)
         return len(self._logits) - 1 if known is None else known
+
+
+def _score_record(search: SearchScore) -> _ScoreRecord:
+    return _ScoreRecord(start=search.start, others=list(search.others), length_penalty=search.length_penalty)
 
 
 class _Reader:
@@ -251,7 +266,16 @@ class _Reader:
             finish_reason=row.finish_reason,
             value=row.value,
             error=None if row.error is None else SavedError(row.error),
+            search=self._search(row),
         )
+
+    def _search(self, row: _RowRecord) -> SearchScore | None:
+        search = row.search
+        if search is None:
+            return None
+        if max([search.start, *(place for place, _ in search.others)]) > row.length:
+            raise ValueError("a score begins beyond its row")
+        return SearchScore(search.start, tuple(search.others), search.length_penalty)
 
     def _kv(self, row: _RowRecord) -> RowKV | None:
         if not row.parts:

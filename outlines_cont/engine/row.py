@@ -20,7 +20,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.state_row import APPENDED, FORCED, GENERATED, WRITTEN, Piece, StateRow
+from outlines_cont.state_row import APPENDED, FORCED, GENERATED, WRITTEN, Piece, StateRow, num_written
 
 _TAIL_TOKENS = 8
 
@@ -97,6 +97,7 @@ class Row:
         piece = source.piece if resume and source.piece is not None else Piece(len(self.token_ids))
         self.piece_start = piece.start
         self._source = source_text or piece.source
+        self._search = source.search
         self._retries = piece.retries
         self.want = Want.WAIT
         self.mask = TokenSet.all
@@ -109,7 +110,7 @@ class Row:
         self._kinds = bytearray(source.kinds)
         self._logprobs = list(source.logprobs)
         self._sampling_logprobs = list(source.sampling_logprobs)
-        self._ends = source.ends
+        self._ends: tuple[tuple[int, float], ...] = ()  # see `SearchScore.others`
         self._unscored: list[int] = []
         self._num_forks = 0
         self._recent: dict[int, torch.Tensor] = {}
@@ -240,12 +241,15 @@ class Row:
         if not self.has_ended:
             self.want = Want.WAIT
 
-    @property
-    def weight(self) -> float:
-        """The sum of the log-probabilities since the last reset, those of forced tokens that were not fed yet left out."""
+    def search_score(self, draw: Draw | None = None) -> float:
+        """Return what a search ranks the row by, with one more token or end; forced tokens that were not fed yet count 0."""
+        search = self._search
+        assert search is not None
         unscored = set(self._unscored)
-        start = self.source.weight_start
-        return sum(x for i, x in enumerate(self._logprobs[start:], start) if i not in unscored) + self._ends
+        known = [0.0 if i in unscored else x for i, x in enumerate(self._logprobs)] if unscored else self._logprobs
+        longer = draw is not None and draw.token_id not in self._eos
+        total = search.total(known) + sum(logprob for _, logprob in self._ends) + (draw.logprob if draw else 0.0)
+        return search.ranked(total, num_written(self._kinds, search.start) + longer)
 
     @property
     def token_counts(self) -> TokenCounts:
@@ -298,7 +302,7 @@ class Row:
             kinds=bytes(self._kinds),
             logprobs=tuple(self._logprobs),
             sampling_logprobs=tuple(self._sampling_logprobs),
-            ends=self._ends,
+            ends=self.source.ends + sum(logprob for _, logprob in self._ends),
             kv=kv,
             # A copy, so that the logits of the other rows of the step are let go.
             logits=self.logits.clone() if ended_fed and self.logits is not None else None,
@@ -307,6 +311,7 @@ class Row:
             finish_reason=self.finish_reason,
             value=None,
             error=self.error,
+            search=None if self._search is None else replace(self._search, others=(*self._search.others, *self._ends)),
         )
 
     # -- what a generator reads ----------------------------------------------------------------------------------------
@@ -423,7 +428,7 @@ class Row:
     def _take(self, draw: Draw) -> None:
         self.counts.sampled_tokens += 1
         if draw.token_id in self._eos:
-            self._ends += draw.logprob
+            self._ends = (*self._ends, (len(self.token_ids), draw.logprob))
             self._end("stop")
             return
         self._append(draw.token_id, GENERATED, draw.logprob, draw.sampling_logprob)
