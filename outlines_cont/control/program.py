@@ -127,14 +127,14 @@ class Program:
         seen = 0
         with closing(self._engine.steps(self._job)) as steps:
             for _ in steps:
-                yield from self._job.events[seen : (seen := len(self._job.events))]
+                yield from self._job.events[seen : (seen := self._job.num_events)]
 
     async def aevents(self) -> AsyncIterator[Event]:
         """Do the same without holding up an event loop."""
         seen = 0
         async with aclosing(self._engine.async_steps(self._job)) as steps:
             async for _ in steps:
-                for event in self._job.events[seen : (seen := len(self._job.events))]:
+                for event in self._job.events[seen : (seen := self._job.num_events)]:
                     yield event
 
     def cancel(self) -> None:

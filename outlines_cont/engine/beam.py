@@ -15,7 +15,7 @@ dropped while its entry has any other. Nothing is assumed of scores but their or
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -111,8 +111,20 @@ class BeamJob(Job):
 
     def settle(self, row: Row, state_row: StateRow) -> None:
         """Take in a hypothesis that has ended."""
-        self._ended[self._entry[id(row)]].append(self._hypothesis(self._ends.finish(state_row)))
+        found = self._hypothesis(self._ends.finish(state_row))
+        entry = self._entry[id(row)]
+        self._ended = [[*ended, found] if i == entry else ended for i, ended in enumerate(self._ended)]
         self.rows = [other for other in self.rows if other is not row]
+
+    def checkpoint(self) -> Callable[[], None]:
+        """Return what brings the search back to where it is now."""
+        undo_rows, ended, entry = super().checkpoint(), self._ended, self._entry
+
+        def undo() -> None:
+            undo_rows()
+            self._ended, self._entry = ended, entry
+
+        return undo
 
     def _hypothesis(self, row: StateRow) -> Hypothesis:
         text = self._text_of(row.token_ids)

@@ -45,6 +45,23 @@ class Draw:
     sampling_logprob: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RowCheckpoint:
+    """What a row was between two steps.
+
+    Attributes:
+        attributes: all of them; lists may have grown since then.
+        length: how many tokens there were.
+        drawn: how many random numbers were taken.
+        tracks: each with its list of states, and how many there were.
+    """
+
+    attributes: dict[str, Any]
+    length: int
+    drawn: int
+    tracks: list[tuple[Track, list[Any], int]]
+
+
 class Row:
     """One running sequence.
 
@@ -194,16 +211,16 @@ class Row:
         """Take the log-probabilities of the first tokens in `unscored`."""
         for index, logprob in zip(self._unscored, logprobs, strict=False):
             self._logprobs[index] = logprob
-        del self._unscored[: len(logprobs)]
+        self._unscored = self._unscored[len(logprobs) :]
         if not all(map(math.isfinite, logprobs)):
             self.fail(_invalid_logits(len(self.token_ids)))
 
     def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
         """Note that `count` pending tokens were fed; `logits` holds the wanted ones by index into the chunk."""
         if self._horizon:
-            self._recent.update({self.cached + index + 1: tensor for index, tensor in logits.items()})
+            recent = self._recent | {self.cached + index + 1: tensor for index, tensor in logits.items()}
             oldest = len(self.token_ids) - self._horizon
-            self._recent = {length: t for length, t in self._recent.items() if length >= oldest}
+            self._recent = {length: t for length, t in recent.items() if length >= oldest}
         self.counts.fed_tokens += count
         self.cached += count
         self.logits = logits.get(count - 1) if self.cached == len(self.token_ids) else None
@@ -216,8 +233,9 @@ class Row:
             self.counts.mask_seconds += perf_counter() - started
 
     def take(self, draw: Draw) -> None:
-        """Append a sampled token, or end on it."""
+        """Append a sampled token, or end on it; the random number that it was drawn with is spent."""
         self.want = Want.WAIT
+        self.stream.take()
         self._guard(self._take, draw)
 
     def fail(self, error: Exception) -> None:
@@ -225,21 +243,27 @@ class Row:
         self.error = error
         self._end("error")
 
-    def repair(self) -> None:
-        """After an interrupt: go back to as many tokens as everything is known of. What was decided is decided anew."""
-        tracks = [len(track.states) - 1 for track in self._tracks]
-        tracked = min(tracks, default=len(self.token_ids) - self.piece_start) + self.piece_start
-        written = min(len(self.token_ids), len(self._kinds), len(self._logprobs), len(self._sampling_logprobs))
-        length = min(tracked, written)
-        for values in (self.token_ids, self._kinds, self._logprobs, self._sampling_logprobs):
-            del values[length:]
-        for track in self._tracks:
-            del track.states[length - self.piece_start + 1 :]
-        self._unscored = [index for index in self._unscored if index < length]
-        self._token_counts, self._recent, self.logits = None, {}, None
-        self.cached = min(self.cached, length)
-        if not self.has_ended:
-            self.want = Want.WAIT
+    def checkpoint(self) -> RowCheckpoint:
+        """Return what the row is now; see `Checkpoint`. Cost: 1 us and more for every policy, whatever the length."""
+        attributes = vars(self).copy()
+        attributes["_recent"] = {}
+        if self.logits is not self.source.logits:
+            attributes["logits"] = None  # they are let go as soon as there are new ones
+        tracks = [(track, track.states, len(track.states)) for track in self._tracks]
+        return RowCheckpoint(attributes, len(self.token_ids), self.stream.drawn, tracks)
+
+    def restore(self, before: RowCheckpoint) -> None:
+        """Become what the row was then. Of keys and values only those of the source are left; the others are fed again."""
+        vars(self).update(before.attributes)
+        self._shorten(before.length)
+        self._tracks = [track.at(states[:length]) for track, states, length in before.tracks]
+        self.stream = self.stream.at(before.drawn)
+        self._token_counts = None
+        self.lose(self.source.cached)
+        if self.cached < len(self.token_ids):
+            self.logits = None
+        elif self.want is Want.SAMPLE:
+            self._need_logits()
 
     def search_score(self, draw: Draw | None = None) -> float:
         """Return what a search ranks the row by, with one more token or end; forced tokens that were not fed yet count 0."""
@@ -461,7 +485,7 @@ class Row:
         known = self.cached == start and self.logits is not None
         if known and self.logits is not None:
             logprobs[0] = float(self.logits[token_ids[0]] - self.logits.logsumexp(0))
-        self._unscored += range(start + known, start + len(token_ids))
+        self._unscored = [*self._unscored, *range(start + known, start + len(token_ids))]
         return logprobs
 
     def _append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
@@ -487,13 +511,18 @@ class Row:
         if self._token_counts is not None:
             for index in range(length, len(self.token_ids)):
                 self._token_counts.remove(self.token_ids[index], self._kinds[index] in WRITTEN)
-        for values in (self.token_ids, self._kinds, self._logprobs, self._sampling_logprobs):
-            del values[length:]
+        self._shorten(length)
+        self._ends = tuple(end for end in self._ends if end[0] <= length)
         self._unscored = [index for index in self._unscored if index < length]
         self._owed = []
         self.counts.rewound_tokens += count
         self.cached = min(self.cached, length)
         self.logits = self._recent.get(length) if self.cached == length else None
+
+    def _shorten(self, length: int) -> None:
+        """Hold the first `length` tokens in new lists; see `Checkpoint`."""
+        self.token_ids, self._kinds = self.token_ids[:length], self._kinds[:length]
+        self._logprobs, self._sampling_logprobs = self._logprobs[:length], self._sampling_logprobs[:length]
 
     def _need_logits(self) -> None:
         """Make sure that something is pending or that the logits at the end are known; else feed the last token again."""
