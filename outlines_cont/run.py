@@ -22,6 +22,7 @@ from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.state import SequenceState, best_row
 from outlines_cont.state_row import StateRow
 from outlines_cont.stream import TextDecoder
+from outlines_cont.user_code import shielded
 
 
 class PieceMaker(Protocol):
@@ -198,7 +199,7 @@ class Run:
         if row.error is not None:
             return row
         try:
-            return self._maker.finish(row)
+            return shielded(self._maker.finish, row)
         except Exception as error:
             # A parser of the user, such as a pydantic validator, may refuse one row; the others keep their values.
             return replace(row, error=error, finish_reason="error")

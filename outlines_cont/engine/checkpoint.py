@@ -38,7 +38,7 @@ class Checkpoint:
                 self.add(job.rows)
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Hold rows before the step changes them. Cost: some 2 us for each, however long it is."""
+        """Hold rows before the step changes them. Cost: 5 us for each, however long it is."""
         for row in rows:
             if id(row.job) not in self._undo:
                 self._undo[id(row.job)] = row.job.checkpoint()

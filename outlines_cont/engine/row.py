@@ -21,6 +21,7 @@ from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.state_row import APPENDED, FORCED, GENERATED, WRITTEN, Piece, StateRow, num_written
+from outlines_cont.user_code import user_code_error
 
 _TAIL_TOKENS = 8
 
@@ -370,6 +371,8 @@ class Row:
         except Exception as error:
             # Whatever goes wrong in one row's policies must not take the other rows of the batch with it.
             self._refuse(error)
+        except SystemExit as error:
+            self._refuse(user_code_error(error))
 
     def _refuse(self, error: Exception) -> None:
         """Deal with what went wrong in a policy."""

@@ -33,6 +33,7 @@ from outlines_cont.executor.mark import Mark
 from outlines_cont.executor.rotary import Rotary
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.constraint import Constraint
+from outlines_cont.random_stream import RandomStream
 from outlines_cont.row_text import extended, joined, kept_tokens
 from outlines_cont.samplers import Sampler
 from outlines_cont.state import SequenceState
@@ -492,8 +493,8 @@ class Conversation:
         self._needs_inference()
         return self._open()
 
-    def _take(self, token_id: int, logprob: float, sampling_logprob: float) -> None:
-        """Append a sampled token."""
+    def _take(self, token_id: int, logprob: float, sampling_logprob: float, stream: RandomStream) -> None:
+        """Append a sampled token; the random numbers go on with `stream`."""
         row = self._open()
         self._grow(
             replace(
@@ -502,6 +503,7 @@ class Conversation:
                 kinds=row.kinds + GENERATED,
                 logprobs=(*row.logprobs, logprob),
                 sampling_logprobs=(*row.sampling_logprobs, sampling_logprob),
+                stream=stream,
                 logits=None,
                 piece=None,
                 finish_reason="",

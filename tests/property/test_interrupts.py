@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import outlines_cont
-from outlines_cont import Engine, control, continuous, generate, models, samplers
+from outlines_cont import Engine, continuous, control, generate, models, samplers
 from outlines_cont.control import Branch, Replay, TokenSet, fixed, fork, gen, shared
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.models import HuggingFaceModel
@@ -44,7 +45,7 @@ class _Interrupt:
         if event == "line" and not _is_with(frame.f_code.co_filename, frame.f_lineno):
             self.left -= 1
             if self.left == 0:
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)  # as Ctrl-C does it
         return self._line
 
 
@@ -166,7 +167,10 @@ def test_a_call_that_is_interrupted_lets_its_own_rows_go_and_no_others() -> None
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
     draw = continuous(generate.text(model, sampler=samplers.multinomial()))
     wanted = [list(draw("the name", max_tokens=6, rng=seed)) for seed in range(4)]
-    streams = [generate.text(model, sampler=samplers.multinomial()).stream("the name", max_tokens=6, rng=seed) for seed in range(4)]
+    streams = [
+        generate.text(model, sampler=samplers.multinomial()).stream("the name", max_tokens=6, rng=seed)
+        for seed in range(4)
+    ]
     texts = [next(stream) for stream in streams]
     for at in range(1, 2000, 131):
         try:
