@@ -329,11 +329,12 @@ class SequenceState:
         constraint of a conversation is no part of its state.
 
         Args:
-            path: the file; one that is there is replaced.
+            path: the file; one that is there is replaced and keeps its mode, a new one follows the umask. Of a link the file that it
+                names is written.
             kv: write keys, values and logits, too, so that nothing is fed again; what rows share is written once.
 
         Raises:
-            StateFileError: the folder does not exist, or `path` is a folder.
+            StateFileError: the folder does not exist, or `path` is a folder, something else that is no file, or has a NUL character.
             OSError: the file cannot be written.
         """
         save_state(path, self.model, self.rows, self.seed, kv=kv)

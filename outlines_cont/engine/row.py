@@ -325,7 +325,8 @@ class Row:
             self.source,
             token_ids=tuple(self.token_ids),
             kinds=bytes(self._kinds),
-            logprobs=tuple(self._logprobs),
+            # A row that ended before all of it was fed has tokens of which nothing is known.
+            logprobs=tuple(x if math.isfinite(x) else 0.0 for x in self._logprobs),
             sampling_logprobs=tuple(self._sampling_logprobs),
             ends=self.source.ends + sum(logprob for _, logprob in self._ends),
             kv=kv,
