@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet
+from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet, check_mask
 from outlines_cont.engine.compose import Track, compose
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import DeadEnd, InvalidLogits
@@ -135,6 +135,7 @@ class Row:
         self._score_last = score_last
         self._tokenizer = model.tokenizer
         self._token_counts: TokenCounts | None = None
+        self._vocab_size = model.vocab_size
         self._eos = TokenSet.of(model.eos_token_ids)
         # As wide as the masks, so that they need no stretching at every step.
         self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
@@ -440,6 +441,7 @@ class Row:
         return branches
 
     def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> None:
+        check_mask(mask, self._vocab_size, "sample_mask")
         if not isinstance(mask, LateTokenSet) and not (mask & self._not_eos):
             if not (mask & self._eos):
                 raise DeadEnd(

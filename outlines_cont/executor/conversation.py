@@ -296,17 +296,18 @@ class Conversation:
         Raises:
             PromptRequired, InferenceRequired: call `prompt`, or `executor.infer()`, first.
             ConstraintRequired: the conversation was loaded; name its constraint again, see `constrain`.
-            OptionError: the sampler draws several tokens, or none by itself.
+            OptionError: the sampler draws several tokens, or none by itself; `mask` is no `TokenSet`, or has an id that the model has
+                not; `scores` have another shape or type than the logits.
             DeadEnd: no id that may be drawn has a probability.
             InvalidLogits: the model has returned NaN or an infinity.
         """
-        return self._home.sample([self], sampler, mask=mask, scores=None if scores is None else scores[None])[0]
+        return self._home.sample([self], sampler, mask=mask, scores=_line(scores))[0]
 
     def step(
         self, sampler: Sampler | None = None, *, mask: TokenSet | None = None, scores: torch.Tensor | None = None
     ) -> int:
         """The same as `sample`, and the id is appended with its log-probability; it waits for the next `infer`."""
-        return self._home.step([self], sampler, mask=mask, scores=None if scores is None else scores[None])[0]
+        return self._home.step([self], sampler, mask=mask, scores=_line(scores))[0]
 
     # -- branches and places -------------------------------------------------------------------------------------------
 
@@ -573,6 +574,11 @@ class Conversation:
         self._row, self._pending, self._leash = row, pending, leash
         if self._approximate_from is not None and self._approximate_from >= row.cached:
             self._approximate_from = None
+
+
+def _line(scores: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the scores of one conversation as those of several; what is no tensor is refused later."""
+    return scores[None] if isinstance(scores, torch.Tensor) else scores
 
 
 def _no_logits(model: LanguageModel) -> torch.Tensor:

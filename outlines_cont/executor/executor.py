@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from outlines_cont.engine.branch import TokenSet
+from outlines_cont.engine.branch import TokenSet, check_mask
 from outlines_cont.engine.engine import check_model
 from outlines_cont.engine.masking import Masker
 from outlines_cont.errors import ClosedError, DeadEnd, InvalidLogits, OptionError
@@ -33,6 +33,7 @@ from outlines_cont.state_file import load_state
 from outlines_cont.state_row import StateRow
 
 _TAIL_TOKENS = 8
+_SCORES = torch.float32, torch.float64
 
 
 class BatchedExecutor:
@@ -271,6 +272,11 @@ class BatchedExecutor:
             scores: (R, V) to draw from in the place of their logits.
         """
         sampler = _checked(sampler)
+        if mask is not None:
+            try:
+                check_mask(mask, self._model.vocab_size, "mask")
+            except (TypeError, ValueError) as error:
+                raise OptionError(f"{error} None is for all tokens.", "mask") from error
         for conversation in conversations:
             if conversation._home is not self:
                 raise OptionError("expected conversations of this executor, got one of another", "conversations")
@@ -280,8 +286,7 @@ class BatchedExecutor:
         self.fill(conversations)
         rows = [conversation._open() for conversation in conversations]
         logits = torch.stack([row.logits for row in rows if row.logits is not None])
-        if scores is not None and scores.shape != logits.shape:
-            raise OptionError(f"expected `scores` of shape {tuple(logits.shape)}, got {tuple(scores.shape)}", "scores")
+        _check_scores(scores, logits)
         norm = logits.logsumexp(dim=-1)
         allowed = TokenSet.all if mask is None else mask
         masks = [conversation.allowed & allowed for conversation in conversations]
@@ -322,6 +327,19 @@ class _Drawn:
     logprob: float
     sampling_logprob: float
     stream: RandomStream
+
+
+def _check_scores(scores: object, logits: torch.Tensor) -> None:
+    if scores is None:
+        return
+    if isinstance(scores, torch.Tensor) and scores.shape == logits.shape and scores.dtype in _SCORES:
+        return
+    shape, dtype = getattr(scores, "shape", None), getattr(scores, "dtype", None)
+    got = type(scores).__name__ if shape is None else f"one of shape {tuple(shape)} and {dtype}"
+    raise OptionError(
+        f"expected a tensor of float32 or float64 of shape {tuple(logits.shape)} as `scores`, a line for each conversation, got {got}.",
+        "scores",
+    )
 
 
 def _checked(sampler: Sampler | None) -> Sampler:

@@ -140,8 +140,7 @@ def test_a_spoiled_file_is_refused_or_a_state_that_can_be_used(data: st.DataObje
         started = time.process_time()
         try:
             state = SequenceState.load(path, model)
-        except (StateFileError, StateMismatch) as error:
-            assert len(str(error)) < 1000
+        except (StateFileError, StateMismatch):
             return
         finally:
             used = tracemalloc.get_traced_memory()[1]
