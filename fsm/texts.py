@@ -17,6 +17,9 @@ from fsm.rendering import shorten
 TEXTS = nodes.repeat(utf8(ALL_CHARACTERS))
 """Every text."""
 
+TEXT_BYTES: int = sum(1 << byte for byte in (*range(0xC0), *range(0xC2, 0xF5)))
+"""The bytes that occur in texts, as a 256-bit mask; C0, C1 and those from F5 on begin no character."""
+
 
 def complement(node: Node) -> Node:
     """Every text that does not belong to `node`, a term of texts. The complement of the result is `node` again.
