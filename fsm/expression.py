@@ -1,7 +1,8 @@
-"""Expression: a language over bytes as a value, with `|`, `+`, `&`, `~` and `repeat`.
+"""Expression: a set of texts as a value, with `|`, `+`, `&`, `~` and `repeat`.
 
 An expression wraps a term (`node.py`) and keeps what people want to know about it: a name, and a report of how each
-part of its source is enforced. Two expressions are equal when their terms are the same.
+part of its source is enforced. Two expressions are equal when their terms are the same. A text is valid UTF-8: `~e` is every other
+text, so that a finished value, read as `str`, belongs to its expression.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, Literal, Self
 
 from fsm import node as nodes
 from fsm import origin as origins
+from fsm import texts
 from fsm.automaton import Automaton
 from fsm.captures import Captures, Part, together
 from fsm.checker import Checker, checks_of, has_checks
@@ -52,7 +54,7 @@ class Report(tuple[ReportLine, ...]):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A language over bytes; immutable, hashable, equal when interned the same.
+    """A set of texts, spelled in UTF-8; immutable, hashable, equal when interned the same.
 
     Attributes:
         node: the term; internal, may change tomorrow.
@@ -86,17 +88,17 @@ class Expression:
         """Texts of both.
 
         Raises:
-            ExpressionError: one of the two is recursive.
+            ExpressionError: one of the two is recursive, or has a check.
         """
-        return self._with(nodes.intersection((self.node, lift(other).node)), "&", "both", lift(other))
+        return self._with(texts.intersection(self.node, lift(other).node), "&", "both", lift(other))
 
     def negate(self) -> Expression:
-        """Every byte string that is not a text of this language.
+        """Every text, valid UTF-8 that is, that does not belong to this language; `~~e` is `e`.
 
         Raises:
-            ExpressionError: the expression is recursive.
+            ExpressionError: the expression is recursive, or has a check.
         """
-        return Expression(nodes.complement(self.node), report=self.report, source=shorten(f"(~{self._label()})"))
+        return Expression(texts.complement(self.node), report=self.report, source=shorten(f"(~{self._label()})"))
 
     def repeat(self, lo: int = 0, hi: int | None = None) -> Expression:
         """At least `lo` and at most `hi` texts in a row; None: no bound. Cost: constant, counters are not unrolled.
@@ -136,7 +138,7 @@ class Expression:
         """
         if not isinstance(text, str | bytes):
             raise TypeError(f"expected a text, str or bytes, received {text!r}")
-        return Captures(self._as_part()).find(text)
+        return Captures(self._as_part()).find(as_bytes(text))
 
     def accepts(self, data: str | bytes) -> bool:
         """True when the whole of `data` belongs to the language and passes its checks. Cost: one derivative per new state.
@@ -236,7 +238,7 @@ class Expression:
 
 
 def as_bytes(text: str | bytes) -> bytes:
-    """Return a text as the bytes that an automaton reads.
+    """Return a text as the bytes that an automaton reads; those of a lone surrogate are no UTF-8, so that no expression accepts them.
 
     Raises:
         TypeError: `text` is neither `str` nor `bytes`.
@@ -249,7 +251,11 @@ def as_bytes(text: str | bytes) -> bytes:
 
 
 def lift(term: Expression | str) -> Expression:
-    """Read text as the expression that accepts exactly that text; an expression stays as it is."""
+    """Read text as the expression that accepts exactly that text; an expression stays as it is.
+
+    Raises:
+        ExpressionError: the text holds a lone surrogate.
+    """
     if isinstance(term, Expression):
         return term
-    return Expression(nodes.literal(term.encode()), source=repr(shorten(term)))
+    return Expression(nodes.literal(texts.encode(term, "a part of an expression")), source=repr(shorten(term)))

@@ -554,14 +554,17 @@ def intersection(children: Iterable[Node]) -> Node:
             members[child] = None
             if kind is Kind.BYTES:
                 masks.append(child)
-            elif kind is Kind.COMPLEMENT and child.args[0].kind not in _FINITE:
-                excluded.append(child)
+            elif kind is Kind.COMPLEMENT:
+                excluded.append(child.args[0])
     if EPSILON in members:
         return EPSILON if all(m.nullable for m in members) else EMPTY
-    if len(excluded) > 1:  # as a union, what is excluded may have common heads and neighbouring counts
-        for member in excluded:
-            del members[member]
-        return intersection((*members, complement(alternation(member.args[0] for member in excluded))))
+    if any(left_out in members for left_out in excluded):
+        return EMPTY
+    united = [left_out for left_out in excluded if left_out.kind not in _FINITE]
+    if len(united) > 1:  # as a union, what is excluded may have common heads and neighbouring counts
+        for left_out in united:
+            del members[complement(left_out)]
+        return intersection((*members, complement(alternation(united))))
     if len(masks) > 1:
         mask = ALL_BYTES
         for member in masks:

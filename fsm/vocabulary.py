@@ -18,9 +18,10 @@ from fsm.characters import JSON_CHARACTER
 from fsm.derivative import share
 from fsm.errors import VocabularyError
 from fsm.loop import CharacterLoop, Exits, is_character_class
-from fsm.node import ALL_BYTES, Kind, Node, memory
+from fsm.node import Kind, Node, memory
 from fsm.short_loop import ShortLoop, byte_loop, is_byte
 from fsm.stretch import MAX_FIRST_BYTES, Stretch, narrow_automaton
+from fsm.texts import TEXT_BYTES
 from fsm.trie import Trie
 
 
@@ -146,10 +147,19 @@ class Vocabulary:
             mask |= (1 << byte) if ends else 0
         return mask
 
-    @property
+    @cached_property
+    def all_bytes(self) -> int:
+        """The bytes that occur in some token, as a 256-bit mask."""
+        mask = 0
+        for byte in frozenset().union(*filter(None, self.tokens)):
+            mask |= 1 << byte
+        return mask
+
+    @cached_property
     def spells_everything(self) -> bool:
-        """True when every byte is a token, so that every text can be spelled."""
-        return self.single_bytes == ALL_BYTES
+        """True when every byte of UTF-8 is a token, so that every text can be spelled."""
+        missing: int = TEXT_BYTES & ~self.single_bytes
+        return not missing
 
     @property
     def nbytes(self) -> int:
