@@ -18,6 +18,7 @@ from urllib.parse import quote
 import jsonschema_rs
 
 from fsm.errors import SchemaError, reference
+from fsm.node import Node
 from fsm.schema.keyword import escape
 from fsm.schema.place import Conjunction, Place
 
@@ -247,4 +248,6 @@ def _with_proper_references(value: Any) -> Any:
 def _float(value: Any) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() and value.adjusted() < 40 else float(value)
+    if isinstance(value, Node):  # what a Python type says in a term, its own code says again
+        return True
     raise TypeError(f"expected a JSON value, received {type(value).__name__}")

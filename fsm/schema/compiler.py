@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any, get_args
 
 from fsm import node as nodes
@@ -468,13 +469,14 @@ class _Level:
         return types - _NESTED
 
     def _numbers(self, places: Conjunction, types: frozenset[str]) -> Node:
+        make = partial(number_node, asserts_format=self._context.asserts_format, limits=self._limits)
         try:
-            return number_node(places, types, self._limits)
+            return make(places, types)
         except NotRegular:
             for keyword in ("multipleOf", Made.NOT_MULTIPLE):
                 for place, _ in values_of(places, keyword):
                     self._context.leave_out(place, "multipleOf", "its multiples are not regular")
-            return INTEGER if "number" not in types else NUMBER
+            return make(places, types, loosely=True)
 
     def _strings(self, places: Conjunction) -> Node:
         left_out: list[tuple[Place, str]] = []

@@ -67,6 +67,7 @@ class Made(StrEnum):
     NOT_MULTIPLE = "\0notMultipleOf"
     SOME_ITEM = "\0someItem"  # (start, schema): an item from `start` on satisfies the schema
     SOME_MEMBER = "\0someMember"  # a `Member`
+    TEXT = "\0text"  # a term: the inside of the strings that a Python type reads
     VALIDATOR = "\0validator"  # the name of a check that the document knows: Python code that looks at the value
 
 
