@@ -51,8 +51,19 @@ def uuid() -> Node:
 @cache
 def base64() -> Node:
     """RFC 4648 section 4, padded, the bits that stand for nothing zero: what every decoder reads."""
-    digit = one_of(_BASE64)
-    last = joined(digit, either(joined(one_of("AQgw"), text("==")), joined(digit, one_of(_BASE64[::4]), text("="))))
+    return _base64("+/")
+
+
+@cache
+def base64url() -> Node:
+    """RFC 4648 section 5, padded as above."""
+    return _base64("-_")
+
+
+def _base64(signs: str) -> Node:
+    digits = LETTERS_DIGITS[26:52] + LETTERS_DIGITS[:26] + string.digits + signs
+    digit = one_of(digits)
+    last = joined(digit, either(joined(one_of("AQgw"), text("==")), joined(digit, one_of(digits[::4]), text("="))))
     return joined(any_number(times(digit, 4)), nodes.optional(last))
 
 
@@ -124,7 +135,6 @@ def _class() -> Node:
     return joined(text("["), nodes.optional(text("^")), any_number(either(plain, ranges, _escape())), text("]"))
 
 
-_BASE64 = LETTERS_DIGITS[26:52] + LETTERS_DIGITS[:26] + string.digits + "+/"
 _MAX_GROUPS = 3
 _SYNTAX = "$()*+./?[\\]^{|}"
 
@@ -163,5 +173,8 @@ OUR_FORMATS: dict[str, Callable[[], Node]] = {
     "x-local-date-time": moment.local_date_time,
     "x-clock": moment.local_time,
     "x-mailbox": address.mailbox,
+    "x-base64url": base64url,
+    "x-ipv4-interface": address.ipv4_interface,
+    "x-ipv6-interface": address.ipv6_interface,
 }
 """Formats of Python types, see `model.py`."""

@@ -15,8 +15,8 @@ satisfies the schema passes `TypeAdapter(type).validate_json` (for a model: `Mod
 - what only Python code can tell is *checked*: validator functions, `__post_init__`, `model_post_init`, bounds of dates, stripping or
   changing the case of strings that have bounds. The automaton allows what the type says without it, and the code is asked when the value
   is complete. What it changes is not seen in the text;
-- a `timedelta` is an ISO 8601 duration of days and times; a set is a list without equal items; the keys of a dict may be texts, whole
-  numbers, and what JSON writes as a string;
+- a `timedelta` is an ISO 8601 duration of years, days and times; a set is a list without equal items; the keys of a dict may be texts,
+  whole numbers, and what JSON writes as a string;
 - a function stands for its arguments, as an object.
 
 Refused, because no useful language is known for them: `Json`, complex numbers, classes as values and every other type that is not named
@@ -42,9 +42,10 @@ from fsm.errors import SchemaError
 from fsm.node import Check
 from fsm.schema.check import TypeCheck
 from fsm.schema.decimal_text import DecimalText
-from fsm.schema.keyword import Made, shorten
+from fsm.schema.keyword import Made, Text, shorten
 from fsm.schema.number import to_decimal
 from fsm.schema.number_range import Bound, higher, lower
+from fsm.schema.spelling import DECIMAL, URL
 from fsm.schema.uri import MAX_URL_BYTES, url
 
 _ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and validate the result yourself"
@@ -52,7 +53,15 @@ _SCALARS = (str, int, float, bool, type(None))
 _LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string will do
 _URL_KEYS = ("preserve_empty_path", "cls")
 _KNOWN_VALIDATORS = frozenset({"path_validator", "EmailStr._validate"})  # any text; `format` tells the rest
-_OURS = {"email": "x-mailbox", "time": "x-clock"}
+_OURS = {
+    "email": "x-mailbox",
+    "time": "x-clock",
+    "base64": "byte",
+    "base64url": "x-base64url",
+    "ipv4interface": "x-ipv4-interface",
+    "ipv6interface": "x-ipv6-interface",
+}
+_EITHER = {"ipvanyaddress": ("ipv4", "ipv6"), "ipvanyinterface": ("x-ipv4-interface", "x-ipv6-interface")}
 
 # What `\d`, `\s`, `\w` may match in the regex engines of pydantic (Rust's and Python's), and ECMA's do not; a character
 # that this Python does not know yet (Cn) may be anything there.
@@ -126,9 +135,9 @@ def _replace_format(part: dict[str, Any], name: str) -> None:
         del part["format"]
     elif name in _OURS:
         part["format"] = _OURS[name]
-    elif name == "ipvanyaddress":
+    elif name in _EITHER:
         del part["format"]
-        part["anyOf"] = [{"format": "ipv4"}, {"format": "ipv6"}]
+        part["anyOf"] = [{"format": one} for one in _EITHER[name]]
 
 
 def _refuse(what: str, advice: str = _ESCAPE) -> SchemaError:
@@ -277,12 +286,25 @@ class _Reader(GenerateJsonSchema):
         return self._asked(schema, "the keys of a dict", found) if bounded else found
 
     def timedelta_schema(self, schema: Any) -> dict[str, Any]:
-        """A duration of days and times, as ISO 8601 writes it."""
-        some = (
-            r"T(?:[0-9]{1,2}H(?:[0-9]{1,2}M)?(?:[0-9]{1,2}S)?|[0-9]{1,2}M(?:[0-9]{1,2}S)?|[0-9]{1,2}(?:\.[0-9]{1,6})?S)"
-        )
-        found = {"type": "string", "pattern": f"^-?P(?:[0-9]{{1,5}}D(?:{some})?|{some})$"}
+        """A duration of years of 365 days, days and times, as pydantic writes it after ISO 8601."""
+        second, minute = r"(?:[0-9]{1,2}(?:\.[0-9]{1,6})?S)", "[0-9]{1,2}M"
+        some = f"T(?:[0-9]{{1,2}}H(?:{minute})?{second}?|{minute}{second}?|{second})"
+        days = "(?:[0-9]{1,4}Y(?:[0-9]{1,5}D)?|[0-9]{1,5}D)"
+        found = {"type": "string", "pattern": f"^-?P(?:{days}(?:{some})?|{some})$"}
         return self._bounded(schema, found)
+
+    def bytes_schema(self, schema: Any) -> dict[str, Any]:
+        """The text whose UTF-8 the bytes are, or their digits to the base of 64 or 16 where the type says so."""
+        kind = getattr(self._config, "val_json_bytes", "utf8")
+        least, most = schema.get("min_length"), schema.get("max_length")
+        found: dict[str, Any] = {"type": "string"}
+        if kind == "base64":
+            found["format"] = "x-base64url"
+        elif kind == "hex":
+            found["pattern"] = "^(?:[0-9a-f]{2})*$"
+        elif least is not None or most is not None:
+            found |= {"minLength": -(-(least or 0) // 4)} | ({} if most is None else {"maxLength": most})
+        return found if least is most is None else self._asked(schema, "bytes with bounds", found)
 
     def set_schema(self, schema: Any) -> dict[str, Any]:
         """A list without equal items."""
@@ -333,7 +355,7 @@ class _Reader(GenerateJsonSchema):
             schema.get("max_digits"),
             schema.get("decimal_places"),
         )
-        return {"type": "string", Made.TEXT: text.node()}
+        return {"type": "string", Made.TEXT: Text(text.node(), DECIMAL)}
 
     def url_schema(self, schema: Any) -> dict[str, Any]:
         """A URL, see `uri.py`."""
@@ -348,7 +370,10 @@ class _Reader(GenerateJsonSchema):
             *_URL_KEYS,
         )
         schemes = schema.get("allowed_schemes")
-        found: dict[str, Any] = {"type": "string", Made.TEXT: url(None if schemes is None else tuple(schemes))}
+        found: dict[str, Any] = {
+            "type": "string",
+            Made.TEXT: Text(url(None if schemes is None else tuple(schemes)), URL),
+        }
         if (schema.get("max_length") or MAX_URL_BYTES) < MAX_URL_BYTES:
             return self._asked(schema, "a URL with a length of its own", found)
         return found

@@ -1,4 +1,4 @@
-"""Numbers as JSON text, and ranges of them, digit by digit.
+"""Numbers as JSON text: what the keywords and formats of a schema ask of them together.
 
 The language, so that every text is one `json.loads` reads and no text overflows a double:
 
@@ -16,8 +16,7 @@ Trailing zeros are spellings of one value: bounds, divisors and exclusions hold 
 Bounds are compared exactly, as decimals. A bound given as float means the decimal that Python prints for it. Since a reader may
 round a number to the nearest double, an exclusive bound other than zero excludes everything that rounds to it, and where divisors,
 listed values or negations are to be told apart, a number with a fraction has at most 15 digits: no two of those are one double.
-Not regular here: divisors with more than 15 decimals, or whose multiples do not soon come back to whole numbers (0.0003, 0.123), unless
-bounds leave few.
+Left to checks: divisors with more than 14 decimals, unless bounds leave few, and more than three negated ones.
 """
 
 from __future__ import annotations
@@ -265,7 +264,7 @@ def number_node(
     if demand == _SINGLE_DEMAND and not integers:
         return _SINGLE
     decimals = 0 if integers else _decimals(demand)
-    if decimals is not None and decimals > MAX_EXACT_DIGITS:
+    if decimals is not None and decimals >= MAX_EXACT_DIGITS:
         listed = _listed(demand, decimals)
         if listed is None:
             raise _refusal(places)
@@ -278,6 +277,18 @@ def number_node(
     )
     denied = [multiples(d, decimals or 0, MAX_EXACT_DIGITS) for d in demand.not_divisors]
     return nodes.intersection((node, *map(nodes.complement, (*excluded, *denied)))) if excluded or denied else node
+
+
+def decimals_in(
+    places: Conjunction, types: frozenset[str], *, asserts_format: bool, limits: Limits
+) -> tuple[int | None, bool]:
+    """How many decimals the numbers of some places have at most (None: as many as any), and whether they have bounds."""
+    if "number" not in types:
+        return 0, False
+    demand = demand_of(places, integers=False, asserts_format=asserts_format, limits=limits)
+    if "integer" not in types:
+        demand = replace(demand, not_divisors=(*demand.not_divisors, Fraction(1)))
+    return _decimals(demand), demand not in (Demand(), _SINGLE_DEMAND)
 
 
 def _decimals(demand: Demand) -> int | None:
@@ -308,7 +319,7 @@ def _positive(demand: Demand, decimals: int | None) -> Node:
 def _refusal(places: Conjunction) -> NotRegular:
     place, value = next(chain(values_of(places, "multipleOf"), values_of(places, Made.NOT_MULTIPLE)))
     return NotRegular(
-        f"`multipleOf` {value!r} over so many numbers is not supported yet: it has more than {MAX_EXACT_DIGITS} decimals, or there are "
+        f"`multipleOf` {value!r} over so many numbers is not supported yet: it has more than {MAX_EXACT_DIGITS - 1} decimals, or there are "
         "too many of its kind. Use type 'integer', a divisor such as 0.01, or a narrower range",
         place.at("multipleOf"),
     )

@@ -55,22 +55,13 @@ def between(low: Bound | None, high: Bound | None, decimals: int = MAX_DIGITS, d
         low: where it begins; None: nowhere.
         high: where it ends; None: nowhere.
         decimals: how many a number has at most; trailing zeros count.
-        digits: a number with a point has at most `digits - decimals` digits before it; None: as many as any.
+        digits: a number with a point has at most `digits - decimals` (one or more) digits before it; None: as many as any.
 
     Cost: linear in the digits of the bounds, once per range.
     """
     if decimals < MAX_DIGITS:
         low, high = _to_decimals(low, decimals, ceil), _to_decimals(high, decimals, floor)
-    if digits is None or not decimals:
-        return _between(low, high, decimals)
-    most = scaled(10**digits - 1, decimals)
-    above, below = Bound(scaled(10 ** (digits - decimals), 0), True), Bound(most.copy_negate(), True)
-    inside = _between(higher(low, below), lower(high, Bound(most, True)), decimals)
-    whole = (
-        _between(higher(low, above), high, 0),
-        _between(low, lower(high, Bound(above.value.copy_negate(), True)), 0),
-    )
-    return nodes.alternation((inside, *whole))
+    return _between(low, high, decimals, None if digits is None else digits - decimals)
 
 
 def higher(one: Bound | None, other: Bound) -> Bound:
@@ -95,14 +86,14 @@ def _to_decimals(bound: Bound | None, decimals: int, to_whole: Callable[[Fractio
 
 
 @lru_cache(maxsize=1_000)
-def _between(low: Bound | None, high: Bound | None, decimals: int) -> Node:
+def _between(low: Bound | None, high: Bound | None, decimals: int, room: int | None) -> Node:
     parts = []
     if high is None or high.value > 0 or high == _AT_ZERO:
-        parts.append(_magnitudes(low if low is not None and low.value >= 0 else _AT_ZERO, high, decimals))
+        parts.append(_magnitudes(low if low is not None and low.value >= 0 else _AT_ZERO, high, decimals, room))
     if low is None or low.value < 0:
         least = Bound(high.value.copy_negate(), high.inclusive) if high is not None and high.value < 0 else _ABOVE_ZERO
         most = None if low is None else Bound(low.value.copy_negate(), low.inclusive)
-        parts.append(nodes.concat(_MINUS, _magnitudes(least, most, decimals)))
+        parts.append(nodes.concat(_MINUS, _magnitudes(least, most, decimals, room)))
     return nodes.alternation(parts)
 
 
@@ -111,7 +102,23 @@ def _split(value: Decimal) -> tuple[str, str]:
     return whole, decimals
 
 
-def _magnitudes(low: Bound, high: Bound | None, decimals: int) -> Node:
+def _magnitudes(low: Bound, high: Bound | None, decimals: int, room: int | None) -> Node:
+    """Unsigned numbers from `low` to `high`; with a point they have at most `room` digits before it."""
+    if not decimals or room is None or (high is not None and len(_split(high.value)[0]) <= room):
+        return _all_magnitudes(low, high, decimals)
+    shortest, free = len(_split(low.value)[0]), nodes.sequence((_NONZERO, nodes.repeat(DIGIT, room, MAX_DIGITS - 1)))
+    if high is not None or shortest > room:
+        above = higher(_to_decimals(low, 0, ceil), Bound(scaled(10**room, 0), True))
+        free = _all_magnitudes(above, _to_decimals(high, 0, floor), 0)
+    if shortest > room:
+        return free
+    parts = [_same_length(low, None, shortest, decimals)]
+    if room > shortest:
+        parts.append(nodes.sequence((_NONZERO, nodes.repeat(DIGIT, shortest, room - 1), fraction(decimals))))
+    return nodes.alternation((*parts, free))
+
+
+def _all_magnitudes(low: Bound, high: Bound | None, decimals: int) -> Node:
     """Unsigned numbers from `low` to `high`."""
     shortest = len(_split(low.value)[0])
     if decimals and high is not None and len(_split(high.value)[0]) > MAX_DOUBLE_DIGITS:

@@ -13,7 +13,7 @@ from fsm.errors import NotRegular, SchemaError
 from fsm.limits import Limits
 from fsm.node import EMPTY, Node
 from fsm.schema.formats import NUMBER_FORMATS, format_node
-from fsm.schema.keyword import Made
+from fsm.schema.keyword import Made, Text
 from fsm.schema.place import Conjunction, Place, values_of
 
 FormatPolicy = Literal["assert", "annotate"]
@@ -102,8 +102,8 @@ def _part(place: Place, keyword: str, value: Any, limits: Limits) -> Node:
         case "format":
             return format_node(value, place.at("format"))
         case Made.TEXT:
-            found: Node = value
-            return found
+            assert isinstance(value, Text)
+            return value.node
         case Made.NOT_FORMAT:
             return nodes.complement(format_node(value, place.at("format")))
         case _:

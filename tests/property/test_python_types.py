@@ -19,7 +19,7 @@ from tests.walks import RANDOMS, random_text
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 relaxed = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 STEPS = st.sampled_from([Decimal(t) for t in ("0.01", "0.05", "0.3", "1", "2.5", "7", "0.001", "1E+1", "0.10")])
