@@ -235,7 +235,7 @@ def _pointers(root: Any, wanted: Any) -> Iterator[str]:
 
 
 def plain(value: Any, *, asserts_format: bool = False) -> Any:
-    """A schema as the validator wants it: without `Decimal`s, with references that are proper URIs, formats of numbers in other keywords."""
+    """A schema as the validator wants it: without `Decimal`s, references proper URIs, formats of numbers in other keywords."""
     made = _with_proper_references(json.loads(json.dumps(value, default=_float)))
     return _with_bounds_for_formats(made) if asserts_format else made
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
+import uuid
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import pydantic
 import pytest
@@ -104,6 +107,65 @@ def _has_digits_too_many(value: Decimal, said: dict[str, Any]) -> bool:
         places = max(-int(Decimal(said["multiple_of"]).as_tuple().exponent), 1)
     digits = len(whole.lstrip("0")) + len(decimals)
     return (places is not None and len(decimals) > places) or (most is not None and digits > most)
+
+
+UTC = datetime.timezone.utc  # noqa: UP017, as the tests of 3.11 have it
+INDIA = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
+VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
+    (int, st.integers(-(10**39), 10**39)),
+    (float, st.floats(allow_nan=False, allow_infinity=False, max_value=9e307, min_value=-9e307)),
+    (Annotated[float, pydantic.Field(ge=-5, le=5)], st.integers(-5000, 5000).map(lambda n: n / 1000)),
+    (pydantic.FiniteFloat, st.sampled_from([0.0, 1.5, 1e300])),
+    (bool, st.booleans()),
+    (datetime.date, st.dates()),
+    (datetime.datetime, st.datetimes(timezones=st.sampled_from([UTC, INDIA]))),
+    (pydantic.NaiveDatetime, st.datetimes()),
+    (datetime.time, st.times()),
+    (datetime.timedelta, st.timedeltas(datetime.timedelta(days=-300_000), datetime.timedelta(days=300_000))),
+    (uuid.UUID, st.uuids()),
+    (pydantic.UUID4, st.uuids(version=4)),
+    (bytes, st.text('aé日\n"', max_size=8).map(str.encode)),
+    (pydantic.conbytes(min_length=1, max_length=3), st.sampled_from([b"a", b"abc", "é".encode(), "日".encode()])),
+    (pydantic.Base64Bytes, st.binary(max_size=5)),
+    (pydantic.Base64UrlBytes, st.binary(max_size=5)),
+    (ipaddress.IPv4Address, st.ip_addresses(v=4)),
+    (ipaddress.IPv6Address, st.ip_addresses(v=6)),
+    (ipaddress.IPv4Interface, st.ip_addresses(v=4).map(lambda a: ipaddress.ip_interface(f"{a}/24"))),
+    (pydantic.IPvAnyInterface, st.ip_addresses().map(ipaddress.ip_interface)),
+    (pydantic.IPvAnyAddress, st.ip_addresses()),
+    (
+        dict[Decimal, int],
+        st.dictionaries(st.sampled_from([Decimal("1.50"), Decimal(0)]), st.integers(0, 9), max_size=1),
+    ),
+    (Decimal | float, st.sampled_from([2.5, Decimal("2.50")])),
+]
+
+
+@pytest.mark.parametrize(("annotation", "values"), VALUES, ids=lambda value: str(value)[:30])
+def test_what_is_written_is_read_and_what_pydantic_writes_is_accepted(
+    annotation: Any, values: st.SearchStrategy[Any]
+) -> None:
+    expression, adapter = json_schema(annotation), TypeAdapter(annotation)
+
+    @settings(max_examples=12, deadline=None)
+    @given(values, RANDOMS)
+    def check(value: Any, random: Random) -> None:
+        assert expression.accepts(adapter.dump_json(value))
+        text = random_text(expression.node, random, 12)
+        if expression.accepts(text):
+            assert expression.accepts(adapter.dump_json(adapter.validate_json(text)))
+
+    check()
+
+
+@pytest.mark.parametrize(("kind", "good", "bad"), [("base64", '"_-8="', '"+/8="'), ("hex", '"ff0e"', '"ff0"')])
+def test_bytes_are_written_as_the_type_reads_them(kind: Any, good: str, bad: str) -> None:
+    model = pydantic.create_model("Model", __config__=pydantic.ConfigDict(val_json_bytes=kind), b=(bytes, ...))
+    expression = json_schema(model)
+    assert [expression.accepts(f'{{"b": {text}}}') for text in (good, bad)] == [True, False]
+    model.model_validate_json(f'{{"b": {good}}}')
+    for seed in range(8):
+        model.model_validate_json(random_text(expression.node, Random(seed), 4 * seed))
 
 
 URLS: list[tuple[Any, list[str], list[str]]] = [

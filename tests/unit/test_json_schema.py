@@ -177,6 +177,50 @@ def test_bounds_and_divisors_of_numbers(bounds: dict[str, Any], good: list[str],
     assert_texts({"type": "number"} | bounds, good, bad)
 
 
+OPENAPI: list[tuple[Any, list[str], list[str]]] = [
+    ({"type": "integer", "format": "int32"}, ["2147483647", "-2147483648"], ["2147483648", "-2147483649", "1099511627776", "1.0"]),
+    ({"type": "number", "format": "int32"}, ["5", "5.0"], ["5.5", "1099511627776"]),
+    ({"type": "integer", "format": "int64"}, [str(2**63 - 1), str(-(2**63))], [str(2**63), str(-(2**63) - 1)]),
+    ({"type": "integer", "format": "int32", "minimum": 2**31 - 2}, ["2147483646", "2147483647"], ["2147483648", "5"]),
+    ({"type": "number", "format": "float"}, ["1e37", "-1.5e-7", "0.1"], ["1e39", "4" + "0" * 38, "12e38"]),
+    ({"type": "number", "format": "float", "minimum": 0}, ["3" + "0" * 38, "0.5"], ["4" + "0" * 38, "-1"]),
+    ({"type": "number", "format": "double"}, ["1e307", "0.1"], ["1e309", "1e400"]),
+    ({"format": "int32"}, ["5", '"any text"', "null", "[1.5]"], ["2147483648", "1.5"]),
+    ({"type": "string", "format": "int64"}, ['"any text"', '""'], ["1"]),
+    ({"type": "string", "format": "byte"}, ['""', '"QQ=="', '"QUI="', '"QUJD+/8="'], ['"QQ"', '"Q==="', '"QR=="', '"_-8="', '"QQ==QQ=="']),
+    ({"format": "byte"}, ["5", '"QQ=="'], ['"QQ"']),
+    ({"type": "string", "format": "binary"}, ['"any text"'], ["1"]),
+    ({"type": "string", "format": "password", "minLength": 2}, ['"any"'], ['"a"']),
+    ({"not": {"format": "int32"}}, ["2147483648", "1.5", "1.50"], ["0", "-5.0", "2147483647", '"a"', "null"]),
+    ({"not": {"format": "byte"}}, ['"QQ"'], ['"QQ=="', "1"]),
+    ({"not": {"format": "float"}, "type": "number"}, ["4" + "0" * 38], ["1", "0.5", "1e5"]),
+    ({"enum": [1, 2**40, 1.5], "format": "int32"}, ["1"], [str(2**40), "1.5"]),
+    ({"const": 2**40, "type": "integer", "format": "int64"}, [str(2**40)], []),
+    ({"anyOf": [{"type": "integer", "format": "int32"}, {"type": "string", "format": "byte"}]}, ["7", '"QQ=="'], [str(2**31), '"QQ"']),
+    ({"oneOf": [{"type": "integer", "format": "int32"}, {"type": "integer", "minimum": 5}]}, ["4", str(2**31)], ["5", str(-(2**31) - 1)]),
+    (
+        {"items": {"if": {"type": "number", "format": "int32"}, "then": True, "else": {"const": "x"}}, "uniqueItems": True},
+        ["[5]", '["x"]'],
+        ["[2147483648]", "[1.5]"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), OPENAPI, ids=str)
+def test_formats_of_openapi_are_enforced_for_the_type_that_they_are_for(
+    schema: Any, good: list[str], bad: list[str]
+) -> None:
+    assert_texts(schema, good, bad)
+    assert json_schema({"type": "integer", "format": "int32"}, formats="annotate").accepts(str(2**40))
+
+
+def test_a_check_knows_the_formats_of_numbers() -> None:
+    denied = {"allOf": [{"format": "int32"}, {"type": ["integer", "array"]}, {"uniqueItems": True}]}
+    expression = json_schema({"not": denied})
+    assert expression.has_checks
+    assert [expression.accepts(text) for text in ("5", str(2**40), "[1,1]", "[1]")] == [False, True, True, False]
+
+
 def test_a_bound_in_schema_text_is_compared_digit_by_digit() -> None:
     exact = '{"type":"number","maximum":0.1234567890123456789,"minimum":0}'
     assert accepts(exact, "0.1234567890123456789", "0.1234567890123456790") == [True, False]
