@@ -7,6 +7,7 @@ text, so that a finished value, read as `str`, belongs to its expression.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -39,17 +40,27 @@ class ReportLine:
 
 
 class Report(tuple[ReportLine, ...]):
-    """How the keywords of a schema are enforced: a tuple of lines, which prints as a table."""
+    """How the keywords of a schema are enforced: a tuple of lines, which prints as a table.
 
-    __slots__ = ()
+    Attributes:
+        spelling: what is never written though the schema allows it, one sentence each; see `docs/json_text.md`.
+    """
+
+    spelling: tuple[str, ...] = ()
+
+    def with_spelling(self, sentences: Iterable[str]) -> Report:
+        """The same lines with these sentences, each once."""
+        report = Report(self)
+        report.spelling = tuple(dict.fromkeys(sentences))
+        return report
 
     def __add__(self, other: tuple[Any, ...]) -> Report:
-        return Report((*self, *other))
+        return Report((*self, *other)).with_spelling((*self.spelling, *getattr(other, "spelling", ())))
 
     def __str__(self) -> str:
         width = max((len(line.pointer) for line in self), default=0)
         lines = (f"{line.level:7}  {line.pointer:{width}}  {line.note}".rstrip() for line in self)
-        return "\n".join(lines)
+        return "\n".join((*lines, *(f"spelling {sentence}" for sentence in self.spelling)))
 
 
 @dataclass(frozen=True, slots=True)

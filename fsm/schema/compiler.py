@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any, get_args
 
 from fsm import node as nodes
@@ -21,6 +22,7 @@ from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, r
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
+from fsm.schema import spelling
 from fsm.schema.array import array_node
 from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
@@ -29,7 +31,7 @@ from fsm.schema.disjoint import types_at
 from fsm.schema.document import Cases, Document, Negations, TooCostly, TooManyCases
 from fsm.schema.enumeration import names, scalar_node
 from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
-from fsm.schema.number import INTEGER, NUMBER, number_node
+from fsm.schema.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.object import object_node
 from fsm.schema.place import Conjunction, Place, Steps, values_of
 from fsm.schema.string import STRING, FormatPolicy, string_node
@@ -101,7 +103,12 @@ def json_schema(
         return document, build
 
     origin = SchemaOrigin(read_again, key_order == "schema")
-    return Expression(node, report=_report(context), source=f"json_schema({shorten(schema)})", origin=origin)
+    return Expression(
+        node,
+        report=_report(context).with_spelling(context.spellings),
+        source=f"json_schema({shorten(schema)})",
+        origin=origin,
+    )
 
 
 def _report(context: Context) -> Report:
@@ -251,6 +258,7 @@ class _Terms:
 
     def reference(self, key: Key, places: Conjunction, nesting: int, name: str) -> Node:
         """The term of a value inside itself, EMPTY where no value is so flat."""
+        self.context.note_spellings(spelling.nested(self.context.limits.max_nesting))
         if nesting <= 0 or not self._reaches(key, places, nesting):
             return EMPTY
         known = self._references.get((key, nesting))
@@ -351,6 +359,7 @@ class _Level:
         node = None if place.negated else _simple_node(place.schema)
         if node is not None:
             self._document.read(place)
+            self._note_spellings((place,), types_at(place))
             self._depend(0)
         return node
 
@@ -436,6 +445,8 @@ class _Level:
         context = self._context
         if not places:
             self._depend(1)
+            self._note_spellings((), frozenset(JSON_TYPES))
+            context.note_spellings(spelling.nested(self._limits.max_nesting))
             return context.syntax.any_value(self._terms.roughly(self._frames[-1].nesting))
         if len(places) == 1 and (simple := _simple_node(places[0].schema)) is not None:
             return simple
@@ -445,7 +456,9 @@ class _Level:
         except NotRegular:
             listed = None
         if listed is not None:
+            context.note_spellings(*spelling.of_listed(places, types))
             return listed
+        self._note_spellings(places, types)
         members = [nodes.literal(text) for _, text in names(places, types)]
         if not types.isdisjoint(("integer", "number")):
             members.append(self._numbers(places, types))
@@ -467,14 +480,31 @@ class _Level:
         self._depend(2)
         return types - _NESTED
 
+    def _note_spellings(self, places: Conjunction, types: frozenset[str]) -> None:
+        """Note what is never written of values of these types."""
+        context = self._context
+        if "string" in types:
+            context.note_spellings(*spelling.of_strings(places, asserts_format=context.asserts_format))
+        if not types.isdisjoint(("integer", "number")):
+            decimals, is_bounded = decimals_in(
+                places, types, asserts_format=context.asserts_format, limits=self._limits
+            )
+            context.note_spellings(spelling.of_numbers(decimals, is_bounded=is_bounded))
+        if not types.isdisjoint(_NESTED):
+            context.note_spellings(spelling.NO_SPACE if context.syntax is syntax_of("none") else spelling.ONE_SPACE)
+        if "object" in types:
+            is_ordered = context.key_order == "schema" and any(place.says(_NAMING) for place in places)
+            context.note_spellings(*((spelling.ORDERED,) if is_ordered else ()), spelling.ONCE)
+
     def _numbers(self, places: Conjunction, types: frozenset[str]) -> Node:
+        make = partial(number_node, asserts_format=self._context.asserts_format, limits=self._limits)
         try:
-            return number_node(places, types, self._limits)
+            return make(places, types)
         except NotRegular:
             for keyword in ("multipleOf", Made.NOT_MULTIPLE):
                 for place, _ in values_of(places, keyword):
                     self._context.leave_out(place, "multipleOf", "its multiples are not regular")
-            return INTEGER if "number" not in types else NUMBER
+            return make(places, types, loosely=True)
 
     def _strings(self, places: Conjunction) -> Node:
         left_out: list[tuple[Place, str]] = []
@@ -484,6 +514,7 @@ class _Level:
 
 
 _NESTED = frozenset({"array", "object"})
+_NAMING = frozenset({"properties", "required"})
 _SIMPLE = {"null": NULL, "boolean": BOOLEAN, "integer": INTEGER, "number": NUMBER, "string": STRING}
 _SAYS_MORE = (frozenset(KEYWORDS) | frozenset(Made)) - {"type"}
 

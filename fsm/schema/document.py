@@ -616,8 +616,9 @@ class Document:
                 pointer = start + keyword  # none of them needs an escape
                 known.check(value, pointer)
                 self.keywords[pointer] = keyword
-            elif keyword == Made.VALIDATOR:
-                self.keywords[place.at("validator")] = "validator"
+            elif keyword in (Made.VALIDATOR, Made.TEXT):
+                name = keyword.removeprefix("\0")
+                self.keywords[place.at(name)] = name
             elif keyword not in ANNOTATIONS and keyword != Made.RECURSIVE:
                 check_known(keyword, place.pointer)
         self.limits.check("max_enum_values", len(schema.get("enum") or ()), "values of an enum", place.at("enum"))
