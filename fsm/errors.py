@@ -52,6 +52,10 @@ class NotRegular(SchemaError):
     """A keyword of a schema asks for what no automaton here can tell; where it can be checked instead, nobody sees this."""
 
 
+class UnsupportedPython(FSMError, ImportError):
+    """This version of Python has changed a private part of `re` that patterns are read with; raised when `fsm` is imported."""
+
+
 class EmptyLanguage(FSMError, ValueError):
     """No text at all satisfies the constraint."""
 
