@@ -19,6 +19,7 @@ from fsm.errors import (
     VocabularyGap,
 )
 from fsm.expression import Expression, Report, ReportLine
+from fsm.from_interegular import from_interegular
 from fsm.grammar import grammar
 from fsm.limits import Limits
 from fsm.option import choice
@@ -55,6 +56,7 @@ __all__ = [
     "VocabularyGap",
     "choice",
     "draw",
+    "from_interegular",
     "grammar",
     "json_schema",
     "regex",
