@@ -17,10 +17,12 @@ import fsm
 from fsm import BudgetExceeded, Expression, ExpressionError, TokenFSM, Vocabulary, from_interegular, regex
 from fsm import node as nodes
 from fsm.automaton import Automaton
+from fsm.character_dfa import CharacterDFA
 
 TEXT = regex("(?s).*")
 LETTERS = "ab\néè€😀\x7f\u0800\uffff"
-SHORT = ["".join(text) for length in range(3) for text in product(LETTERS, repeat=length)]
+EDGES = "\x00\x80\u07ff\u0fff\u1000\ud7ff\ue000\U00010000\U0003ffff\U00040000\U0010ffff"
+SHORT = [*EDGES, *("".join(text) for length in range(3) for text in product(LETTERS, repeat=length))]
 ATOMS = st.sampled_from(
     ["a", "b", "[ab]", "[^a]", ".", "(?:ab)", "é", "[^é]", "[à-ÿ]", "(?:b|€a)", "😀", r"[^\n-\x7f]", "[\u0700-\u0900]"]
 )
@@ -106,6 +108,23 @@ def test_the_largest_set_of_characters_is_anything_else() -> None:
     automaton = regex('[^"a]*').to_interegular()
     assert {'"', "a", anything_else} == set(automaton.alphabet)
     assert set("abc") | {anything_else} == set(regex("[a-c]").to_interegular().alphabet)
+
+
+def test_every_character_that_is_named_is_a_symbol_and_counts() -> None:
+    expression = regex("[a-z]") + regex("[^x]")
+    assert set(map(chr, range(ord("a"), ord("z") + 1))) | {anything_else} == set(expression.to_interegular().alphabet)
+    assert len(expression.to_interegular(max_symbols=26).alphabet) == 27
+    with pytest.raises(BudgetExceeded, match="received one with 26"):
+        expression.to_interegular(max_symbols=25)
+
+
+def test_automata_are_equal_where_their_states_are() -> None:
+    one, same, other = (CharacterDFA([[(((97, 99),), 1)], []], accepting) for accepting in ([1], [1], [0, 1]))
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other
+    assert one.language() is same.language()
+    assert one.language() is not other.language()
 
 
 def test_no_text_is_an_automaton_without_an_end() -> None:
