@@ -48,10 +48,9 @@ class CoverageMap:
         others = [test for test in self.seconds if test.partition("::")[0] in files and test not in set(tests)]
         chosen, left = [], max_seconds
         for test in (*sorted(tests, key=self._price), *sorted(others, key=self._price)):
-            left -= self.seconds[test]
-            if left < 0 and chosen:
-                continue
-            chosen.append(test)
+            if self.seconds[test] <= left or not chosen:
+                chosen.append(test)
+                left -= self.seconds[test]
         return chosen
 
     def _price(self, test: str) -> float:
