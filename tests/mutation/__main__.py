@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import signal
 import sys
 import tempfile
 import time
@@ -62,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{mutant.path}:{mutant.line}: {mutant.kind}\n{mutant.diff((root / mutant.path).read_text(encoding='utf-8'))}"
             )
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes that were started end, too
     import_heavy()
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         trees = [Path(folder) / str(number) for number in range(options.processes)]
@@ -119,10 +121,11 @@ def _record(trees: list[Path], options: argparse.Namespace) -> CoverageMap:
     found = CoverageMap()
     files = [path.relative_to(tree).as_posix() for path in sorted((tree / "tests").rglob("test_*.py"))]
     files = [name for name in files if any(fnmatch(name, p) for p in options.tests) and name not in LEFT_OUT_TESTS]
-    targets = {name: folder / f"{Path(name).stem}-{digest(tree, name)}.json" for name in files}
+    stems = {name: name.removesuffix(".py").replace("/", ".") for name in files}
+    targets = {name: folder / f"{stem}-{digest(tree, name)}.json" for name, stem in stems.items()}
     missing = [name for name in files if not targets[name].exists()]
     for name in missing:
-        for old in folder.glob(f"{Path(name).stem}-{'?' * 20}.json"):
+        for old in folder.glob(f"{stems[name]}-{'?' * 20}.json"):
             old.unlink()
 
     def start(name: str, tree: Path) -> Job:

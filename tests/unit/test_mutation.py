@@ -64,7 +64,7 @@ def test_every_mutant_is_another_program(path: str) -> None:
     source = (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
     found = mutants(path, source)
     assert len(found) > 200
-    for mutant in found[::25]:
+    for mutant in found[::60]:
         assert ast.dump(ast.parse(mutant.apply(source))) != ast.dump(ast.parse(source)), mutant
 
 
