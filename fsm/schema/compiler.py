@@ -10,10 +10,12 @@ Builders are generators that yield the schemas whose terms they need: no schema,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, get_args
+from weakref import WeakValueDictionary, ref
 
 from fsm import node as nodes
 from fsm.derivative import Derivatives
@@ -212,13 +214,19 @@ _STEP = 16
 class _Terms:
     """The terms of one document: one per value that a text may hold, and per depth where that matters.
 
-    What a schema says of a value inside itself is a rule, one for each depth, and built when a text first comes there.
+    What a schema says of a value inside itself is a rule, one for each depth, and built when a text first comes there. A rule that is not
+    built yet keeps all this, so nothing here keeps a term with rules but while `at_work`: then they are freed with their expression.
     """
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._known: dict[tuple[Key, _Bound, int], tuple[Node, _Frame]] = {}
-        self._references: dict[tuple[Key, int], Node] = {}
+        self._with_rules: dict[tuple[Key, int], tuple[ref[Node], _Frame]] = {}
+        self._references: WeakValueDictionary[tuple[Key, int], Node] = WeakValueDictionary()
+        self._family = object()
+        self._num_at_work = 0
+        self._in_use: list[Node] = []
+        self._searches: Derivatives | None = None
         self._tried: dict[Key, int] = {}
         self._fewest: dict[Key, int] = {}
         self._sure: dict[Key, tuple[bool, bool]] = {}
@@ -226,21 +234,36 @@ class _Terms:
 
     def find(self, key: Key, nesting: int, is_outermost: bool) -> tuple[Node, _Frame] | None:
         """A term that was built and fits, and the frame in which it was."""
-        for bound in (0, 1, 2):
-            known = self._known.get((key, bound, self._where(bound, nesting)))
+        for bound in (0, 1):
+            known = self._known.get((key, bound, bound and self.roughly(nesting)))
             if known is not None and (is_outermost or bound > 0 or known[1].height <= nesting):
                 return known
-        return None
+        found = self._with_rules.get((key, nesting))
+        node = None if found is None else found[0]()
+        return None if found is None or node is None else (node, found[1])
 
     def keep(self, frame: _Frame, node: Node, is_outermost: bool) -> None:
         """Remember a term for those who need the same."""
-        self._known[frame.key, frame.bound, self._where(frame.bound, frame.nesting)] = node, frame
-        if frame.bound == 2 and is_outermost:
-            self._recursive.add(frame.key)
+        key, bound, nesting = frame.key, frame.bound, frame.nesting
+        if bound < 2:
+            self._known[key, bound, bound and self.roughly(nesting)] = node, frame
+            return
+        self._with_rules[key, nesting] = ref(node), frame
+        self._in_use.append(node)
+        if is_outermost:
+            self._recursive.add(key)
 
-    def _where(self, bound: _Bound, nesting: int) -> int:
-        """What a term with this bound depends on."""
-        return (0, self.roughly(nesting), nesting)[bound]
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Keep all terms that are made inside, as they may be needed again soon."""
+        self._num_at_work += 1
+        try:
+            yield
+        finally:
+            self._num_at_work -= 1
+            if not self._num_at_work:
+                self._in_use.clear()
+                self._searches = None
 
     def roughly(self, nesting: int) -> int:
         """A bound for values of any type, at most `nesting`: seldom another, so that depths and schemas share terms and masks."""
@@ -262,9 +285,10 @@ class _Terms:
                     lambda: _Level(self, nesting).build(places),
                     is_sure=is_sure,
                     is_inhabited=is_inhabited,
-                    family=(self, key),
+                    family=(self._family, key),
                 )
             )
+        self._in_use.append(known)
         return known
 
     def is_recursive(self, key: Key) -> bool:
@@ -282,8 +306,10 @@ class _Terms:
 
     def _has_text(self, node: Node) -> bool:
         """Whether it is sure that a term holds a text; what may be nested deeper holds that text as well."""
+        if self._searches is None:
+            self._searches = Derivatives(max_search=300, max_memo=20_000)
         try:
-            return self.context.derivatives.is_inhabited(node)
+            return self._searches.is_inhabited(node)
         except BudgetExceeded:
             return False
 
@@ -309,7 +335,16 @@ class _Level:
         self._num_opened = 0
 
     def build(self, places: Conjunction) -> Node:
-        """Run builders on a stack of our own until the term of some places is there."""
+        """The term of some places."""
+        with self._terms.at_work():
+            try:
+                return self._build(places)
+            finally:  # builders that an error has interrupted hold this object
+                self._frames.clear()
+                self._open.clear()
+
+    def _build(self, places: Conjunction) -> Node:
+        """Run builders on a stack of our own until the term is there."""
         answer = self._look_up(places)
         frames = self._frames
         frames += [answer] if isinstance(answer, _Frame) else []

@@ -135,7 +135,7 @@ class Document:
         self._negations = negations
         self._left: int | None = None if negations == "none" else MAX_SPENT
         self._small: dict[tuple[object, ...], bool] = {}
-        self._known_cases: dict[tuple[object, ...], Cases | TooManyCases] = {}
+        self._known_cases: dict[tuple[object, ...], Cases | str] = {}
         self._num_kept = 0
         self.registry = dict(registry or {})
         self.validators = dict(validators or {})
@@ -173,15 +173,15 @@ class Document:
         if all(place.via is None for place in places):  # then nothing counts but what they say themselves
             key = (loosely, *(place.key for place in places))
             known = self._known_cases.get(key)
-            if isinstance(known, TooManyCases):
-                raise known
+            if isinstance(known, str):
+                raise TooManyCases(known)
             if known is not None:
                 return known
         try:
             cases = self._find_cases(places, loosely)
         except TooManyCases as reason:
             if key is not None:
-                self._known_cases[key] = reason
+                self._known_cases[key] = str(reason)  # the exception would keep the frames that it came through
             raise
         if key is not None and self._num_kept < _MAX_KEPT:
             self._num_kept += len(cases.alternatives)
