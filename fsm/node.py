@@ -550,6 +550,7 @@ def _unite(children: Iterable[Node]) -> _Union:
         elif kind is not Kind.EMPTY:
             members[child] = None
     work.add(len(members) + 1)
+    work.check()
     for check, found in bodies.items():  # texts that pass one check are read in one way
         united = found[0] if len(found) == 1 else (yield found)
         assert united is not None

@@ -18,6 +18,7 @@ from typing import Any, get_args
 from weakref import WeakValueDictionary, ref
 
 from fsm import node as nodes
+from fsm import work
 from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, reference
 from fsm.expression import Expression, Report, ReportLine
@@ -75,18 +76,8 @@ def json_schema(
     is_type = not isinstance(schema, str | dict | bool)
     asserts_format = is_type or formats == "assert"
     root, validators = _read(schema, limits)
-    for negations in get_args(Negations):
-        document = Document(
-            root, limits, registry, asserts_format=asserts_format, validators=validators, negations=negations
-        )
-        context = Context(document, syntax_of(whitespace), limits, key_order, strict)
-        try:
-            node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
-        except TooCostly:
-            continue
-        document.settle_accounts()
-        break
-    if node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node):
+    context, node = _compile(root, limits, registry, asserts_format, validators, whitespace, key_order, strict)
+    if node is EMPTY:
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
             "false or needs itself, or values that another keyword excludes."
@@ -104,6 +95,65 @@ def json_schema(
 
     origin = SchemaOrigin(read_again, key_order == "schema")
     return Expression(node, report=_report(context), source=f"json_schema({shorten(schema)})", origin=origin)
+
+
+def _compile(
+    root: Schema,
+    limits: Limits,
+    registry: Mapping[str, Any] | None,
+    asserts_format: bool,
+    validators: Mapping[str, Check],
+    whitespace: Whitespace,
+    key_order: KeyOrder,
+    strict: bool,
+) -> tuple[Context, Node]:
+    """The term of a schema, EMPTY where no value satisfies it: as exact as it can be within `max_work`.
+
+    Raises:
+        BudgetExceeded: it is too much work though all that may be is left to checks, or `strict` forbids that.
+    """
+    negations: Negations
+    readings: list[tuple[Negations, bool]] = [(negations, False) for negations in get_args(Negations)]
+    most = limits.max_work + _WORK_PER_PART * _num_parts(root)
+    while True:
+        negations, is_coarse = readings.pop(0)
+        document = Document(
+            root,
+            limits,
+            registry,
+            asserts_format=asserts_format,
+            validators=validators,
+            negations=negations,
+            is_coarse=is_coarse,
+        )
+        context = Context(document, syntax_of(whitespace), limits, key_order, strict)
+        try:
+            with work.Bound("max_work", most, "making the terms of the schema"):
+                node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
+                is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
+        except TooCostly:
+            continue
+        except BudgetExceeded as error:
+            if error.limit not in _OF_WORK or is_coarse or strict or not document.can_be_coarser:
+                raise
+            most //= 2
+            readings = [("none", True)]
+            continue
+        document.settle_accounts()
+        return context, EMPTY if is_empty else node
+
+
+def _num_parts(schema: Schema) -> int:
+    """How many objects and arrays a schema is written with, and values of its arrays."""
+    count, stack = 0, [schema]
+    seen = set[int]()
+    while stack:
+        part = stack.pop()
+        if isinstance(part, dict | list) and id(part) not in seen:
+            seen.add(id(part))
+            count += 1
+            stack += part.values() if isinstance(part, dict) else part
+    return count
 
 
 def _report(context: Context) -> Report:
@@ -171,6 +221,9 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
 
 
+_WORK_PER_PART = 1
+_OF_WORK = frozenset({"max_work", "max_step", "max_search", "max_key_kinds"})
+
 Key = tuple[tuple[tuple[object, ...], ...], ...]
 
 
@@ -209,6 +262,7 @@ class _Frame:
 _Bound = int
 """How a term depends on the depth. 0: not at all; 1: roughly, it holds values of any type; 2: it holds its own kind."""
 _STEP = 16
+_FRAME_WORK = 25
 
 
 class _Terms:
@@ -414,6 +468,8 @@ class _Level:
             self._depend(2)  # it was built for another depth already; this one can wait until a text comes there
             return self._terms.reference(key, places, nesting, pointer or "#")
         self._num_opened += 1
+        work.add(_FRAME_WORK)
+        work.check()
         self._limits.check("max_subschemas", self._num_opened, "subschemas", pointer)
         frame = self._open[key] = _Frame(key, places, steps, pointer, nesting, is_value)
         return frame
