@@ -35,7 +35,7 @@ from fsm.derivative import Derivatives
 from fsm.errors import EmptyLanguage, GrammarError, TerminalCollision
 from fsm.expression import Expression
 from fsm.limits import DEFAULT_LIMITS, Limits
-from fsm.node import EMPTY, EPSILON, Kind, Node, Rule
+from fsm.node import EMPTY, EPSILON, Kind, Node, Rules
 from fsm.rendering import shorten
 from fsm.template import check_templates
 from fsm.terminal import Context, Ignored, Lexing, Terminals
@@ -244,7 +244,8 @@ class _Productions:
         self._start = self._placed(_Symbol(start, is_term=False), frozenset(self._facts.first[start]))
         self._rules = self._spread(written)
         sure = self._sure()
-        self._named = {symbol: Rule(symbol.name, is_sure=symbol in sure) for symbol in self._rules}
+        self._bodies = Rules()
+        self._named = {symbol: self._bodies.rule(symbol.name, is_sure=symbol in sure) for symbol in self._rules}
         for component in _components({symbol: self._leading(symbol) for symbol in self._rules}):
             self._define(component)
 
@@ -280,7 +281,8 @@ class _Productions:
         margin = (
             self._terminals.gap(frozenset(self._facts.first[self._start.name])) if self._ignored == "any" else EPSILON
         )
-        return nodes.concat(margin, self._symbol(self._start))
+        start = self._bodies.entrance(self._named[self._start])
+        return nodes.concat(margin, nodes.optional(start) if self._facts.is_nullable(self._start) else start)
 
     def refuse_collisions(self, contexts: Iterable[Context] | None, text: str) -> None:
         """Raise where two regular expressions match one text.

@@ -80,10 +80,11 @@ class Vocabulary:
         self._short_loops: ByteCache[tuple[Node, int], ShortLoop] = ByteCache(max_cache_bytes // 32)
         self._stretches: ByteCache[tuple[Node, int], Stretch] = ByteCache(max_cache_bytes // 32)
         self._max_branch_bytes = max_cache_bytes // 16
-        self._is_class: dict[Node, bool] = {}
-        self._automata: dict[Node, Automaton | None] = {}
-        self._reaches: dict[Node, int] = {}
-        self._uses: Counter[tuple[Node, int]] = Counter()
+        # By serial number, so that no term is kept for what is known of it:
+        self._is_class: dict[int, bool] = {}
+        self._automata: dict[int, Automaton | None] = {}
+        self._reaches: dict[int, int] = {}
+        self._uses: Counter[tuple[int, int]] = Counter()
         share(JSON_CHARACTER)
         if cache_dir is None:
             self._build(spelled, lengths)
@@ -198,7 +199,7 @@ class Vocabulary:
 
         Cost: once per body and node; see `CharacterLoop`.
         """
-        if self._is_class.get(body) is False:
+        if self._is_class.get(body.serial) is False:
             return None
         key = body, node
         loop = self._loops.get(key)
@@ -228,11 +229,11 @@ class Vocabulary:
         """A bound for how many rounds of `body` a token may begin with: counts beyond it are alike. Cost: once per body."""
         if body.kind is not Kind.BYTES or body.args[0].bit_count() > MAX_FIRST_BYTES:
             return self.max_token_bytes
-        known = self._reaches.get(body)
+        known = self._reaches.get(body.serial)
         if known is None:
             if len(self._reaches) > 1_000:
                 self._reaches.clear()
-            known = self._reaches[body] = self._longest_run(body.args[0])
+            known = self._reaches[body.serial] = self._longest_run(body.args[0])
         return known
 
     def _longest_run(self, mask: int) -> int:
@@ -256,12 +257,12 @@ class Vocabulary:
 
     def _narrow_automaton(self, term: Node) -> Automaton | None:
         try:
-            return self._automata[term]
+            return self._automata[term.serial]
         except KeyError:
             if len(self._automata) > 200:
                 self._automata.clear()
             with work.uncounted():
-                automaton = self._automata[term] = narrow_automaton(term)
+                automaton = self._automata[term.serial] = narrow_automaton(term)
             return automaton
 
     def has_short_loop(self, body: Node, node: int) -> bool:
@@ -274,16 +275,16 @@ class Vocabulary:
         return loop is not None and loop.is_wide
 
     def _is_worth_a_loop(self, key: tuple[Node, int], at_once: bool) -> bool:
-        body, _ = key
+        body, use = key[0], (key[0].serial, key[1])
         if len(self._is_class) > 1_000 or len(self._uses) > 10_000:
             self._is_class.clear()
             self._uses.clear()
-        is_class = self._is_class.get(body)
+        is_class = self._is_class.get(body.serial)
         if is_class is None:
             with work.uncounted():
-                is_class = self._is_class[body] = is_character_class(body)
-        self._uses[key] += 1
-        return is_class and (at_once or self._uses[key] > self.walks_before_a_loop)
+                is_class = self._is_class[body.serial] = is_character_class(body)
+        self._uses[use] += 1
+        return is_class and (at_once or self._uses[use] > self.walks_before_a_loop)
 
 
 def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None:

@@ -10,13 +10,16 @@ Builders are generators that yield the schemas whose terms they need: no schema,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 from typing import Any, get_args
+from weakref import WeakValueDictionary, ref
 
 from fsm import node as nodes
+from fsm import work
 from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, reference
 from fsm.expression import Expression, Report, ReportLine
@@ -75,18 +78,8 @@ def json_schema(
     is_type = not isinstance(schema, str | dict | bool)
     asserts_format = is_type or formats == "assert"
     root, validators = _read(schema, limits)
-    for negations in get_args(Negations):
-        document = Document(
-            root, limits, registry, asserts_format=asserts_format, validators=validators, negations=negations
-        )
-        context = Context(document, syntax_of(whitespace), limits, key_order, strict)
-        try:
-            node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
-        except TooCostly:
-            continue
-        document.settle_accounts()
-        break
-    if node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node):
+    context, node = _compile(root, limits, registry, asserts_format, validators, whitespace, key_order, strict)
+    if node is EMPTY:
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
             "false or needs itself, or values that another keyword excludes."
@@ -109,6 +102,65 @@ def json_schema(
         source=f"json_schema({shorten(schema)})",
         origin=origin,
     )
+
+
+def _compile(
+    root: Schema,
+    limits: Limits,
+    registry: Mapping[str, Any] | None,
+    asserts_format: bool,
+    validators: Mapping[str, Check],
+    whitespace: Whitespace,
+    key_order: KeyOrder,
+    strict: bool,
+) -> tuple[Context, Node]:
+    """The term of a schema, EMPTY where no value satisfies it: as exact as it can be within `max_work`.
+
+    Raises:
+        BudgetExceeded: it is too much work though all that may be is left to checks, or `strict` forbids that.
+    """
+    negations: Negations
+    readings: list[tuple[Negations, bool]] = [(negations, False) for negations in get_args(Negations)]
+    most = limits.max_work + _WORK_PER_PART * _num_parts(root)
+    while True:
+        negations, is_coarse = readings.pop(0)
+        document = Document(
+            root,
+            limits,
+            registry,
+            asserts_format=asserts_format,
+            validators=validators,
+            negations=negations,
+            is_coarse=is_coarse,
+        )
+        context = Context(document, syntax_of(whitespace), limits, key_order, strict)
+        try:
+            with work.Bound("max_work", most, "making the terms of the schema"):
+                node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
+                is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
+        except TooCostly:
+            continue
+        except BudgetExceeded as error:
+            if error.limit not in _OF_WORK or is_coarse or strict or not document.can_be_coarser:
+                raise
+            most //= 2
+            readings = [("none", True)]
+            continue
+        document.settle_accounts()
+        return context, EMPTY if is_empty else node
+
+
+def _num_parts(schema: Schema) -> int:
+    """How many objects and arrays a schema is written with, and values of its arrays."""
+    count, stack = 0, [schema]
+    seen = set[int]()
+    while stack:
+        part = stack.pop()
+        if isinstance(part, dict | list) and id(part) not in seen:
+            seen.add(id(part))
+            count += 1
+            stack += part.values() if isinstance(part, dict) else part
+    return count
 
 
 def _report(context: Context) -> Report:
@@ -176,6 +228,9 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
 
 
+_WORK_PER_PART = 1
+_OF_WORK = frozenset({"max_work", "max_step", "max_search", "max_key_kinds"})
+
 Key = tuple[tuple[tuple[object, ...], ...], ...]
 
 
@@ -214,18 +269,25 @@ class _Frame:
 _Bound = int
 """How a term depends on the depth. 0: not at all; 1: roughly, it holds values of any type; 2: it holds its own kind."""
 _STEP = 16
+_FRAME_WORK = 25
 
 
 class _Terms:
     """The terms of one document: one per value that a text may hold, and per depth where that matters.
 
-    What a schema says of a value inside itself is a rule, one for each depth, and built when a text first comes there.
+    What a schema says of a value inside itself is a rule, one for each depth, and built when a text first comes there. A rule that is not
+    built yet keeps all this, so nothing here keeps a term with rules but while `at_work`: then they are freed with their expression.
     """
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._known: dict[tuple[Key, _Bound, int], tuple[Node, _Frame]] = {}
-        self._references: dict[tuple[Key, int], Node] = {}
+        self._with_rules: dict[tuple[Key, int], tuple[ref[Node], _Frame]] = {}
+        self._references: WeakValueDictionary[tuple[Key, int], Node] = WeakValueDictionary()
+        self._family = object()
+        self._num_at_work = 0
+        self._in_use: list[Node] = []
+        self._searches: Derivatives | None = None
         self._tried: dict[Key, int] = {}
         self._fewest: dict[Key, int] = {}
         self._sure: dict[Key, tuple[bool, bool]] = {}
@@ -233,21 +295,36 @@ class _Terms:
 
     def find(self, key: Key, nesting: int, is_outermost: bool) -> tuple[Node, _Frame] | None:
         """A term that was built and fits, and the frame in which it was."""
-        for bound in (0, 1, 2):
-            known = self._known.get((key, bound, self._where(bound, nesting)))
+        for bound in (0, 1):
+            known = self._known.get((key, bound, bound and self.roughly(nesting)))
             if known is not None and (is_outermost or bound > 0 or known[1].height <= nesting):
                 return known
-        return None
+        found = self._with_rules.get((key, nesting))
+        node = None if found is None else found[0]()
+        return None if found is None or node is None else (node, found[1])
 
     def keep(self, frame: _Frame, node: Node, is_outermost: bool) -> None:
         """Remember a term for those who need the same."""
-        self._known[frame.key, frame.bound, self._where(frame.bound, frame.nesting)] = node, frame
-        if frame.bound == 2 and is_outermost:
-            self._recursive.add(frame.key)
+        key, bound, nesting = frame.key, frame.bound, frame.nesting
+        if bound < 2:
+            self._known[key, bound, bound and self.roughly(nesting)] = node, frame
+            return
+        self._with_rules[key, nesting] = ref(node), frame
+        self._in_use.append(node)
+        if is_outermost:
+            self._recursive.add(key)
 
-    def _where(self, bound: _Bound, nesting: int) -> int:
-        """What a term with this bound depends on."""
-        return (0, self.roughly(nesting), nesting)[bound]
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Keep all terms that are made inside, as they may be needed again soon."""
+        self._num_at_work += 1
+        try:
+            yield
+        finally:
+            self._num_at_work -= 1
+            if not self._num_at_work:
+                self._in_use.clear()
+                self._searches = None
 
     def roughly(self, nesting: int) -> int:
         """A bound for values of any type, at most `nesting`: seldom another, so that depths and schemas share terms and masks."""
@@ -270,9 +347,10 @@ class _Terms:
                     lambda: _Level(self, nesting).build(places),
                     is_sure=is_sure,
                     is_inhabited=is_inhabited,
-                    family=(self, key),
+                    family=(self._family, key),
                 )
             )
+        self._in_use.append(known)
         return known
 
     def is_recursive(self, key: Key) -> bool:
@@ -290,8 +368,10 @@ class _Terms:
 
     def _has_text(self, node: Node) -> bool:
         """Whether it is sure that a term holds a text; what may be nested deeper holds that text as well."""
+        if self._searches is None:
+            self._searches = Derivatives(max_search=300, max_memo=20_000)
         try:
-            return self.context.derivatives.is_inhabited(node)
+            return self._searches.is_inhabited(node)
         except BudgetExceeded:
             return False
 
@@ -317,7 +397,16 @@ class _Level:
         self._num_opened = 0
 
     def build(self, places: Conjunction) -> Node:
-        """Run builders on a stack of our own until the term of some places is there."""
+        """The term of some places."""
+        with self._terms.at_work():
+            try:
+                return self._build(places)
+            finally:  # builders that an error has interrupted hold this object
+                self._frames.clear()
+                self._open.clear()
+
+    def _build(self, places: Conjunction) -> Node:
+        """Run builders on a stack of our own until the term is there."""
         answer = self._look_up(places)
         frames = self._frames
         frames += [answer] if isinstance(answer, _Frame) else []
@@ -388,6 +477,8 @@ class _Level:
             self._depend(2)  # it was built for another depth already; this one can wait until a text comes there
             return self._terms.reference(key, places, nesting, pointer or "#")
         self._num_opened += 1
+        work.add(_FRAME_WORK)
+        work.check()
         self._limits.check("max_subschemas", self._num_opened, "subschemas", pointer)
         frame = self._open[key] = _Frame(key, places, steps, pointer, nesting, is_value)
         return frame

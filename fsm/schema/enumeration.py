@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsm import node as nodes
+from fsm import work
 from fsm.automaton import Automaton
 from fsm.errors import SchemaError
 from fsm.limits import Limits
@@ -14,6 +15,8 @@ from fsm.schema.number import Demand, check_digits, demand_of, is_whole, number_
 from fsm.schema.place import Conjunction, Place, values_of
 from fsm.schema.string import spelled, string_node
 
+_STRINGS_PER_WORK = 10
+_OTHERS_PER_WORK = 1  # numbers become decimals
 _STRING_KEYWORDS = frozenset(
     {"minLength", "maxLength", "pattern", "format", Made.NOT_PATTERN, Made.NOT_FORMAT, Made.TEXT}
 )
@@ -67,6 +70,10 @@ def scalar_node(places: Conjunction, types: frozenset[str], *, asserts_format: b
     listing = [(place, values) for place in places if (values := values_at(place)) is not None]
     if not listing:
         return None
+    for _, values in listing:
+        is_text = bool(values) and isinstance(values[0], str)
+        work.add(len(values) // (_STRINGS_PER_WORK if is_text else _OTHERS_PER_WORK))
+    work.check()
     strings, others = _common(listing, limits)
     texts = _strings(strings, types, places, asserts_format, limits)
     texts += [text for value, text in names(places, types) if any(value is other for other in others)]
@@ -127,7 +134,7 @@ def _strings(
     texts = [spelled(value) for value in values if value not in excluded]
     if texts and any(place.says(_STRING_KEYWORDS) for place in places):
         automaton = Automaton(string_node(places, asserts_format=asserts_format, limits=limits))
-        texts = [text for text in texts if automaton.accepts(text)]
+        texts = automaton.accepted(texts)
     return texts
 
 

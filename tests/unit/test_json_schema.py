@@ -507,10 +507,17 @@ def test_every_limit_has_a_name_and_can_be_raised() -> None:
         Limits(max_depth=0)
 
 
-def test_alternatives_that_multiply_give_a_named_limit() -> None:
+def test_alternatives_that_multiply_are_checked_and_many_give_a_named_limit() -> None:
     choice = {"anyOf": [{"minimum": n} for n in range(10)]}
+    schema = {"allOf": [dict(choice) for _ in range(12)], "type": "integer"}
+    expression = json_schema(schema)
+    assert {"checked"} == {line.level for line in expression.report if line.pointer.startswith("#/allOf/5/any")}
+    assert expression.accepts("0")
+    assert not expression.accepts("-1")
+    with pytest.raises(SchemaError, match="too many combinations"):
+        json_schema(schema, strict=True)
     with pytest.raises(BudgetExceeded) as caught:
-        json_schema({"allOf": [dict(choice) for _ in range(12)]})
+        json_schema({"anyOf": [{"minimum": n} for n in range(10_001)], "type": "integer"})
     assert caught.value.limit == "max_alternatives"
 
 
