@@ -229,10 +229,10 @@ class Vocabulary:
 
     def is_class(self, body: Node) -> bool:
         """True where `body` is one class of characters; see `is_character_class`."""
-        known = self._is_class.get(body)
+        known = self._is_class.get(body.serial)
         if known is None:
             with work.uncounted():
-                known = self._is_class[body] = is_character_class(body)
+                known = self._is_class[body.serial] = is_character_class(body)
         return known
 
     def known_loop(self, body: Node) -> CharacterLoop | None:
@@ -307,18 +307,9 @@ class Vocabulary:
         if len(self._is_class) > 1_000 or len(self._uses) > 10_000:
             self._is_class.clear()
             self._uses.clear()
-<<<<<<< HEAD
-        is_class = self._is_class.get(body.serial)
-        if is_class is None:
-            with work.uncounted():
-                is_class = self._is_class[body.serial] = is_character_class(body)
+        is_class = self.is_class(body)
         self._uses[use] += 1
         return is_class and (at_once or self._uses[use] > self.walks_before_a_loop)
-=======
-        is_class = self.is_class(body)
-        self._uses[key] += 1
-        return is_class and (at_once or self._uses[key] > self.walks_before_a_loop)
->>>>>>> s11-masks
 
 
 def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None:
