@@ -10,13 +10,16 @@ from fsm.errors import (
     GrammarError,
     RegexSyntaxError,
     SchemaError,
+    TerminalCollision,
     TokenNotAllowed,
     UnknownState,
+    UnsupportedPython,
     UnsupportedRegex,
     VocabularyError,
     VocabularyGap,
 )
 from fsm.expression import Expression, Report, ReportLine
+from fsm.from_interegular import from_interegular
 from fsm.grammar import grammar
 from fsm.limits import Limits
 from fsm.option import choice
@@ -41,16 +44,19 @@ __all__ = [
     "Report",
     "ReportLine",
     "SchemaError",
+    "TerminalCollision",
     "TokenFSM",
     "TokenNotAllowed",
     "TokenTables",
     "UnknownState",
+    "UnsupportedPython",
     "UnsupportedRegex",
     "Vocabulary",
     "VocabularyError",
     "VocabularyGap",
     "choice",
     "draw",
+    "from_interegular",
     "grammar",
     "json_schema",
     "regex",

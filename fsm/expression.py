@@ -7,6 +7,7 @@ text, so that a finished value, read as `str`, belongs to its expression.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -15,7 +16,9 @@ from fsm import origin as origins
 from fsm import texts
 from fsm.automaton import Automaton
 from fsm.captures import Captures, Part, together
+from fsm.character_dfa import character_dfa
 from fsm.checker import Checker, checks_of, has_checks
+from fsm.interegular_fsm import make_fsm
 from fsm.node import Node
 from fsm.origin import Named, Origin, Rules
 from fsm.rendering import render, shorten
@@ -39,17 +42,27 @@ class ReportLine:
 
 
 class Report(tuple[ReportLine, ...]):
-    """How the keywords of a schema are enforced: a tuple of lines, which prints as a table."""
+    """How the keywords of a schema are enforced: a tuple of lines, which prints as a table.
 
-    __slots__ = ()
+    Attributes:
+        spelling: what is never written though the schema allows it, one sentence each; see `docs/json_text.md`.
+    """
+
+    spelling: tuple[str, ...] = ()
+
+    def with_spelling(self, sentences: Iterable[str]) -> Report:
+        """The same lines with these sentences, each once."""
+        report = Report(self)
+        report.spelling = tuple(dict.fromkeys(sentences))
+        return report
 
     def __add__(self, other: tuple[Any, ...]) -> Report:
-        return Report((*self, *other))
+        return Report((*self, *other)).with_spelling((*self.spelling, *getattr(other, "spelling", ())))
 
     def __str__(self) -> str:
         width = max((len(line.pointer) for line in self), default=0)
         lines = (f"{line.level:7}  {line.pointer:{width}}  {line.note}".rstrip() for line in self)
-        return "\n".join(lines)
+        return "\n".join((*lines, *(f"spelling {sentence}" for sentence in self.spelling)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +195,25 @@ class Expression:
     def checks(self) -> tuple[str, ...]:
         """What is checked, each once, for people."""
         return tuple(dict.fromkeys(str(check) for check in checks_of(self.node)))
+
+    def to_interegular(self, *, max_states: int = 10_000, max_symbols: int = 200_000) -> Any:
+        """Return the same texts as an automaton of the library `interegular`, an `interegular.FSM`.
+
+        Of the sets of characters that it tells apart the largest is `anything_else`. Characters that have no UTF-8 (surrogates) are read
+        as that, too, though no text of the expression has one.
+
+        Args:
+            max_states: most states.
+            max_symbols: most characters that are symbols of their own.
+
+        Raises:
+            ExpressionError: the expression is recursive, or has checks: it is no finite automaton.
+            BudgetExceeded: a bound is exceeded; `.limit` names it.
+
+        Cost: some 20 us per state and byte that leads somewhere else, and 0.2 us per symbol.
+        """
+        nodes.require_regular(self.node, "to_interegular")
+        return make_fsm(character_dfa(self.node, max_states), max_symbols)
 
     def is_empty(self) -> bool:
         """True when no text at all belongs to the language."""

@@ -18,6 +18,7 @@ from fsm.exclusion import as_exclusion, forbidden
 from fsm.expression import Expression, as_bytes
 from fsm.loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.node import Kind, Node
+from fsm.open_walk import as_counted
 from fsm.rendering import render
 from fsm.short_loop import is_byte, is_narrow
 from fsm.spelling import Spelling, Steps, survivors
@@ -89,6 +90,7 @@ class TokenFSM:
 
     max_gap_search = 1_000
     max_mask_work = 150_000
+    max_open_work = 20_000
     max_jumps = 6
     max_narrow_bytes = 24
     max_narrow_cost = 4_000
@@ -376,6 +378,8 @@ class TokenFSM:
         for member in _ways(node):
             words = self._loop_words(member)
             if words is None:
+                words = self._words_counted(member, Trie.root)
+            if words is None:
                 others.append(member)
             else:
                 out = words if out is None else out | words
@@ -428,6 +432,22 @@ class TokenFSM:
         bitmask.add_ids(left_out, ids)
         return words & ~left_out
 
+    def _words_counted(self, node: Node, trie_node: int) -> NDArray[np.int32] | None:
+        """The tokens below a trie node of a pattern beside a count of characters, or with a counted loop inside; or None."""
+        automaton = self.automaton
+        if automaton.num_first_bytes(automaton.state_of(node)) <= self.max_narrow_bytes:
+            return None
+        counted = as_counted(node, self.vocabulary.is_class)
+        if counted is None:
+            return None
+        try:
+            with work.Bound("max_open_work", self.max_open_work, "a pattern beside its counts"):
+                walk = self.vocabulary.open_walk(counted.term, counted.body, trie_node)
+                return None if walk is None else walk.mask(automaton, counted)
+        except BudgetExceeded:  # the counts are entangled with what they count
+            work.check()
+            return None
+
     def _overlaps(self, body: Node, rest: Node) -> bool:
         """True where so many tokens may stay in a loop or leave it that it is no help to know the loop."""
         first_bytes = self.automaton.derivatives.first_bytes
@@ -466,11 +486,23 @@ class TokenFSM:
         """Add the tokens below a place where a narrow walk stopped; False where it is no loop over characters."""
         node = self.automaton.nodes[target]
         parts = as_loop(node)
+        if parts is None and begins_with_byte_loop(node):
+            return self._add_entry(words, trie_node, node)
         if parts is None:
-            return begins_with_byte_loop(node) and self._add_entry(words, trie_node, node)
+            return self._add_counted(words, trie_node, node)
         body, lo, hi, rest = parts
         loop = self._loop(body, lo, hi, trie_node)
-        return loop is not None and loop.add_to(words, self.automaton, lo, hi, rest)
+        if loop is None:
+            return self._add_counted(words, trie_node, node)
+        return loop.add_to(words, self.automaton, lo, hi, rest)
+
+    def _add_counted(self, words: NDArray[np.int32], trie_node: int, node: Node) -> bool:
+        """The same where a pattern stands beside a count of characters, or holds a counted loop."""
+        found = self._words_counted(node, trie_node)
+        if found is None:
+            return False
+        words |= found
+        return True
 
     def _add_entry(self, words: NDArray[np.int32], trie_node: int, node: Node) -> bool:
         """The same where the first round of the loop has fewer bytes to choose from, as in a name that may not begin with a digit."""
