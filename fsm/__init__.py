@@ -1,4 +1,4 @@
-"""fsm: languages over bytes as values, compiled lazily to token automata. Never imports torch."""
+"""fsm: sets of texts as values, compiled lazily to token automata. Never imports torch."""
 
 from fsm import types
 from fsm.draw import draw

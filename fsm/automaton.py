@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+import numpy as np
+
 from fsm import node as nodes
 from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, UnknownState
@@ -167,7 +169,12 @@ class Automaton:
         return len(self.nodes) - 1
 
     def check(self, state: int) -> None:
-        """Raise `UnknownState` unless `state` is a live state of this automaton."""
+        """Raise `UnknownState` unless `state` is a live state of this automaton, `TypeError` where it is no integer."""
+        if not isinstance(state, int | np.integer):
+            raise TypeError(
+                f"expected one state, an int, received {state!r}. States come from `initial_state` and `next_state`; rows of a batch have "
+                "one each."
+            )
         if not 0 < state < len(self.nodes):
             raise UnknownState(
                 f"expected a state of this automaton (1 <= state < {len(self.nodes)}), received {state!r}. "

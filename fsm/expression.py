@@ -118,7 +118,11 @@ class Expression:
 
         Raises:
             ExpressionError: not 0 <= lo <= hi.
+            TypeError: a count is no int.
         """
+        for count in (lo, hi):
+            if count is not None and not isinstance(count, int):
+                raise TypeError(f"expected an int as the count of a repetition, received {count!r}")
         counts = f"{lo}" if hi is None else f"{lo}, {hi}"
         source = shorten(f"{self._label()}.repeat({counts})")
         parts = Part("repeat", (self.parts,), lo=lo, hi=hi) if self.parts else None
@@ -287,7 +291,10 @@ def lift(term: Expression | str) -> Expression:
 
     Raises:
         ExpressionError: the text holds a lone surrogate.
+        TypeError: it is neither text nor an expression.
     """
     if isinstance(term, Expression):
         return term
+    if not isinstance(term, str):
+        raise TypeError(f"expected an expression or a str as a part of an expression, received {term!r}")
     return Expression(nodes.literal(texts.encode(term, "a part of an expression")), source=repr(shorten(term)))

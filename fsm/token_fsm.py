@@ -78,6 +78,7 @@ class TokenFSM:
         initial_state: the state before any token.
 
     Raises:
+        TypeError: `expression` is no expression, or `vocabulary` no vocabulary.
         EmptyLanguage: no text satisfies `expression`.
         VocabularyGap: the tokens cannot spell any text that does.
         BudgetExceeded: neither could be decided within the budget.
@@ -103,6 +104,7 @@ class TokenFSM:
         max_states: int = 500_000,
         max_mask_work: int | None = None,
     ) -> None:
+        _check(expression, vocabulary)
         self.expression = expression
         self.vocabulary = vocabulary
         if max_mask_work is not None:
@@ -157,7 +159,10 @@ class TokenFSM:
         Cost: a look-up when the situation is known; else a walk over the trie, 5 to 30 us where few bytes are live or
         inside strings, some milliseconds for wide states of other shapes (131,072 tokens).
         """
-        key = self._keys.get(state)
+        try:
+            key = self._keys.get(state)
+        except TypeError:  # a list or an array of states
+            key = None
         if key is None:
             key = self._make_key(state)
         mask = self._masks.get(key)
@@ -186,7 +191,10 @@ class TokenFSM:
 
         Cost: 0.3 us where it was asked before, else a look-up per byte of the token, some more where a state is new.
         """
-        target = self._targets.get((state, token_id))
+        try:
+            target = self._targets.get((state, token_id))
+        except TypeError:  # lists or arrays
+            target = None
         if target is not None:
             return target
         self.automaton.check(state)
@@ -323,6 +331,8 @@ class TokenFSM:
         return Explanation(token_id, token, False, None, bytes(sorted(self.automaton.moves(state))), said, rest)
 
     def _token(self, token_id: int) -> bytes | None:
+        if not isinstance(token_id, int | np.integer):
+            raise TypeError(f"expected one token id, an int, received {token_id!r}. Feed tokens one after the other.")
         return self.vocabulary.tokens[token_id] if 0 <= token_id < len(self.vocabulary) else None
 
     def _make_key(self, state: int) -> Node:
@@ -530,6 +540,17 @@ class TokenFSM:
         return VocabularyGap(
             f"the vocabulary cannot spell any text of {self.expression!r}: no token supplies {_show(missing)} where it is needed. "
             "Use a tokenizer with these characters (byte-level or byte-fallback ones have all), or another constraint."
+        )
+
+
+def _check(expression: Expression, vocabulary: Vocabulary) -> None:
+    if not isinstance(expression, Expression):
+        raise TypeError(
+            f"expected an expression, such as `fsm.regex(...)`, received {expression!r}. For one text write `fsm.choice([text])`."
+        )
+    if not isinstance(vocabulary, Vocabulary):
+        raise TypeError(
+            f"expected a `fsm.Vocabulary`, received {type(vocabulary).__name__}. Write `fsm.Vocabulary(tokens, eos_token_ids)`."
         )
 
 

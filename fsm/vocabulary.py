@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -319,6 +319,10 @@ def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None
             raise VocabularyError(
                 f"expected bytes or None for each token, received {token!r} at id {i}. Encode text tokens as UTF-8 bytes."
             )
+    if not isinstance(eos_token_ids, Iterable):
+        raise VocabularyError(
+            f"expected a list of EOS ids, received {eos_token_ids!r}. Write [{eos_token_ids!r}] for one."
+        )
     for eos in eos_token_ids:
         if isinstance(eos, bool) or not isinstance(eos, int | np.integer) or not 0 <= eos < len(tokens):
             raise VocabularyError(

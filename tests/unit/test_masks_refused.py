@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_cont import BatchedExecutor, OptionError, ScriptError, TokenSet, continuous, control, generate, samplers
+from outlines_cont import (
+    BatchedExecutor,
+    OptionError,
+    SampleMismatch,
+    ScriptError,
+    TokenSet,
+    continuous,
+    control,
+    generate,
+    samplers,
+)
 from outlines_cont.control import Branch
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
@@ -112,6 +122,6 @@ def test_a_program_on_a_state_of_two_rows_says_what_to_do(prompts: Any) -> None:
 
     state = continuous(generate.text(random_model(), sampler=samplers.multinomial(2)))(prompts, max_tokens=1, rng=0)
     two = state[:, :1, :] if isinstance(prompts, list) else state
-    with pytest.raises(OptionError, match=r"state of one row.*state\.take\(\[\(b, s\)\]\)"):
+    with pytest.raises((OptionError, SampleMismatch), match=r"state of one row.*state\.take\(\[\(b, s\)\]\)"):
         control.run(random_model(), script, two)
     assert control.run(random_model(), script, two.take([(0, 0)])).texts
