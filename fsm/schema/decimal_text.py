@@ -50,6 +50,10 @@ class DecimalText:
             parts.append(multiples(Fraction(self.step), decimals, whole + decimals))
         if self.max_digits is not None and whole + decimals > self.max_digits:
             parts.append(_of_digits(self.max_digits, decimals))
+        if (
+            self.max_digits is not None and not whole
+        ):  # pydantic takes a zero before the point as a digit where it stands alone
+            parts.append(nodes.complement(nodes.literal(b"0")))
         if decimals > _PLAIN_DECIMALS:
             parts.append(nodes.complement(_with_exponent()))
         return nodes.intersection(parts)

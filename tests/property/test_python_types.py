@@ -52,6 +52,7 @@ def is_plain(value: Decimal) -> bool:
 @given(decimal_types(), RANDOMS, st.integers(0, 40))
 @example({"gt": 0, "multiple_of": Decimal("0.01")}, Random(1), 6)
 @example({"max_digits": 3}, Random(2), 30)
+@example({"max_digits": 1, "decimal_places": 1, "multiple_of": Decimal("0.01")}, Random(0), 0)
 @example({}, Random(3), 60)
 def test_a_decimal_is_written_as_pydantic_writes_it(said: dict[str, Any], random: Random, steps: int) -> None:
     adapter: TypeAdapter[Decimal] = TypeAdapter(condecimal(**said))
