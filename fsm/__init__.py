@@ -10,6 +10,7 @@ from fsm.errors import (
     GrammarError,
     RegexSyntaxError,
     SchemaError,
+    SchemaWarning,
     TokenNotAllowed,
     UnknownState,
     UnsupportedRegex,
@@ -21,7 +22,7 @@ from fsm.grammar import grammar
 from fsm.limits import Limits
 from fsm.option import choice
 from fsm.pattern import regex
-from fsm.schema import json_schema
+from fsm.schema import json_schema, tool_schema
 from fsm.substring import substring
 from fsm.token_fsm import Explanation, TokenFSM
 from fsm.token_tables import TokenTables
@@ -41,6 +42,7 @@ __all__ = [
     "Report",
     "ReportLine",
     "SchemaError",
+    "SchemaWarning",
     "TokenFSM",
     "TokenNotAllowed",
     "TokenTables",
@@ -55,6 +57,7 @@ __all__ = [
     "json_schema",
     "regex",
     "substring",
+    "tool_schema",
     "types",
     "until",
 ]

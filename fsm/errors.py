@@ -44,6 +44,10 @@ class SchemaError(FSMError, ValueError):
         super().__init__(f"{message} (at {self.pointer!r})")
 
 
+class SchemaWarning(UserWarning):
+    """Something in a JSON schema rejects nothing and may be meant to: a keyword that looks misspelt, a format that is not known."""
+
+
 class GrammarError(FSMError, ValueError):
     """A grammar is malformed, or uses something that is not supported; the message says where."""
 

@@ -10,14 +10,16 @@ Builders are generators that yield the schemas whose terms they need: no schema,
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, get_args
+from inspect import currentframe
+from typing import Any, Literal, get_args
 
 from fsm import node as nodes
 from fsm.derivative import Derivatives
-from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, reference
+from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, SchemaWarning, reference
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
@@ -26,7 +28,7 @@ from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
 from fsm.schema.disjoint import types_at
-from fsm.schema.document import Cases, Document, Negations, TooCostly, TooManyCases
+from fsm.schema.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
 from fsm.schema.enumeration import names, scalar_node
 from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
 from fsm.schema.number import INTEGER, NUMBER, number_node
@@ -34,6 +36,7 @@ from fsm.schema.object import object_node
 from fsm.schema.place import Conjunction, Place, Steps, values_of
 from fsm.schema.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
+from fsm.schema.tool import refuse_wrapper
 
 
 def json_schema(
@@ -44,6 +47,7 @@ def json_schema(
     key_order: KeyOrder = "schema",
     formats: FormatPolicy = "assert",
     registry: Mapping[str, dict[str, Any]] | None = None,
+    dialect: str | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Expression:
     """Return the JSON texts that are valid under `schema`.
@@ -56,16 +60,23 @@ def json_schema(
     Args:
         schema: a schema as dict, as JSON text or as bool; or a type that pydantic understands (see `model.py`).
         whitespace: `one_space` allows one space after `:` and `,`; `none` allows no space at all.
-        strict: refuse whatever is not exact: what the automaton alone does not hold. `report` says which keywords those are.
+        strict: refuse whatever is not exact: what the automaton alone does not hold, a keyword that looks misspelt, an unknown format.
+            `report` says which keywords those are.
         key_order: `schema`, or `any` order of the members of an object; the more orders, the more states.
-        formats: `assert` enforces `format`, `annotate` ignores it (but for types, whose formats are always enforced).
+        formats: `assert` enforces the formats that are known, `annotate` ignores all (but for types, whose formats are always enforced).
         registry: schemas by URI, which references may lead to; the standard metaschemas are known. Nothing is ever fetched.
+        dialect: what the schema is written in: a draft from `draft-03` to `draft/2020-12`, or `openapi-3.0`; None: what its `$schema`
+            says, `openapi-3.0` inside a document that says `openapi: 3.0.x`, or else the latest draft. What an older draft says otherwise
+            (`dependencies`, a list of `items`, ...) is read in every one; see `older_word.py`.
         limits: bounds of compiling.
 
     Raises:
-        SchemaError: the schema is malformed, or uses something that would not be enforced; a JSON pointer says where.
+        SchemaError: the schema is malformed, or something around a schema, such as a tool; a JSON pointer says where.
         EmptyLanguage: no value satisfies the schema.
         BudgetExceeded: a bound of `limits` is exceeded.
+
+    Warns:
+        SchemaWarning: a keyword looks misspelt, or a format or metaschema is not known, so that it rejects nothing; once for all of them.
 
     Cost: linear in the schema, about 20 us per property; counts, lengths and the size of an enum do not multiply.
     """
@@ -73,10 +84,17 @@ def json_schema(
     is_type = not isinstance(schema, str | dict | bool)
     asserts_format = is_type or formats == "assert"
     root, validators = _read(schema, limits)
+    refuse_wrapper(root)
+    is_strict = strict or is_type  # what a type says is ours to know
+
+    def read(negations: Negations, *, is_strict: bool) -> Document:
+        return Document(
+            root, limits, registry,
+            asserts_format=asserts_format, validators=validators, negations=negations, dialect=dialect, is_strict=is_strict,
+        )  # fmt: skip
+
     for negations in get_args(Negations):
-        document = Document(
-            root, limits, registry, asserts_format=asserts_format, validators=validators, negations=negations
-        )
+        document = read(negations, is_strict=is_strict)
         context = Context(document, syntax_of(whitespace), limits, key_order, strict)
         try:
             node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
@@ -91,7 +109,7 @@ def json_schema(
         )
 
     def read_again() -> tuple[Document, Build]:
-        document = Document(root, limits, registry, asserts_format=asserts_format, validators=validators)
+        document = read("all", is_strict=False)
         document.settle_accounts()
 
         def build(places: Conjunction, order: KeyOrder) -> Node:
@@ -100,20 +118,45 @@ def json_schema(
 
         return document, build
 
+    _warn(document.remarks)
     origin = SchemaOrigin(read_again, key_order == "schema")
     return Expression(node, report=_report(context), source=f"json_schema({shorten(schema)})", origin=origin)
 
 
 def _report(context: Context) -> Report:
-    return Report(
-        ReportLine(
-            reference(pointer),
-            keyword,
-            "checked" if pointer in context.checked else "exact",
-            context.checked.get(pointer, ""),
+    document = context.document
+    remarks, lines = dict(document.remarks), list[ReportLine]()
+    for pointer, keyword in document.keywords.items():
+        level: Literal["exact", "checked", "annotated"] = "checked" if pointer in context.checked else "exact"
+        notes = [context.checked.get(pointer, ""), remarks.pop(pointer).text if pointer in remarks else ""]
+        if keyword == "format" and not document.asserts_format:
+            level, notes = "annotated", ['formats="annotate"']
+        lines.append(ReportLine(reference(pointer), keyword, level, "; ".join(filter(None, notes))))
+    lines += (ReportLine(reference(at), said.keyword, "annotated", said.text) for at, said in remarks.items())
+    return Report(lines)
+
+
+def _warn(remarks: Mapping[str, Remark]) -> None:
+    """Tell once of all that may not be what the author of a schema meant, at the call that gave the schema."""
+    said = [f"{reference(at)!r}: {remark.text}" for at, remark in remarks.items() if remark.is_suspect]
+    if said:
+        more = f"\n... and {len(said) - _MAX_SAID} more; `report` has all" if len(said) > _MAX_SAID else ""
+        text = (
+            "parts of this schema are not enforced; `strict=True` refuses them:\n" + "\n".join(said[:_MAX_SAID]) + more
         )
-        for pointer, keyword in context.document.keywords.items()
-    )
+        warnings.warn(text, SchemaWarning, stacklevel=_depth_of_caller())
+
+
+_MAX_SAID = 8
+_OURS = ("fsm", "outlines_cont")
+
+
+def _depth_of_caller() -> int:
+    """How many calls up, seen from the function that asks, the first one lies that is not in these packages."""
+    frame, depth = currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        frame, depth = frame.f_back, depth + 1
+    return depth
 
 
 def _check_options(whitespace: object, strict: object, key_order: object, formats: object) -> None:

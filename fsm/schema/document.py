@@ -8,24 +8,27 @@ from itertools import chain, combinations
 from typing import Any, Literal
 from urllib.parse import unquote
 
+from fsm.ecma_pattern import read_loosely
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.node import Check
-from fsm.schema.dialect import LATEST, dialect_of, in_latest_words
+from fsm.schema.dialect import DRAFT_3, LATEST, Dialect, dialect_named, dialect_of, in_latest_words, is_known
 from fsm.schema.disjoint import are_disjoint, around, types_at
 from fsm.schema.enumeration import pointer_to, schema_of, values_at
+from fsm.schema.formats import is_known_format, known_formats
 from fsm.schema.keyword import (
     ANNOTATIONS,
     JSON_TYPES,
     KEYWORDS,
     Made,
     Schema,
-    check_known,
     check_schema,
     check_text,
+    meant_by,
     shorten,
 )
 from fsm.schema.negation import NoNegation, ways_to_fail
+from fsm.schema.older_word import allows_any_type
 from fsm.schema.place import Conjunction, Place, subschemas
 from fsm.schema.resource import Resources
 
@@ -104,6 +107,21 @@ class Cases:
         object.__setattr__(self, "key", key)
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What there is to say of a keyword that was not taken at its word.
+
+    Attributes:
+        keyword: its name.
+        text: what became of it.
+        is_suspect: whether it may not be what its author meant; then it is an error for those who are strict.
+    """
+
+    keyword: str
+    text: str
+    is_suspect: bool = True
+
+
 class Document:
     """One schema with everything that its references can reach.
 
@@ -114,6 +132,8 @@ class Document:
         asserts_format: whether `format` can reject a value.
         validators: checks by the names that `Made.VALIDATOR` gives them.
         negations: which of them are worked out.
+        dialect: the name of the one in which the root is written; None: it says so itself.
+        is_strict: whether a keyword that looks misspelt, an unknown format and the like are errors.
     """
 
     def __init__(
@@ -125,11 +145,17 @@ class Document:
         asserts_format: bool = True,
         validators: Mapping[str, Check] | None = None,
         negations: Negations = "all",
+        dialect: str | None = None,
+        is_strict: bool = False,
     ) -> None:
         self.root = Place(root, "")
         self.limits, self.asserts_format = limits, asserts_format
-        self.dialect = dialect_of(root, LATEST, "")
+        self.dialect = dialect_of(root, LATEST, "") if dialect is None else dialect_named(dialect)
         self.keywords: dict[str, str] = {}
+        self.remarks: dict[str, Remark] = {}
+        self._is_strict = is_strict
+        if dialect is None:
+            self._remark_dialect()
         self.is_dynamic = False
         self._has_negated = False
         self._negations = negations
@@ -345,10 +371,56 @@ class Document:
             scope = self.resources.inside(schema, scope)
             dialect = scope.dialect
         if known is None:
-            known = schema if dialect is LATEST else in_latest_words(schema, dialect)
+            known = self._without_unknown_format(in_latest_words(schema, dialect), place)
+            if known is not schema:
+                self._remark_older_words(place, dialect)
             self._settled[id(schema)] = self._settled[id(known)] = known
             self._kept += (schema, known)
         return place if known is schema and scope is place.scope else place._replace(schema=known, scope=scope)
+
+    def _without_unknown_format(self, schema: Schema, place: Place) -> Schema:
+        """The same without a `format` that rejects nothing here."""
+        name = schema.get("format") if isinstance(schema, dict) else None
+        if (
+            not isinstance(schema, dict)
+            or not isinstance(name, str)
+            or not self.asserts_format
+            or is_known_format(name)
+        ):
+            return schema
+        self._remark(
+            place, "format", f"the format {shorten(name)} is not known, so that any text passes. {known_formats(name)}"
+        )
+        return {key: value for key, value in schema.items() if key != "format"}
+
+    def _remark_dialect(self) -> None:
+        name = self.root.get("$schema")
+        if isinstance(name, str) and not is_known(name):
+            text = f"the metaschema {shorten(name)} is not known; the schema is read as one of {self.dialect.name}"
+            self._remark(self.root, "$schema", f"{text}. Say which draft it is: `dialect={self.dialect.name!r}`")
+
+    def _remark_older_words(self, place: Place, dialect: Dialect) -> None:
+        """Tell of words that could be read in one way alone, but that are no good words of the dialect."""
+        assert isinstance(place.schema, dict)
+        if dialect is not DRAFT_3 and allows_any_type(place.schema):
+            self._remark(
+                place, "type", "'any' is no type since draft 4; it is read as values of any type. Leave `type` out"
+            )
+        if place.schema.get("required") is True and not place.pointer.rpartition("/")[0].endswith("/properties"):
+            self._remark(
+                place, "required", "`required: true` stands outside of `properties`, where it says nothing. Remove it"
+            )
+
+    def _remark(self, place: Place, keyword: str, text: str, *, is_suspect: bool = True) -> None:
+        """Keep what is to be said of a keyword for the report.
+
+        Raises:
+            SchemaError: it is suspect, and the caller is strict.
+        """
+        pointer = place.at(keyword)
+        if is_suspect and self._is_strict:
+            raise SchemaError(text, pointer)
+        self.remarks[pointer] = Remark(keyword, text, is_suspect)
 
     def read(self, place: Place) -> None:
         """Check the keywords of a place and write them into the report, once.
@@ -619,5 +691,36 @@ class Document:
             elif keyword == Made.VALIDATOR:
                 self.keywords[place.at("validator")] = "validator"
             elif keyword not in ANNOTATIONS and keyword != Made.RECURSIVE:
-                check_known(keyword, place.pointer)
+                self._remark_unknown(place, keyword, value)
+        if "pattern" in schema:
+            self._remark_pattern(place, "pattern", schema["pattern"])
+        for pattern in schema.get("patternProperties") or ():
+            self._remark_pattern(place, "patternProperties", pattern)
         self.limits.check("max_enum_values", len(schema.get("enum") or ()), "values of an enum", place.at("enum"))
+
+    def _remark_unknown(self, place: Place, keyword: object, value: object) -> None:
+        """A keyword that annotates, as the standard says; tell where it may be a misspelling.
+
+        Raises:
+            SchemaError: it is no string, or `dependencies` (of which only the shape is unknown here), or misspelt where all must be exact.
+        """
+        if not isinstance(keyword, str):
+            raise SchemaError(
+                f"expected a string as keyword, received {shorten(keyword)}. Correct the schema", place.pointer
+            )
+        if keyword == "dependencies":
+            raise SchemaError(
+                f"expected an object whose values are schemas or lists of names, received {shorten(value)}. Correct the schema",
+                place.at(keyword),
+            )
+        meant = meant_by(keyword, value)
+        if meant is not None:
+            self._remark(
+                place, keyword, f"unknown keyword {shorten(keyword)}, which rejects nothing. Did you mean {meant!r}?"
+            )
+
+    def _remark_pattern(self, place: Place, keyword: str, pattern: str) -> None:
+        loose = read_loosely(pattern)
+        if loose:
+            text = f"ECMA-262 refuses it with the `u` flag: {', '.join(loose)}"
+            self._remark(place, keyword, text, is_suspect=False)
