@@ -391,7 +391,7 @@ class _Level:
 
     def _simple(self, place: Place) -> Node | None:
         """The term of a place that names one scalar type and nothing else; the most common of all needs no frame."""
-        node = None if place.negated else _simple_node(place.schema)
+        node = None if place.negated else _simple_node(self._document.settle(place).schema)
         if node is not None:
             self._document.read(place)
             self._depend(0)

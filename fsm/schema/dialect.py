@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,25 @@ class Dialect:
     has_nullable: bool = False
 
 
+def _subresources(contents: Any) -> Iterator[Any]:
+    """The schemas inside one of draft 2020-12, as far as they are schemas; a list may stand as `items`, too."""
+    if isinstance(contents, dict) and isinstance(contents.get("items"), list):
+        contents = {**contents, "items": True, "prefixItems": [*_list(contents.get("prefixItems")), *contents["items"]]}
+    yield from (schema for schema in DRAFT202012.subresources_of(contents) if isinstance(schema, dict | bool))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+_TOLERANT: Specification[Any] = Specification(  # type: ignore[call-arg]
+    name=DRAFT202012.name,
+    id_of=DRAFT202012.id_of,
+    subresources_of=_subresources,
+    maybe_in_subresource=DRAFT202012.maybe_in_subresource,
+    anchors_in=lambda _, contents: DRAFT202012.anchors_in(contents),
+)
+
 _NEW_IN_2020 = frozenset({"prefixItems", "$dynamicRef", "$dynamicAnchor"})
 _NEW_IN_2019 = _NEW_IN_2020 | {
     "unevaluatedItems",
@@ -51,9 +70,9 @@ _NEW_IN_2019 = _NEW_IN_2020 | {
 _NEW_IN_7 = _NEW_IN_2019 | {"if", "then", "else"}
 _NEW_IN_6 = _NEW_IN_7 | {"const", "contains", "propertyNames"}
 
-LATEST = Dialect("draft/2020-12", DRAFT202012, evaluates_contained=True)
+LATEST = Dialect("draft/2020-12", _TOLERANT, evaluates_contained=True)
 DRAFT_3 = Dialect("draft-03", DRAFT3, "id", has_lonely_references=True)
-OPENAPI_30 = Dialect("openapi-3.0", DRAFT202012, has_lonely_references=True, has_nullable=True)
+OPENAPI_30 = Dialect("openapi-3.0", _TOLERANT, has_lonely_references=True, has_nullable=True)
 DIALECTS = (
     LATEST,
     Dialect("draft/2019-09", DRAFT201909, unknown=_NEW_IN_2020),

@@ -154,8 +154,6 @@ class Document:
         self.keywords: dict[str, str] = {}
         self.remarks: dict[str, Remark] = {}
         self._is_strict = is_strict
-        if dialect is None:
-            self._remark_dialect()
         self.is_dynamic = False
         self._has_negated = False
         self._negations = negations
@@ -172,6 +170,8 @@ class Document:
         self._kept: list[Schema] = []
         base = root.get(self.dialect.identifier) if isinstance(root, dict) else None
         self._base = base.rstrip("#") if isinstance(base, str) else None
+        if dialect is None:
+            self._remark_dialect()
 
     @property
     def resources(self) -> Resources:
@@ -394,8 +394,22 @@ class Document:
         return {key: value for key, value in schema.items() if key != "format"}
 
     def _remark_dialect(self) -> None:
+        """Tell of a metaschema that is not known, and read it where the registry has it.
+
+        Raises:
+            SchemaError: it leaves out keywords of the standard, which then reject nothing.
+        """
         name = self.root.get("$schema")
-        if isinstance(name, str) and not is_known(name):
+        if not isinstance(name, str) or is_known(name):
+            return
+        given = self.registry.get(name.removesuffix("#"))
+        if isinstance(given, dict):
+            self.dialect = dialect_of(given, self.dialect, "")
+            words = given.get("$vocabulary")
+            if isinstance(words, dict) and not any(uri.endswith("/vocab/validation") for uri in words):
+                text = f"the metaschema {shorten(name)} leaves out vocabularies of the standard, which is not supported"
+                raise SchemaError(f"{text}. Name a draft in `$schema`", "/$schema")
+        else:
             text = f"the metaschema {shorten(name)} is not known; the schema is read as one of {self.dialect.name}"
             self._remark(self.root, "$schema", f"{text}. Say which draft it is: `dialect={self.dialect.name!r}`")
 
