@@ -1,4 +1,4 @@
-"""`json_schema`: a JSON schema (drafts 4 to 2020-12) or a Python type becomes an expression.
+"""`json_schema`: a JSON schema (drafts 3 to 2020-12) or a Python type becomes an expression.
 
 A schema is taken as what it says about each JSON type. Schemas that hold together for one value (`allOf`, `$ref` beside other
 keywords, a property named by two of them) are merged keyword by keyword; `anyOf`, `oneOf`, `if` and what is left of a `not` are

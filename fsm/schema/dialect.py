@@ -38,24 +38,27 @@ class Dialect:
     has_nullable: bool = False
 
 
-def _subresources(contents: Any) -> Iterator[Any]:
-    """The schemas inside one of draft 2020-12, as far as they are schemas; a list may stand as `items`, too."""
-    if isinstance(contents, dict) and isinstance(contents.get("items"), list):
-        contents = {**contents, "items": True, "prefixItems": [*_list(contents.get("prefixItems")), *contents["items"]]}
-    yield from (schema for schema in DRAFT202012.subresources_of(contents) if isinstance(schema, dict | bool))
+def _tolerant(draft: Specification[Any]) -> Specification[Any]:
+    """A draft for which what is no schema holds none, and has no identifier; a list may stand as `items` in every one."""
 
+    def subresources(contents: Any) -> Iterator[Any]:
+        if isinstance(contents, dict) and isinstance(contents.get("items"), list):
+            yield from (schema for schema in contents["items"] if isinstance(schema, dict))
+            contents = {**contents, "items": {}}
+        try:
+            found = list(draft.subresources_of(contents))
+        except (AttributeError, TypeError):
+            return
+        yield from (schema for schema in found if isinstance(schema, dict))
 
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+    return Specification(  # type: ignore[call-arg]
+        name=draft.name,
+        id_of=draft.id_of,
+        subresources_of=subresources,
+        maybe_in_subresource=draft.maybe_in_subresource,
+        anchors_in=lambda _, contents: draft.anchors_in(contents),
+    )
 
-
-_TOLERANT: Specification[Any] = Specification(  # type: ignore[call-arg]
-    name=DRAFT202012.name,
-    id_of=DRAFT202012.id_of,
-    subresources_of=_subresources,
-    maybe_in_subresource=DRAFT202012.maybe_in_subresource,
-    anchors_in=lambda _, contents: DRAFT202012.anchors_in(contents),
-)
 
 _NEW_IN_2020 = frozenset({"prefixItems", "$dynamicRef", "$dynamicAnchor"})
 _NEW_IN_2019 = _NEW_IN_2020 | {
@@ -70,15 +73,15 @@ _NEW_IN_2019 = _NEW_IN_2020 | {
 _NEW_IN_7 = _NEW_IN_2019 | {"if", "then", "else"}
 _NEW_IN_6 = _NEW_IN_7 | {"const", "contains", "propertyNames"}
 
-LATEST = Dialect("draft/2020-12", _TOLERANT, evaluates_contained=True)
-DRAFT_3 = Dialect("draft-03", DRAFT3, "id", has_lonely_references=True)
-OPENAPI_30 = Dialect("openapi-3.0", _TOLERANT, has_lonely_references=True, has_nullable=True)
+LATEST = Dialect("draft/2020-12", _tolerant(DRAFT202012), evaluates_contained=True)
+DRAFT_3 = Dialect("draft-03", _tolerant(DRAFT3), "id", has_lonely_references=True)
+OPENAPI_30 = Dialect("openapi-3.0", _tolerant(DRAFT202012), has_lonely_references=True, has_nullable=True)
 DIALECTS = (
     LATEST,
-    Dialect("draft/2019-09", DRAFT201909, unknown=_NEW_IN_2020),
-    Dialect("draft-07", DRAFT7, has_lonely_references=True, unknown=_NEW_IN_2019),
-    Dialect("draft-06", DRAFT6, has_lonely_references=True, unknown=_NEW_IN_7),
-    Dialect("draft-04", DRAFT4, "id", has_lonely_references=True, unknown=_NEW_IN_6),
+    Dialect("draft/2019-09", _tolerant(DRAFT201909), unknown=_NEW_IN_2020),
+    Dialect("draft-07", _tolerant(DRAFT7), has_lonely_references=True, unknown=_NEW_IN_2019),
+    Dialect("draft-06", _tolerant(DRAFT6), has_lonely_references=True, unknown=_NEW_IN_7),
+    Dialect("draft-04", _tolerant(DRAFT4), "id", has_lonely_references=True, unknown=_NEW_IN_6),
     DRAFT_3,
     OPENAPI_30,
 )

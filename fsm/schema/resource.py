@@ -13,10 +13,10 @@ from urllib.parse import unquote, urldefrag, urljoin
 from jsonschema_specifications import REGISTRY
 from referencing import Registry, Resource, Specification
 from referencing.exceptions import NoSuchAnchor, Unresolvable
-from referencing.jsonschema import DRAFT4, DRAFT7, DynamicAnchor
+from referencing.jsonschema import DynamicAnchor
 
 from fsm.errors import SchemaError
-from fsm.schema.dialect import Dialect, dialect_of
+from fsm.schema.dialect import Dialect, dialect_named, dialect_of
 from fsm.schema.keyword import Schema, shorten
 
 ROOT_URI = "urn:schema:root"
@@ -141,9 +141,8 @@ class Resources:
                     return None
                 return self._walk(self.uri, unquote(reference[1:]), self.scope(), reference, pointer)
             if self._other is None:
-                identifier = "$id" if self.dialect.identifier == "id" else "id"
-                reader = DRAFT7 if identifier == "$id" else DRAFT4
-                other = replace(self.dialect, identifier=identifier, specification=reader)
+                other = dialect_named("draft-07" if self.dialect.identifier == "id" else "draft-04")
+                other = replace(self.dialect, identifier=other.identifier, specification=other.specification)
                 self._other = Resources(self.root, {}, other, is_last=True)
             return self._other.find(reference, self._other.scope(), pointer)[0], scope
         except (SchemaError, NoSuchPlace):
