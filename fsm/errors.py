@@ -37,7 +37,7 @@ def reference(pointer: str) -> str:
 
 
 class SchemaError(FSMError, ValueError):
-    """A JSON schema is malformed, or uses a keyword that would not be enforced; `pointer` says where, such as `#/items`."""
+    """A JSON schema is malformed, or uses what is not supported; `pointer` says where, such as `#/items`."""
 
     def __init__(self, message: str, pointer: str = "") -> None:
         self.pointer = reference(pointer)

@@ -362,10 +362,11 @@ def _extract(options: ExtractOptions, progress: bool | None) -> None:
     from outlines_cont.commands.progress import advance, progress_bar
 
     started = time.monotonic()
-    extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
-    with _plain_warnings(), progress_bar(extraction.tally, progress) as bar:
-        for tally in extraction.run(_load_extractor):
-            advance(bar, tally)
+    with _plain_warnings():
+        extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
+        with progress_bar(extraction.tally, progress) as bar:
+            for tally in extraction.run(_load_extractor):
+                advance(bar, tally)
     typer.echo(_extract_summary(extraction.tally, options.output, time.monotonic() - started), err=True)
     if extraction.tally.failed:
         raise typer.Exit(_FAILED_ROWS)
@@ -398,16 +399,17 @@ def _extract_interrupted(output: Path | None) -> str:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Show what is to be said of a schema without a place in the source, which is ours and not the user's."""
+    """Show what is to be said of a schema once, and without a place in the source, which is ours and not the user's."""
     from fsm import SchemaWarning
 
-    shown = warnings.showwarning
+    shown, said = warnings.showwarning, set[str]()
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
-        if issubclass(category, SchemaWarning):
-            typer.echo(f"Warning: {message}", err=True)
-        else:
+        if not issubclass(category, SchemaWarning):
             shown(message, category, *place, **options)
+        elif str(message) not in said:
+            said.add(str(message))
+            typer.echo(f"Warning: {message}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", SchemaWarning)

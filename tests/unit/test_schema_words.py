@@ -286,7 +286,8 @@ def test_identifiers_are_found_as_they_are_often_written(schema: Any) -> None:
     [
         ({"not": {"minimum": 3, "exclusiveMinimum": True, "multipleOf": 0.7}, "type": "number"}, 3, 3.5),
         ({"items": [{"multipleOf": 0.3}, {"$ref": "#/items/0"}], "additionalItems": False}, [0.6, 0.9], [0.6, 1]),
-        ({"not": {"properties": {"b": {"type": ["string"], "nullable": True, "required": True}}, "uniqueItems": True}}, {"b": 1}, {"b": None}),
+        ({"not": {"properties": {"b": {"type": ["string"], "nullable": True, "required": True}}, "uniqueItems": True}},
+         {"b": 1}, {"b": None}),
         ({"properties": {"a": {"nullable": True, "type": "number", "multipleOf": 0.3}}, "dependencies": {"a": ["b"]}}, {"a": None, "b": 1},
          {"a": 0.5, "b": 1}),
     ],
@@ -379,3 +380,11 @@ def test_a_schema_may_allow_anything(schema: Any) -> None:
 def test_a_part_that_must_hold_nothing_is_empty_with_a_warning_at_most() -> None:
     with pytest.raises(EmptyLanguage):
         fsm.json_schema({"items": [{"type": "null"}], "minItems": 2, "additionalItems": False, "type": "array"})
+
+
+def test_a_generator_says_how_a_tool_is_given() -> None:
+    from outlines_cont import generate, models
+
+    with pytest.raises(SchemaError, match=r"fsm\.tool_schema\(tool\)"):
+        generate.json(models.tiny(), WRAPPED[0][0])
+    assert generate.json(models.tiny(), fsm.tool_schema(WRAPPED[0][0]), dialect="2020-12")
