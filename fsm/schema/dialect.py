@@ -124,6 +124,14 @@ def is_known(uri: str) -> bool:
     return _STANDARD.match(uri) is not None and _by_uri(uri) is not None
 
 
+def metaschema_of(uri: str) -> str | None:
+    """The URI under which the standard keeps the metaschema that is meant by another spelling of it, such as `https` for `http`."""
+    dialect = _by_uri(uri) if is_known(uri) and uri.removesuffix("#").endswith("/schema") else None
+    if dialect is None or dialect.has_nullable:
+        return None
+    return f"{'https' if '/' in dialect.name else 'http'}://json-schema.org/{dialect.name}/schema"
+
+
 def dialect_of(schema: Any, inherited: Dialect, pointer: str) -> Dialect:
     """The draft that a schema names in `$schema`, or that of the schema around it.
 

@@ -16,7 +16,7 @@ from referencing.exceptions import NoSuchAnchor, Unresolvable
 from referencing.jsonschema import DynamicAnchor
 
 from fsm.errors import SchemaError
-from fsm.schema.dialect import Dialect, dialect_named, dialect_of
+from fsm.schema.dialect import Dialect, dialect_named, dialect_of, metaschema_of
 from fsm.schema.keyword import Schema, shorten
 
 ROOT_URI = "urn:schema:root"
@@ -132,10 +132,14 @@ class Resources:
     def _loosely(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope] | None:
         """What a reference means where identifiers do not mean what their draft says; None: nothing then, too.
 
-        A pointer may begin at the root, whatever identifier stands on the way; and a schema may have the identifier of another draft
-        (`id` for `$id`). Only asked where nothing is found by the letter.
+        A pointer may begin at the root, whatever identifier stands on the way; a schema may have the identifier of another draft
+        (`id` for `$id`), and a metaschema another scheme. Only asked where nothing is found by the letter.
         """
+        base, _, fragment = reference.partition("#")
+        known = metaschema_of(base)
         try:
+            if known is not None and known != base:
+                return self.find(f"{known}#{fragment}", scope, pointer)
             if reference.startswith("#/"):
                 if scope.uri in self._apart:
                     return None

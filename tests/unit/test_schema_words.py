@@ -253,6 +253,14 @@ def test_the_uri_of_a_draft_may_be_spelled_in_many_ways(uri: str, name: str) -> 
         fsm.json_schema({"$schema": uri, "type": "null"}, strict=True)
 
 
+@pytest.mark.parametrize(
+    "uri", ["https://json-schema.org/draft-07/schema#", "http://json-schema.org/schema", D7, D2020]
+)
+def test_the_metaschema_of_a_draft_is_found_by_any_of_its_names(uri: str) -> None:
+    assert accepts({"items": {"$ref": uri}}, [{"type": "string"}])
+    assert not accepts({"items": {"$ref": uri}}, [{"type": "text"}])
+
+
 def test_an_unknown_metaschema_is_told() -> None:
     schema = {"$schema": "http://iglucentral.com/schemas/self-desc/schema/jsonschema/1-0-0#", "type": "null"}
     with pytest.warns(SchemaWarning, match=r"'#/\$schema': the metaschema .* is not known"):
