@@ -388,11 +388,3 @@ def test_a_schema_may_allow_anything(schema: Any) -> None:
 def test_a_part_that_must_hold_nothing_is_empty_with_a_warning_at_most() -> None:
     with pytest.raises(EmptyLanguage):
         fsm.json_schema({"items": [{"type": "null"}], "minItems": 2, "additionalItems": False, "type": "array"})
-
-
-def test_a_generator_says_how_a_tool_is_given() -> None:
-    from outlines_cont import generate, models
-
-    with pytest.raises(SchemaError, match=r"fsm\.tool_schema\(tool\)"):
-        generate.json(models.tiny(), WRAPPED[0][0])
-    assert generate.json(models.tiny(), fsm.tool_schema(WRAPPED[0][0]), dialect="2020-12")
