@@ -10,6 +10,7 @@ from fsm.errors import (
     GrammarError,
     RegexSyntaxError,
     SchemaError,
+    SchemaWarning,
     TerminalCollision,
     TokenNotAllowed,
     UnknownState,
@@ -24,7 +25,7 @@ from fsm.grammar import grammar
 from fsm.limits import Limits
 from fsm.option import choice
 from fsm.pattern import regex
-from fsm.schema import json_schema
+from fsm.schema import json_schema, tool_schema
 from fsm.substring import substring
 from fsm.token_fsm import Explanation, TokenFSM
 from fsm.token_tables import TokenTables
@@ -44,6 +45,7 @@ __all__ = [
     "Report",
     "ReportLine",
     "SchemaError",
+    "SchemaWarning",
     "TerminalCollision",
     "TokenFSM",
     "TokenNotAllowed",
@@ -61,6 +63,7 @@ __all__ = [
     "json_schema",
     "regex",
     "substring",
+    "tool_schema",
     "types",
     "until",
 ]

@@ -1,8 +1,11 @@
 r"""Regular expressions as JSON Schema's `pattern` means them: ECMA-262 with the `u` flag, found anywhere in the text.
 
-Beside the letter of the `u` flag, what has one meaning without it is read, too: a backslash before any sign that is not
-a letter or digit, a lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`).
-Not supported, refused by name: back-references, lookaheads inside lookbehinds, inline flags, and properties other than general
+What the `u` flag forbids is read as without it, construct by construct (annex B): a backslash before any sign (`\_`, `\i`, `\p`
+without braces), a lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`), `\7` where there are not so many groups, and more.
+`\A`, `\Z` and `\z` stay errors: they are letters there, and anchors everywhere else. Two constructs are not ECMA-262 at all, but all
+that know them read them alike: the flags `i` and `s` (`(?i)`, to the end of the group) and `(?P<name>...)`. `read_loosely` tells of all
+these.
+Not supported, refused by name: back-references, lookaheads inside lookbehinds, other flags, and properties other than general
 categories (`\p{Script=...}`), for which Python holds no data.
 Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2.
 """
@@ -12,9 +15,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
-from fsm.character_class import ASCII_DIGITS, ASCII_WORD, ecma_space, single, unicode_property, union
-from fsm.characters import MAX_CODE_POINT, Ranges, Speller, invert
+from fsm.character_class import (
+    ASCII_DIGITS,
+    ASCII_WORD,
+    ecma_space,
+    ignoring_case,
+    single,
+    unicode_property,
+    union,
+)
+from fsm.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, Speller, invert
 from fsm.errors import NotRegular, SchemaError
 from fsm.looking import search
 from fsm.node import Node
@@ -45,7 +57,12 @@ _HEX4 = re.compile(r"[0-9A-Fa-f]{4}")
 _BRACED_HEX = re.compile(r"\{([0-9A-Fa-f]+)\}")
 _LOW_SURROGATE = re.compile(r"\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})")
 _PROPERTY = re.compile(r"\{([^{}]*)\}")
-_GROUP = re.compile(r"\((?:\?(?::|<([^>=!][^>]*)>))?")
+_GROUP = re.compile(r"\((?:\?(?::|P?<([^>=!][^>]*)>))?")
+_FLAGS = re.compile(r"\(\?([is]*)(?:-([is]+))?([:)])")
+_CAPTURES = re.compile(r"\\.|\[(?:\\.|[^\]\\])*|(\((?:(?!\?)|\?P?<(?![=!])))", re.DOTALL)
+_OCTAL = re.compile(r"[0-3][0-7]{0,2}|[4-7][0-7]?")
+_SYNTAX = "^$\\.*+?()[]{}|/"
+_LONELY = ("]", "{", "}")
 _COUNTS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 _LOOKAROUNDS = {
@@ -83,6 +100,18 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
         ) from None
 
 
+@lru_cache(maxsize=1024)
+def read_loosely(pattern: str) -> tuple[str, ...]:
+    """What of a pattern is read though ECMA-262 does not take it with the `u` flag; nothing for most, and for what is malformed."""
+    reader = _Reader(pattern)
+    try:
+        for _ in reader.read():
+            pass
+    except (_Malformed, NotSupported):
+        return ()
+    return tuple(reader.loose)
+
+
 def _shorten(pattern: str) -> str:
     return pattern if len(pattern) <= 80 else f"{pattern[:60]}...{pattern[-15:]}"
 
@@ -97,12 +126,13 @@ class _Malformed(Exception):
 
 @dataclass(slots=True)
 class _Group:
-    """A group that is being read: where it began, its alternatives so far, the items of the present one."""
+    """A group that is being read: where it began, its alternatives so far, the items of the present one, its flags."""
 
     start: int
     alternatives: int = 0
     items: int = 0
     look: Look | None = None
+    flags: frozenset[str] = frozenset()
 
 
 class _Reader:
@@ -113,6 +143,7 @@ class _Reader:
         self.position = 0
         self.groups = [_Group(-1)]
         self.names = set[str]()
+        self.loose = dict[str, None]()
 
     def read(self) -> Iterator[Instruction]:
         """Yield the pattern in postfix order.
@@ -155,9 +186,11 @@ class _Reader:
         start = self.position
         for sign, look in _LOOKAROUNDS.items():
             if self.pattern.startswith(sign, start):
-                self.groups.append(_Group(start, look=look))
+                self.groups.append(_Group(start, look=look, flags=self.groups[-1].flags))
                 self.position += len(sign)
                 return
+        if (flags := _FLAGS.match(self.pattern, start)) is not None and any(flags.groups()[:2]):
+            return self._read_flags(flags)
         opening = _GROUP.match(self.pattern, start)
         if self.pattern.startswith("(?", start) and (opening is None or opening.end() == start + 1):
             self._refuse_group(start)
@@ -169,8 +202,21 @@ class _Reader:
                     f"group name {name!r} is not an identifier, or is taken", start, "Choose another name."
                 )
             self.names.add(name)
-        self.groups.append(_Group(start))
+            if self.pattern.startswith("(?P", start):
+                self.loose["(?P<...>)"] = None
+        self.groups.append(_Group(start, flags=self.groups[-1].flags))
         self.position = opening.end()
+
+    def _read_flags(self, found: re.Match[str]) -> None:
+        """Read `(?i)`, which holds to the end of the group that it stands in, or `(?i:`, which begins one."""
+        around = self.groups[-1]
+        flags = (around.flags | set(found[1])) - set(found[2] or "")
+        if found[3] == ":":
+            self.groups.append(_Group(self.position, flags=flags))
+        else:
+            around.flags = flags
+        self.loose[found[0] if found[3] == ")" else f"{found[0]}...)"] = None
+        self.position = found.end()
 
     def _refuse_group(self, start: int) -> None:
         if self.pattern.startswith("(?P", start):
@@ -231,19 +277,29 @@ class _Reader:
             yield Character(self._read_escape())
         elif sign == ".":
             self.position += 1
-            yield Character(invert(_LINE_ENDS))
+            yield Character(ALL_CHARACTERS if "s" in self.groups[-1].flags else invert(_LINE_ENDS))
         else:
-            yield Text(self._read_run())
+            yield from self._read_run()
         yield from self._read_quantifier()
 
-    def _read_run(self) -> str:
+    def _read_run(self) -> Iterator[Instruction]:
         """Read plain characters; the last one is left for itself when it is repeated."""
         found = _RUN.match(self.pattern, self.position)
         end = self.position + 1 if found is None else found.end()
         if end - self.position > 1 and _QUANTIFIER.match(self.pattern, end):
             end -= 1
-        start, self.position = self.position, end
-        return self.pattern[start:end]
+        run, self.position = self.pattern[self.position : end], end
+        if run in _LONELY:
+            self.loose[f"a lone '{run}'"] = None
+        if "i" not in self.groups[-1].flags:
+            yield Text(run)
+            return
+        for sign in run:
+            yield Character(self._in_both_cases(single(ord(sign))))
+        self.groups[-1].items += len(run) - 1
+
+    def _in_both_cases(self, written: Ranges) -> Ranges:
+        return ignoring_case(written) if "i" in self.groups[-1].flags else written
 
     def _read_class(self) -> Ranges:
         start = self.position
@@ -255,7 +311,8 @@ class _Reader:
                 raise _Malformed("unclosed class", start, r"Close it with ']', or write '\[' for a bracket.")
             sets.append(self._read_class_range())
         self.position += 1
-        return invert(union(sets)) if negated else union(sets)
+        found = self._in_both_cases(tuple(one for ranges in sets for one in ranges))
+        return invert(union([found])) if negated else union([found])
 
     def _read_class_range(self) -> Ranges:
         start = self.position
@@ -268,6 +325,7 @@ class _Reader:
         self.position += 1
         last = self._read_class_member()
         if not (_is_single(first) and _is_single(last)):
+            self.loose["'-' beside a class"] = None
             return union((first, single(ord("-")), last))
         if last[0][0] < first[0][0]:
             raise _Malformed(
@@ -282,6 +340,9 @@ class _Reader:
         if sign != "\\":
             self.position += 1
             return single(ord(sign))
+        if self.pattern.startswith(r"\-", self.position):
+            self.position += 2
+            return single(0x2D)
         if self.pattern.startswith(r"\b", self.position):
             self.position += 2
             return single(0x08)
@@ -294,33 +355,46 @@ class _Reader:
         if sign in _CLASS_ESCAPES:
             found = _CLASS_ESCAPES[sign.lower()]()
             return invert(found) if sign.isupper() else found
-        if sign in ("p", "P"):
-            return self._read_property(start, sign == "P")
+        if sign in ("p", "P") and _PROPERTY.match(self.pattern, self.position):
+            return self._read_property(sign == "P")
         if sign in _CONTROLS:
             return single(_CONTROLS[sign])
-        if sign in ("x", "u", "c", "0"):
-            return single(self._read_code_point(start, sign))
-        if sign and not sign.isalnum():
+        if sign in ("x", "u", "c", "0") and (code_point := self._read_code_point(sign)) is not None:
+            return self._in_both_cases(single(code_point))
+        if sign and sign in _SYNTAX:
             return single(ord(sign))
-        raise self._bad_escape(start, sign)
+        return self._in_both_cases(single(self._read_loose_escape(start, sign)))
 
-    def _bad_escape(self, start: int, sign: str) -> Exception:
-        if sign == "k" or (sign.isdigit() and sign.isascii()):
-            return NotSupported(
-                rf"a back-reference ('\{sign}')", "Not a regular language: list the alternatives that you need."
-            )
+    def _read_loose_escape(self, start: int, sign: str) -> int:
+        """Read an escape that is none with the `u` flag."""
+        if not sign:
+            raise _Malformed("a backslash at the end", start, r"Write '\\' for a backslash itself.")
         if sign in ("A", "Z", "z"):
-            return _Malformed(
+            raise _Malformed(
                 rf"'\{sign}' is not part of ECMA-262", start, "Write '^' for the start of the text and '$' for its end."
             )
-        return _Malformed(
-            rf"unknown escape '\{sign}'", start, r"Remove the backslash, or write '\\' for a backslash itself."
-        )
+        digits = re.compile(r"\d+", re.ASCII).match(self.pattern, start + 1)
+        is_reference = digits is not None and sign != "0" and int(digits[0][:9]) <= self._num_captures
+        if is_reference or (sign == "k" and "(?<" in self.pattern):
+            raise NotSupported(
+                rf"a back-reference ('\{sign}')", "Not a regular language: list the alternatives that you need."
+            )
+        self.loose[rf"'\{sign}'"] = None
+        if digits is not None and (octal := _OCTAL.match(self.pattern, start + 1)) is not None:
+            self.position = octal.end()
+            return int(octal[0], 8)
+        if sign == "c":  # without a letter behind it, the backslash stands for itself
+            self.position = start + 1
+            return ord("\\")
+        return ord(sign)
 
-    def _read_property(self, start: int, negated: bool) -> Ranges:
+    @cached_property
+    def _num_captures(self) -> int:
+        return sum(found[1] is not None for found in _CAPTURES.finditer(self.pattern))
+
+    def _read_property(self, negated: bool) -> Ranges:
         name = _PROPERTY.match(self.pattern, self.position)
-        if name is None:
-            raise _Malformed("a property without a name in braces", start, r"Write it as in '\p{L}'.")
+        assert name is not None
         self.position = name.end()
         found = unicode_property(name[1])
         if found is None:
@@ -330,32 +404,29 @@ class _Reader:
             )
         return invert(found) if negated else found
 
-    def _read_code_point(self, start: int, sign: str) -> int:
-        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`."""
+    def _read_code_point(self, sign: str) -> int | None:
+        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None where it is none of them."""
         rest = self.pattern[self.position : self.position + 1]
-        if sign == "0" and not (rest.isdigit() and rest.isascii()):
-            return 0
-        if sign == "c" and rest.isalpha() and rest.isascii():
+        if sign == "0":
+            return None if rest.isdigit() and rest.isascii() else 0
+        if sign == "c":
+            if not (rest.isalpha() and rest.isascii()):
+                return None
             self.position += 1
             return ord(rest) % 32
         if sign == "u" and rest == "{":
-            return self._read_braced(start)
-        digits = _HEX2 if sign == "x" else _HEX4
-        found = digits.match(self.pattern, self.position) if sign in ("x", "u") else None
+            return self._read_braced()
+        found = (_HEX2 if sign == "x" else _HEX4).match(self.pattern, self.position)
         if found is None:
-            raise _Malformed(
-                rf"incomplete escape '\{sign}'", start, r"Write '\xHH', '\uHHHH', '\u{H...}', '\cX' or '\0'."
-            )
+            return None
         self.position = found.end()
         return self._join_surrogates(int(found[0], 16))
 
-    def _read_braced(self, start: int) -> int:
+    def _read_braced(self) -> int | None:
         found = _BRACED_HEX.match(self.pattern, self.position)
         digits = found[1].lstrip("0") if found else ""
         if found is None or len(digits) > 6 or int(digits or "0", 16) > MAX_CODE_POINT:
-            raise _Malformed(
-                r"'\u{' without the number of a character", start, r"Write hexadecimal digits, as in '\u{1F600}'."
-            )
+            return None
         self.position = found.end()
         return int(digits or "0", 16)
 

@@ -37,11 +37,15 @@ def reference(pointer: str) -> str:
 
 
 class SchemaError(FSMError, ValueError):
-    """A JSON schema is malformed, or uses a keyword that would not be enforced; `pointer` says where, such as `#/items`."""
+    """A JSON schema is malformed, or uses what is not supported; `pointer` says where, such as `#/items`."""
 
     def __init__(self, message: str, pointer: str = "") -> None:
         self.pointer = reference(pointer)
         super().__init__(f"{message} (at {self.pointer!r})")
+
+
+class SchemaWarning(UserWarning):
+    """Something in a JSON schema rejects nothing and may be meant to: a keyword that looks misspelt, a format that is not known."""
 
 
 class GrammarError(FSMError, ValueError):

@@ -31,13 +31,13 @@ class ReportLine:
     Attributes:
         pointer: JSON pointer to the keyword, such as `#/properties/age/minimum`.
         keyword: its name.
-        level: `exact` (in the automaton), `checked` (validated when the value closes) or `refused`.
-        note: why it is only checked; nothing for others.
+        level: `exact` (in the automaton), `checked` (validated when the value closes) or `annotated` (it rejects nothing).
+        note: why it is not exact, or how it was read where that is not plain.
     """
 
     pointer: str
     keyword: str
-    level: Literal["exact", "checked", "refused"]
+    level: Literal["exact", "checked", "annotated"]
     note: str = ""
 
 
@@ -61,8 +61,8 @@ class Report(tuple[ReportLine, ...]):
 
     def __str__(self) -> str:
         width = max((len(line.pointer) for line in self), default=0)
-        lines = (f"{line.level:7}  {line.pointer:{width}}  {line.note}".rstrip() for line in self)
-        return "\n".join((*lines, *(f"spelling {sentence}" for sentence in self.spelling)))
+        lines = (f"{line.level:9}  {line.pointer:{width}}  {line.note}".rstrip() for line in self)
+        return "\n".join((*lines, *(f"spelling   {sentence}" for sentence in self.spelling)))
 
 
 @dataclass(frozen=True, slots=True)

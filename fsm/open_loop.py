@@ -64,12 +64,16 @@ class OpenLoop:
         if hi is not None and read > hi:
             return EMPTY
         if state >= 0:
-            return nodes.concat(nodes.repeat(self.body, max(lo - read, 0), None if hi is None else hi - read), self.rest)
+            return nodes.concat(
+                nodes.repeat(self.body, max(lo - read, 0), None if hi is None else hi - read), self.rest
+            )
         return EPSILON if read >= lo else EMPTY
 
     def may_end(self, state: int, counts: Counts) -> bool:
         """True when the loop may be over in a state, and what comes after it, too."""
-        return (state < 0 or self.rest.nullable) and counts[0] <= done(state) <= (NEVER if counts[1] is None else counts[1])
+        return (state < 0 or self.rest.nullable) and counts[0] <= done(state) <= (
+            NEVER if counts[1] is None else counts[1]
+        )
 
     def may_go_on(self, state: int, counts: Counts) -> bool:
         """True when something is left of it in a state: the most rounds are not passed, and a loop that was left may be left so."""

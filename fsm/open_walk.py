@@ -196,9 +196,7 @@ class OpenWalk:
         known = self._ahead[wanted]
         ahead = [known[state] for state in states]
         ok = np.array([[self._may_end(way.end, counted.bounds) for way in (a.least, a.endless)] for a in ahead], bool)
-        is_possible = np.array(
-            [self._may_live(state, counted.bounds) for state in states], bool
-        )
+        is_possible = np.array([self._may_live(state, counted.bounds) for state in states], bool)
         least = np.array([a.least.rounds for a in ahead], np.int64)
         at_least = np.array([a.at_least for a in ahead], np.int64)
         endless = np.array([a.endless.rounds for a in ahead], np.int64)
@@ -209,7 +207,9 @@ class OpenWalk:
         alive |= ok[which, 1] & (np.maximum(endless[which], need) <= room)
         is_unsure = ~alive & is_possible[which] & (at_least[which] <= room)
         for pair in np.flatnonzero(is_unsure).tolist():
-            alive[pair] = self._is_inhabited(automaton, int(self._states[pair]), int(need[pair]), int(room[pair]), counted)
+            alive[pair] = self._is_inhabited(
+                automaton, int(self._states[pair]), int(need[pair]), int(room[pair]), counted
+            )
         return alive
 
     def _is_inhabited(self, automaton: Automaton, state: int, need: int, room: int, counted: Counted) -> bool:

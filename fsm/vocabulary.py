@@ -18,7 +18,7 @@ from fsm.characters import JSON_CHARACTER
 from fsm.derivative import share
 from fsm.errors import BudgetExceeded, VocabularyError
 from fsm.loop import CharacterLoop, Exits, is_character_class
-from fsm.node import ALL_BYTES, Kind, Node, memory
+from fsm.node import Kind, Node, memory
 from fsm.open_walk import OpenWalk
 from fsm.short_loop import ShortLoop, byte_loop, is_byte
 from fsm.stretch import MAX_FIRST_BYTES, Stretch, narrow_automaton

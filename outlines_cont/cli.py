@@ -9,10 +9,11 @@ import io
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -202,7 +203,9 @@ def schema(
     source: Annotated[
         str, typer.Argument(metavar="FILE.json|module:Class", help="What a record is, as for `extract`.")
     ],
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse what is not exact.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse what is not exact, and what looks misspelt.")
+    ] = False,
     any_order: Annotated[
         bool, typer.Option("--any-order", help="Allow the members of an object in any order.")
     ] = False,
@@ -213,7 +216,8 @@ def schema(
     """Say how each keyword of a schema is enforced, and show an example.
 
     `exact`: the automaton holds it. `checked`: the automaton allows more, the value is checked when it is complete and written
-    otherwise where it fails. Anything else is refused with the place and what to do.
+    otherwise where it fails. `annotated`: it rejects nothing, though it looks as if it should. What cannot be read is refused with the
+    place and what to do.
 
     Exit status: 0, or 2 for a schema that is refused.
     """
@@ -295,6 +299,9 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
         table.add_row(line.keyword, line.pointer, line.level)
     console = Console()
     console.print(table)
+    for line in found.report:
+        if line.note and line.level != "checked":
+            console.print(f"{line.level}: {line.pointer}: {line.note}", markup=False, highlight=False)
     for check in found.checks:
         console.print(f"checked: {check}", markup=False, highlight=False)
     console.print(f"{found.states} states within an example, with {found.ways} ways to go on in bytes", highlight=False)
@@ -355,10 +362,11 @@ def _extract(options: ExtractOptions, progress: bool | None) -> None:
     from outlines_cont.commands.progress import advance, progress_bar
 
     started = time.monotonic()
-    extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
-    with progress_bar(extraction.tally, progress) as bar:
-        for tally in extraction.run(_load_extractor):
-            advance(bar, tally)
+    with _plain_warnings():
+        extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
+        with progress_bar(extraction.tally, progress) as bar:
+            for tally in extraction.run(_load_extractor):
+                advance(bar, tally)
     typer.echo(_extract_summary(extraction.tally, options.output, time.monotonic() - started), err=True)
     if extraction.tally.failed:
         raise typer.Exit(_FAILED_ROWS)
@@ -387,6 +395,26 @@ def _extract_interrupted(output: Path | None) -> str:
     if not output.exists():
         return "Interrupted before the first row; nothing was written."
     return f"Interrupted. {output} holds whole lines; to go on, give the same command with --resume."
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show what is to be said of a schema once, and without a place in the source, which is ours and not the user's."""
+    from fsm import SchemaWarning
+
+    shown, said = warnings.showwarning, set[str]()
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+        if not issubclass(category, SchemaWarning):
+            shown(message, category, *place, **options)
+        elif str(message) not in said:
+            said.add(str(message))
+            typer.echo(f"Warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", SchemaWarning)
+        warnings.showwarning = show
+        yield
 
 
 @contextmanager

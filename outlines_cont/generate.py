@@ -266,13 +266,15 @@ def json(
         sampler: how tokens are drawn; greedy by default.
         force: append text without a choice in one chunk instead of sampling it.
         max_retries: how often a row may go back; then it fails with `CheckFailed`.
-        **options: given to `fsm.json_schema`, such as `whitespace`.
+        **options: given to `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
+
+    For a tool write `generate.json(model, fsm.tool_schema(tool))`.
 
     The value is what the type makes of it: an object of a pydantic model, for a schema what `json.loads` returns, for a function
     a dict of its arguments.
 
     Raises:
-        fsm.SchemaError: the schema is malformed, or uses a keyword that would not be enforced.
+        fsm.SchemaError: the schema is malformed, or something around one, such as a tool.
         fsm.EmptyLanguage: nothing satisfies the schema.
     """
     expression = fsm_package.json_schema(schema, **options)

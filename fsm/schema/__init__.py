@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsm.schema.compiler import json_schema
+from fsm.schema.tool import tool_schema
 
 if TYPE_CHECKING:
     from types import FunctionType
 
     from pydantic import BaseModel
 
-__all__ = ["arguments_of", "json_schema"]
+__all__ = ["arguments_of", "json_schema", "tool_schema"]
 
 
 def arguments_of(function: FunctionType) -> type[BaseModel]:

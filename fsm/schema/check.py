@@ -18,9 +18,11 @@ from urllib.parse import quote
 import jsonschema_rs
 
 from fsm.errors import SchemaError, reference
+from fsm.schema.dialect import LATEST
 from fsm.schema.formats import NUMBER_FORMATS
 from fsm.schema.keyword import Text, escape
 from fsm.schema.place import Conjunction, Place
+from fsm.schema.translation import Translation, needs_translation
 
 if TYPE_CHECKING:
     from fsm.schema.document import Document
@@ -164,17 +166,20 @@ class SchemaCheck:
     def _validator(self) -> Any:
         document, asserts = self._document, self._document.asserts_format
         wanted = _with_proper_references([self._reference(place) for place in self._places])
+        document_to_validate = document.root.schema if self._translation is None else self._translation.root
+        name = LATEST.name if self._translation else document.dialect.name
+        uri = f"{_SCHEMES[name]}://json-schema.org/{name}/schema"
+        root = plain(document_to_validate, asserts_format=asserts)
+        if isinstance(root, dict):
+            root["$schema"] = uri  # whatever it names itself
         resources = {
             uri.removesuffix("#"): plain(schema, asserts_format=asserts) for uri, schema in document.registry.items()
         }
-        resources[document.resources.uri.removesuffix("#")] = plain(
-            document.root.schema, asserts_format=asserts
-        )  # whatever the registry says
-        dialect = document.dialect
-        draft = getattr(jsonschema_rs, _DRAFTS[dialect.name])
+        resources[document.resources.uri.removesuffix("#")] = root  # whatever the registry says
+        draft = getattr(jsonschema_rs, _DRAFTS[name])
         try:
             return jsonschema_rs.validator_for(
-                {"$schema": f"{_SCHEMES[dialect.name]}://json-schema.org/{dialect.name}/schema", "allOf": wanted},
+                {"$schema": uri, "allOf": wanted},
                 registry=jsonschema_rs.Registry(list(resources.items()), draft=draft),
                 validate_formats=document.asserts_format,
                 offline=True,
@@ -187,21 +192,27 @@ class SchemaCheck:
                 self._places[0].pointer if self._places else "",
             ) from None
 
+    @cached_property
+    def _translation(self) -> Translation | None:
+        """The root in words that the validator knows; None where it has no others."""
+        root, dialect = self._document.root.schema, self._document.dialect
+        return Translation(root, dialect) if needs_translation(root, dialect) else None
+
     def _reference(self, place: Place) -> Any:
-        document = self._document
-        found = next(_pointers(document.root.schema, place.schema), None)
+        document, translation = self._document, self._translation
         uri = document.resources.uri
+        found = translation.pointer_to(place.schema) if translation else _pointer(document.root.schema, place.schema)
         if found is None:
             for name, schema in document.registry.items():
-                found = next(_pointers(schema, place.schema), None)
+                found = _pointer(schema, place.schema)
                 if found is not None:
                     uri = name
                     break
-        schema = (
-            plain(place.schema, asserts_format=document.asserts_format)
-            if found is None
-            else {"$ref": f"{uri.partition('#')[0]}#{found}"}
-        )
+        if found is not None:
+            schema: Any = {"$ref": f"{uri.partition('#')[0]}#{found}"}
+        else:
+            read = place.schema if translation is None else Translation(place.schema, document.dialect).root
+            schema = plain(read, asserts_format=document.asserts_format)
         return {"not": schema} if place.negated else schema
 
     def __str__(self) -> str:
@@ -219,19 +230,20 @@ _SAFE = "%/:?#@!$&'()*+,;=~-._"  # what a URI may hold as it is, beside letters 
 _SCHEMES = {name: "https" if "/" in name else "http" for name in _DRAFTS}
 
 
-def _pointers(root: Any, wanted: Any) -> Iterator[str]:
-    """Pointers to this very object."""
+def _pointer(root: Any, wanted: Any) -> str | None:
+    """A pointer to this very object."""
     stack = [(root, "")]
     while stack:
         node, pointer = stack.pop()
         if node is wanted and not isinstance(node, bool):
-            yield pointer
+            return pointer
         below: Iterable[tuple[Any, Any]] = ()
         if isinstance(node, dict):
             below = node.items()
         elif isinstance(node, list):
             below = enumerate(node)
         stack += [(child, f"{pointer}/{escape(str(key))}") for key, child in below]
+    return None
 
 
 def plain(value: Any, *, asserts_format: bool = False) -> Any:

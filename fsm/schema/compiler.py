@@ -1,4 +1,4 @@
-"""`json_schema`: a JSON schema (drafts 4 to 2020-12) or a Python type becomes an expression.
+"""`json_schema`: a JSON schema (drafts 3 to 2020-12) or a Python type becomes an expression.
 
 A schema is taken as what it says about each JSON type. Schemas that hold together for one value (`allOf`, `$ref` beside other
 keywords, a property named by two of them) are merged keyword by keyword; `anyOf`, `oneOf`, `if` and what is left of a `not` are
@@ -10,18 +10,20 @@ Builders are generators that yield the schemas whose terms they need: no schema,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from typing import Any, get_args
+from inspect import currentframe
+from typing import Any, Literal, get_args
 from weakref import WeakValueDictionary, ref
 
 from fsm import node as nodes
 from fsm import work
 from fsm.derivative import Derivatives
-from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, reference
+from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, SchemaWarning, reference
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
@@ -31,7 +33,7 @@ from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
 from fsm.schema.disjoint import types_at
-from fsm.schema.document import Cases, Document, Negations, TooCostly, TooManyCases
+from fsm.schema.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
 from fsm.schema.enumeration import names, scalar_node
 from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
 from fsm.schema.number import INTEGER, NUMBER, decimals_in, number_node
@@ -39,6 +41,7 @@ from fsm.schema.object import object_node
 from fsm.schema.place import Conjunction, Place, Steps, values_of
 from fsm.schema.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
+from fsm.schema.tool import refuse_wrapper
 
 
 def json_schema(
@@ -49,6 +52,7 @@ def json_schema(
     key_order: KeyOrder = "schema",
     formats: FormatPolicy = "assert",
     registry: Mapping[str, dict[str, Any]] | None = None,
+    dialect: str | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Expression:
     """Return the JSON texts that are valid under `schema`.
@@ -61,16 +65,23 @@ def json_schema(
     Args:
         schema: a schema as dict, as JSON text or as bool; or a type that pydantic understands (see `model.py`).
         whitespace: `one_space` allows one space after `:` and `,`; `none` allows no space at all.
-        strict: refuse whatever is not exact: what the automaton alone does not hold. `report` says which keywords those are.
+        strict: refuse whatever is not exact: what the automaton alone does not hold, a keyword that looks misspelt, an unknown format.
+            `report` says which keywords those are.
         key_order: `schema`, or `any` order of the members of an object; the more orders, the more states.
-        formats: `assert` enforces `format`, `annotate` ignores it (but for types, whose formats are always enforced).
+        formats: `assert` enforces the formats that are known, `annotate` ignores all (but for types, whose formats are always enforced).
         registry: schemas by URI, which references may lead to; the standard metaschemas are known. Nothing is ever fetched.
+        dialect: what the schema is written in: a draft from `draft-03` to `draft/2020-12`, or `openapi-3.0`; None: what its `$schema`
+            says, `openapi-3.0` inside a document that says `openapi: 3.0.x`, or else the latest draft. What an older draft says otherwise
+            (`dependencies`, a list of `items`, ...) is read in every one; see `older_word.py`.
         limits: bounds of compiling.
 
     Raises:
-        SchemaError: the schema is malformed, or uses something that would not be enforced; a JSON pointer says where.
+        SchemaError: the schema is malformed, or something around a schema, such as a tool; a JSON pointer says where.
         EmptyLanguage: no value satisfies the schema.
         BudgetExceeded: a bound of `limits` is exceeded.
+
+    Warns:
+        SchemaWarning: a keyword looks misspelt, or a format or metaschema is not known, so that it rejects nothing; once for all of them.
 
     Cost: linear in the schema, about 20 us per property; counts, lengths and the size of an enum do not multiply.
     """
@@ -78,7 +89,14 @@ def json_schema(
     is_type = not isinstance(schema, str | dict | bool)
     asserts_format = is_type or formats == "assert"
     root, validators = _read(schema, limits)
-    context, node = _compile(root, limits, registry, asserts_format, validators, whitespace, key_order, strict)
+    refuse_wrapper(root)
+    read = partial(
+        Document, root, limits, registry, asserts_format=asserts_format, validators=validators, dialect=dialect
+    )
+    # What a type says is ours to know.
+    context, node = _compile(
+        partial(read, is_strict=strict or is_type), _num_parts(root), limits, whitespace, key_order, strict
+    )
     if node is EMPTY:
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
@@ -86,7 +104,7 @@ def json_schema(
         )
 
     def read_again() -> tuple[Document, Build]:
-        document = Document(root, limits, registry, asserts_format=asserts_format, validators=validators)
+        document = read(negations="all", is_strict=False)
         document.settle_accounts()
 
         def build(places: Conjunction, order: KeyOrder) -> Node:
@@ -95,6 +113,7 @@ def json_schema(
 
         return document, build
 
+    _warn(context.document.remarks)
     origin = SchemaOrigin(read_again, key_order == "schema")
     return Expression(
         node,
@@ -105,34 +124,29 @@ def json_schema(
 
 
 def _compile(
-    root: Schema,
+    read: Callable[..., Document],
+    num_parts: int,
     limits: Limits,
-    registry: Mapping[str, Any] | None,
-    asserts_format: bool,
-    validators: Mapping[str, Check],
     whitespace: Whitespace,
     key_order: KeyOrder,
     strict: bool,
 ) -> tuple[Context, Node]:
     """The term of a schema, EMPTY where no value satisfies it: as exact as it can be within `max_work`.
 
+    Args:
+        read: makes a document of the schema, given `negations` and `is_coarse`.
+        num_parts: the size of the schema.
+        limits, whitespace, key_order, strict: as for `json_schema`.
+
     Raises:
         BudgetExceeded: it is too much work though all that may be is left to checks, or `strict` forbids that.
     """
     negations: Negations
     readings: list[tuple[Negations, bool]] = [(negations, False) for negations in get_args(Negations)]
-    most = limits.max_work + _WORK_PER_PART * _num_parts(root)
+    most = limits.max_work + _WORK_PER_PART * num_parts
     while True:
         negations, is_coarse = readings.pop(0)
-        document = Document(
-            root,
-            limits,
-            registry,
-            asserts_format=asserts_format,
-            validators=validators,
-            negations=negations,
-            is_coarse=is_coarse,
-        )
+        document = read(negations=negations, is_coarse=is_coarse)
         context = Context(document, syntax_of(whitespace), limits, key_order, strict)
         try:
             with work.Bound("max_work", most, "making the terms of the schema"):
@@ -164,15 +178,39 @@ def _num_parts(schema: Schema) -> int:
 
 
 def _report(context: Context) -> Report:
-    return Report(
-        ReportLine(
-            reference(pointer),
-            keyword,
-            "checked" if pointer in context.checked else "exact",
-            context.checked.get(pointer, ""),
+    document = context.document
+    remarks, lines = dict(document.remarks), list[ReportLine]()
+    for pointer, keyword in document.keywords.items():
+        level: Literal["exact", "checked", "annotated"] = "checked" if pointer in context.checked else "exact"
+        notes = [context.checked.get(pointer, ""), remarks.pop(pointer).text if pointer in remarks else ""]
+        if keyword == "format" and not document.asserts_format:
+            level, notes = "annotated", ['formats="annotate"']
+        lines.append(ReportLine(reference(pointer), keyword, level, "; ".join(filter(None, notes))))
+    lines += (ReportLine(reference(at), said.keyword, "annotated", said.text) for at, said in remarks.items())
+    return Report(lines)
+
+
+def _warn(remarks: Mapping[str, Remark]) -> None:
+    """Tell once of all that may not be what the author of a schema meant, at the call that gave the schema."""
+    said = [f"{reference(at)!r}: {remark.text}" for at, remark in remarks.items() if remark.is_suspect]
+    if said:
+        more = f"\n... and {len(said) - _MAX_SAID} more; `report` has all" if len(said) > _MAX_SAID else ""
+        text = (
+            "parts of this schema are not enforced; `strict=True` refuses them:\n" + "\n".join(said[:_MAX_SAID]) + more
         )
-        for pointer, keyword in context.document.keywords.items()
-    )
+        warnings.warn(text, SchemaWarning, stacklevel=_depth_of_caller())
+
+
+_MAX_SAID = 8
+_OURS = ("fsm", "outlines_cont")
+
+
+def _depth_of_caller() -> int:
+    """How many calls up, seen from the function that asks, the first one lies that is not in these packages."""
+    frame, depth = currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        frame, depth = frame.f_back, depth + 1
+    return depth
 
 
 def _check_options(whitespace: object, strict: object, key_order: object, formats: object) -> None:
@@ -445,7 +483,7 @@ class _Level:
 
     def _simple(self, place: Place) -> Node | None:
         """The term of a place that names one scalar type and nothing else; the most common of all needs no frame."""
-        node = None if place.negated else _simple_node(place.schema)
+        node = None if place.negated else _simple_node(self._document.settle(place).schema)
         if node is not None:
             self._document.read(place)
             self._note_spellings((place,), types_at(place))

@@ -10,24 +10,27 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 from fsm import work
+from fsm.ecma_pattern import read_loosely
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.node import Check
-from fsm.schema.dialect import LATEST, dialect_of, in_latest_words
+from fsm.schema.dialect import DRAFT_3, LATEST, Dialect, dialect_named, dialect_of, in_latest_words, is_known
 from fsm.schema.disjoint import are_disjoint, around, types_at
 from fsm.schema.enumeration import pointer_to, schema_of, values_at
+from fsm.schema.formats import is_known_format, known_formats
 from fsm.schema.keyword import (
     ANNOTATIONS,
     JSON_TYPES,
     KEYWORDS,
     Made,
     Schema,
-    check_known,
     check_schema,
     check_text,
+    meant_by,
     shorten,
 )
 from fsm.schema.negation import NoNegation, ways_to_fail
+from fsm.schema.older_word import allows_any_type
 from fsm.schema.place import Conjunction, Place, subschemas
 from fsm.schema.resource import Resources
 
@@ -158,6 +161,21 @@ class Cases:
         object.__setattr__(self, "key", key)
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What there is to say of a keyword that was not taken at its word.
+
+    Attributes:
+        keyword: its name.
+        text: what became of it.
+        is_suspect: whether it may not be what its author meant; then it is an error for those who are strict.
+    """
+
+    keyword: str
+    text: str
+    is_suspect: bool = True
+
+
 class Document:
     """One schema with everything that its references can reach.
 
@@ -169,6 +187,8 @@ class Document:
         validators: checks by the names that `Made.VALIDATOR` gives them.
         negations: which of them are worked out.
         is_coarse: whether to make few cases and leave more to checks, where everything together was too much.
+        dialect: the name of the one in which the root is written; None: it says so itself.
+        is_strict: whether a keyword that looks misspelt, an unknown format and the like are errors.
 
     Attributes:
         can_be_coarser: whether something was met that costs less then.
@@ -184,11 +204,15 @@ class Document:
         validators: Mapping[str, Check] | None = None,
         negations: Negations = "all",
         is_coarse: bool = False,
+        dialect: str | None = None,
+        is_strict: bool = False,
     ) -> None:
         self.root = Place(root, "")
         self.limits, self.asserts_format = limits, asserts_format
-        self.dialect = dialect_of(root, LATEST, "")
+        self.dialect = dialect_of(root, LATEST, "") if dialect is None else dialect_named(dialect)
         self.keywords: dict[str, str] = {}
+        self.remarks: dict[str, Remark] = {}
+        self._is_strict = is_strict
         self.is_dynamic = False
         self._has_negated = False
         self._negations = negations
@@ -207,6 +231,8 @@ class Document:
         self._kept: list[Schema] = []
         base = root.get(self.dialect.identifier) if isinstance(root, dict) else None
         self._base = base.rstrip("#") if isinstance(base, str) else None
+        if dialect is None:
+            self._remark_dialect()
 
     @property
     def resources(self) -> Resources:
@@ -442,10 +468,70 @@ class Document:
             scope = self.resources.inside(schema, scope)
             dialect = scope.dialect
         if known is None:
-            known = schema if dialect is LATEST else in_latest_words(schema, dialect)
+            known = self._without_unknown_format(in_latest_words(schema, dialect), place)
+            if known is not schema:
+                self._remark_older_words(place, dialect)
             self._settled[id(schema)] = self._settled[id(known)] = known
             self._kept += (schema, known)
         return place if known is schema and scope is place.scope else place._replace(schema=known, scope=scope)
+
+    def _without_unknown_format(self, schema: Schema, place: Place) -> Schema:
+        """The same without a `format` that rejects nothing here."""
+        name = schema.get("format") if isinstance(schema, dict) else None
+        if (
+            not isinstance(schema, dict)
+            or not isinstance(name, str)
+            or not self.asserts_format
+            or is_known_format(name)
+        ):
+            return schema
+        self._remark(
+            place, "format", f"the format {shorten(name)} is not known, so that any text passes. {known_formats(name)}"
+        )
+        return {key: value for key, value in schema.items() if key != "format"}
+
+    def _remark_dialect(self) -> None:
+        """Tell of a metaschema that is not known, and read it where the registry has it.
+
+        Raises:
+            SchemaError: it leaves out keywords of the standard, which then reject nothing.
+        """
+        name = self.root.get("$schema")
+        if not isinstance(name, str) or is_known(name):
+            return
+        given = self.registry.get(name.removesuffix("#"))
+        if isinstance(given, dict):
+            self.dialect = dialect_of(given, self.dialect, "")
+            words = given.get("$vocabulary")
+            if isinstance(words, dict) and not any(uri.endswith("/vocab/validation") for uri in words):
+                text = f"the metaschema {shorten(name)} leaves out vocabularies of the standard, which is not supported"
+                raise SchemaError(f"{text}. Name a draft in `$schema`", "/$schema")
+        else:
+            text = f"the metaschema {shorten(name)} is not known; the schema is read as one of {self.dialect.name}"
+            self._remark(self.root, "$schema", f"{text}. Say which draft it is: `dialect={self.dialect.name!r}`")
+
+    def _remark_older_words(self, place: Place, dialect: Dialect) -> None:
+        """Tell of words that could be read in one way alone, but that are no good words of the dialect."""
+        assert isinstance(place.schema, dict)
+        if dialect is not DRAFT_3 and allows_any_type(place.schema):
+            self._remark(
+                place, "type", "'any' is no type since draft 4; it is read as values of any type. Leave `type` out"
+            )
+        if place.schema.get("required") is True and not place.pointer.rpartition("/")[0].endswith("/properties"):
+            self._remark(
+                place, "required", "`required: true` stands outside of `properties`, where it says nothing. Remove it"
+            )
+
+    def _remark(self, place: Place, keyword: str, text: str, *, is_suspect: bool = True) -> None:
+        """Keep what is to be said of a keyword for the report.
+
+        Raises:
+            SchemaError: it is suspect, and the caller is strict.
+        """
+        pointer = place.at(keyword)
+        if is_suspect and self._is_strict:
+            raise SchemaError(text, pointer)
+        self.remarks[pointer] = Remark(keyword, text, is_suspect)
 
     def read(self, place: Place) -> None:
         """Check the keywords of a place and write them into the report, once.
@@ -730,5 +816,36 @@ class Document:
                 name = keyword.removeprefix("\0")
                 self.keywords[place.at(name)] = name
             elif keyword not in ANNOTATIONS and keyword != Made.RECURSIVE:
-                check_known(keyword, place.pointer)
+                self._remark_unknown(place, keyword, value)
+        if "pattern" in schema:
+            self._remark_pattern(place, "pattern", schema["pattern"])
+        for pattern in schema.get("patternProperties") or ():
+            self._remark_pattern(place, "patternProperties", pattern)
         self.limits.check("max_enum_values", len(schema.get("enum") or ()), "values of an enum", place.at("enum"))
+
+    def _remark_unknown(self, place: Place, keyword: object, value: object) -> None:
+        """A keyword that annotates, as the standard says; tell where it may be a misspelling.
+
+        Raises:
+            SchemaError: it is no string, or `dependencies` (of which only the shape is unknown here), or misspelt where all must be exact.
+        """
+        if not isinstance(keyword, str):
+            raise SchemaError(
+                f"expected a string as keyword, received {shorten(keyword)}. Correct the schema", place.pointer
+            )
+        if keyword == "dependencies":
+            raise SchemaError(
+                f"expected an object whose values are schemas or lists of names, received {shorten(value)}. Correct the schema",
+                place.at(keyword),
+            )
+        meant = meant_by(keyword, value)
+        if meant is not None:
+            self._remark(
+                place, keyword, f"unknown keyword {shorten(keyword)}, which rejects nothing. Did you mean {meant!r}?"
+            )
+
+    def _remark_pattern(self, place: Place, keyword: str, pattern: str) -> None:
+        loose = read_loosely(pattern)
+        if loose:
+            text = f"ECMA-262 refuses it with the `u` flag: {', '.join(loose)}"
+            self._remark(place, keyword, text, is_suspect=False)

@@ -1,7 +1,7 @@
-"""The keywords of JSON Schema 2020-12: which are enforced, which only annotate, which are refused, and what shape each has.
+"""The keywords of JSON Schema 2020-12: which are enforced, which only annotate, and what shape each has.
 
-A keyword that is none of these annotates, as the standard says; but one that looks like a misspelt keyword of the first kind is an
-error, since it would reject nothing. `Made` are the words for what no schema can say in one keyword (what is left of a `not`).
+A keyword that is none of these annotates, as the standard says; where it looks like a misspelt keyword of the first kind, `meant_by`
+says which. `Made` are the words for what no schema can say in one keyword (what is left of a `not`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ ANNOTATIONS = frozenset(
         "$comment",
         "$defs",
         "$id",
+        "$recursiveAnchor",
+        "$recursiveRef",
         "$schema",
+        "additionalItems",
         "contentEncoding",
         "contentMediaType",
         "contentSchema",
@@ -40,21 +43,12 @@ ANNOTATIONS = frozenset(
         "$vocabulary",
         "example",
         "examples",
+        "nullable",
         "readOnly",
         "title",
-        "tsAdditionalProperties",  # of what makes TypeScript of schemas; no misspelt `additionalProperties`
-        "typeof",  # of what TypeScript writes for functions; no misspelt `type`
         "writeOnly",
     }
 )
-
-REFUSED = {
-    "$recursiveAnchor": "Use `$dynamicAnchor`, or name draft 2019-09 in `$schema`.",
-    "$recursiveRef": "Use `$dynamicRef`, or name draft 2019-09 in `$schema`.",
-    "additionalItems": "Write `prefixItems` and `items`, or name the draft that the schema is written for in `$schema`.",
-    "dependencies": "Write `dependentRequired` and `dependentSchemas`, or name draft 7 in `$schema`.",
-    "nullable": "Write `type` as a list with 'null' in it.",
-}
 
 
 class Made(StrEnum):
@@ -263,23 +257,39 @@ KEYWORDS: dict[str, Keyword] = {
 }
 
 
-def check_known(keyword: object, pointer: str) -> None:
-    """Raise for a keyword that could reject a value and is not enforced, or that looks like an enforced one misspelt.
+def meant_by(word: str, value: object) -> str | None:
+    """The enforced keyword that an unknown one looks like, misspelt; None: it is a note of somebody.
 
-    Raises:
-        SchemaError: see above. What is unknown and looks like none of those annotates, as the standard says.
+    A misspelling is made of letters alone and takes the value of the keyword. It differs in case, or by what a typist does: one letter
+    left out, doubled or replaced, two neighbours swapped. Short keywords, and `const`, which takes any value, are too near to other
+    words for a letter to be left out or replaced.
     """
-    if not isinstance(keyword, str):
-        raise _expect("a string as keyword", keyword, pointer)
-    if keyword in ANNOTATIONS or keyword.startswith("x-"):
-        return
-    pointer = f"{pointer}/{escape(keyword)}"
-    if keyword in REFUSED:
-        raise SchemaError(f"`{keyword}` is not a keyword of this draft. {REFUSED[keyword]}", pointer)
-    near = get_close_matches(keyword, [*KEYWORDS, *ANNOTATIONS], 1, 0.8)
-    if near and near[0] in KEYWORDS:
-        raise SchemaError(
-            f"unknown keyword {shorten(keyword)}. Did you mean {near[0]!r}? Correct it, remove it, or begin it with 'x-' "
-            "if it is a note",
-            pointer,
-        )
+    if word in ANNOTATIONS or not (word.isascii() and word.isalpha()):
+        return None
+    for keyword, known in KEYWORDS.items():
+        is_distinct = len(keyword) > 4 and known.check is not _check_anything
+        if _is_slip(word.lower(), keyword.lower(), is_distinct) and _takes(known, value):
+            return keyword
+    return None
+
+
+def _takes(keyword: Keyword, value: object) -> bool:
+    try:
+        keyword.check(value, "")
+    except SchemaError:
+        return False
+    return True
+
+
+def _is_slip(word: str, keyword: str, is_distinct: bool) -> bool:
+    """Whether a typist who means `keyword` may write `word`, by one slip at most."""
+    difference = len(word) - len(keyword)
+    if word == keyword or abs(difference) > 1:
+        return word == keyword
+    start = next((n for n, (one, other) in enumerate(zip(word, keyword, strict=False)) if one != other), len(keyword))
+    if difference == 1:  # one letter more: the one before it, again
+        return word[start + 1 :] == keyword[start:] and start > 0 and word[start] == word[start - 1]
+    if difference == -1:
+        return is_distinct and word[start:] == keyword[start + 1 :]
+    swapped = keyword[start + 1 : start + 2] + keyword[start] + keyword[start + 2 :]
+    return word[start:] == swapped or (is_distinct and word[start + 1 :] == keyword[start + 1 :])

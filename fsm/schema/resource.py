@@ -6,17 +6,17 @@ The registry is the one of the library `referencing`; the standard metaschemas a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from jsonschema_specifications import REGISTRY
-from referencing import Registry, Specification
+from referencing import Registry, Resource, Specification
 from referencing.exceptions import NoSuchAnchor, Unresolvable
 from referencing.jsonschema import DynamicAnchor
 
 from fsm.errors import SchemaError
-from fsm.schema.dialect import Dialect, dialect_of
+from fsm.schema.dialect import Dialect, dialect_named, dialect_of, metaschema_of
 from fsm.schema.keyword import Schema, shorten
 
 ROOT_URI = "urn:schema:root"
@@ -43,11 +43,15 @@ class Scope:
 class Resources:
     """What the references of one document can reach: itself, the schemas given with it, the metaschemas.
 
+    Args:
+        root, given, dialect: the document, schemas by URI, the draft.
+        is_last: whether a reference that leads nowhere is not read in any other way.
+
     Raises:
         SchemaError: a given schema is none, or names an unknown dialect.
     """
 
-    def __init__(self, root: Schema, given: Mapping[str, Any], dialect: Dialect) -> None:
+    def __init__(self, root: Schema, given: Mapping[str, Any], dialect: Dialect, *, is_last: bool = False) -> None:
         identifier = root.get(dialect.identifier) if isinstance(root, dict) else None
         uri = urldefrag(identifier)[0] if isinstance(identifier, str) else ""
         self.uri = uri or ROOT_URI
@@ -57,14 +61,10 @@ class Resources:
             if not isinstance(schema, dict | bool):
                 raise SchemaError(f"expected a schema under {name!r} in `registry`, received {shorten(schema)}")
             found.append((urldefrag(name)[0], _specification(schema, dialect).create_resource(schema)))
-        known: Registry[Any] = REGISTRY
-        try:
-            self._registry = known.with_resources(found).crawl()
-        except (AttributeError, TypeError, ValueError):  # what the library says of values that it does not expect
-            raise SchemaError(
-                "expected URIs as `$id`, and names as `$anchor` and `$dynamicAnchor`; one of them, somewhere in the schema, is "
-                "something else. Correct it or remove it"
-            ) from None
+        self._registry = _crawled(found)
+        self._apart = {uri for uri, _ in found[1:]} | set(REGISTRY)
+        self._other: Resources | None = None
+        self._is_last = is_last
         self._names: dict[str, frozenset[str]] = {}
 
     def scope(self) -> Scope:
@@ -108,7 +108,12 @@ class Resources:
             if not fragment or fragment.startswith("/"):
                 return self._walk(uri, fragment, scope, reference, pointer)
             return self._anchor(uri, fragment, scope, is_dynamic=is_dynamic)
-        except (Unresolvable, NoSuchAnchor, LookupError):
+        except (Unresolvable, NoSuchAnchor, LookupError, NoSuchPlace) as problem:
+            found = None if is_dynamic or self._is_last else self._loosely(reference, scope, pointer)
+            if found is not None:
+                return found
+            if isinstance(problem, NoSuchPlace):
+                raise problem.error from None
             raise SchemaError(
                 f"reference {shorten(reference)} leads to {shorten(uri if uri != ROOT_URI else '#' + fragment)}, which is not "
                 "there. Nothing is ever fetched: give the schema in `registry`, by its URI, or copy it into `$defs`",
@@ -124,6 +129,29 @@ class Resources:
                     return self.find(uri, scope, pointer)
         return schema, found
 
+    def _loosely(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope] | None:
+        """What a reference means where identifiers do not mean what their draft says; None: nothing then, too.
+
+        A pointer may begin at the root, whatever identifier stands on the way; a schema may have the identifier of another draft
+        (`id` for `$id`), and a metaschema another scheme. Only asked where nothing is found by the letter.
+        """
+        base, _, fragment = reference.partition("#")
+        known = metaschema_of(base)
+        try:
+            if known is not None and known != base:
+                return self.find(f"{known}#{fragment}", scope, pointer)
+            if reference.startswith("#/"):
+                if scope.uri in self._apart:
+                    return None
+                return self._walk(self.uri, unquote(reference[1:]), self.scope(), reference, pointer)
+            if self._other is None:
+                other = dialect_named("draft-07" if self.dialect.identifier == "id" else "draft-04")
+                other = replace(self.dialect, identifier=other.identifier, specification=other.specification)
+                self._other = Resources(self.root, {}, other, is_last=True)
+            return self._other.find(reference, self._other.scope(), pointer)[0], scope
+        except (SchemaError, NoSuchPlace):
+            return None
+
     def _walk(self, uri: str, fragment: str, scope: Scope, reference: str, pointer: str) -> tuple[Schema, Scope]:
         node: Any = self._registry[uri].contents
         scope = self._entered(node, uri, scope)
@@ -134,7 +162,7 @@ class Resources:
             elif isinstance(node, list) and name.isascii() and name.isdigit() and int(name) < len(node):
                 node = node[int(name)]
             else:
-                raise _dead_end(reference, name, node, pointer)
+                raise NoSuchPlace(_dead_end(reference, name, node, pointer))
             scope = self.inside(node, scope)
         return node, scope
 
@@ -150,13 +178,13 @@ class Resources:
                     anchor, uri = candidate, outer
                     break
         schema = anchor.resource.contents
-        dialect = dialect_of(self._registry[uri].contents, self.dialect, uri)
         root = self._registry[uri].contents
+        dialect = self.dialect if root is self.root else dialect_of(root, self.dialect, uri)
         return schema, self.inside(schema, self._into(scope, uri, dialect, id(root)))
 
     def _entered(self, root: Any, uri: str, scope: Scope) -> Scope:
         """The scope of a resource that was found under `uri`, which may be a name of its own or where it was put."""
-        dialect = dialect_of(root, self.dialect, uri)
+        dialect = self.dialect if root is self.root else dialect_of(root, self.dialect, uri)
         own = root.get(dialect.identifier) if isinstance(root, dict) else None
         named = urldefrag(urljoin(uri, own))[0] if isinstance(own, str) else uri
         is_known = named in self._registry and self._registry[named].contents is root
@@ -173,6 +201,25 @@ class Resources:
             return scope
         uri = urldefrag(urljoin(scope.uri, identifier))[0]
         return self._into(scope, uri, dialect_of(schema, scope.dialect, uri), id(schema))
+
+
+class NoSuchPlace(Exception):
+    """A pointer leads nowhere; `error` tells users so."""
+
+    def __init__(self, error: SchemaError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _crawled(found: list[tuple[str, Resource[Any]]]) -> Registry[Any]:
+    known: Registry[Any] = REGISTRY
+    try:
+        return known.with_resources(found).crawl()
+    except (AttributeError, TypeError, ValueError):  # what the library says of values that it does not expect
+        raise SchemaError(
+            "expected URIs as `$id`, and names as `$anchor` and `$dynamicAnchor`; one of them, somewhere in the schema, is "
+            "something else. Correct it or remove it"
+        ) from None
 
 
 def _specification(schema: Any, dialect: Dialect) -> Specification[Any]:

@@ -68,7 +68,7 @@ def string_node(
         left_out: takes the keywords that the term does not hold; without it they raise.
 
     Raises:
-        SchemaError: a pattern or format that is malformed or not supported.
+        SchemaError: a pattern that is malformed or not supported.
         BudgetExceeded: a pattern is too long.
     """
     lo = max((int(value) for _, value in values_of(places, "minLength")), default=0)
@@ -100,11 +100,11 @@ def _part(place: Place, keyword: str, value: Any, limits: Limits) -> Node:
         case Made.NOT_PATTERN:
             return nodes.complement(pattern_node(value, place.at("pattern"), limits))
         case "format":
-            return format_node(value, place.at("format"))
+            return format_node(value)
         case Made.TEXT:
             assert isinstance(value, Text)
             return value.node
         case Made.NOT_FORMAT:
-            return nodes.complement(format_node(value, place.at("format")))
+            return nodes.complement(format_node(value))
         case _:
             return nodes.complement(nodes.words(json_text(v) for v in value if isinstance(v, str)))

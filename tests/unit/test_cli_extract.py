@@ -67,6 +67,41 @@ def test_records_go_to_the_standard_output_and_the_summary_does_not(saved_model:
     assert result.stderr.count("\n") == 1
 
 
+def test_what_a_schema_does_not_enforce_is_said_once_and_plainly(saved_model: Path, folder: Path) -> None:
+    odd = {**SCHEMA, "requried": ["kind"]}
+    (folder / "odd.json").write_text(json.dumps(odd))
+
+    result = run(saved_model, "in.jsonl", "--schema", "odd.json")
+
+    assert result.exit_code == 0, result.stderr
+    said = "Warning: parts of this schema are not enforced; `strict=True` refuses them:\n'#/requried': unknown keyword 'requried'"
+    assert result.stderr.startswith(said)
+    assert result.stderr.count("requried") == 2
+    assert ".py" not in result.stderr
+
+
+def test_a_tool_is_refused_as_a_schema_with_the_call_to_write(saved_model: Path, folder: Path) -> None:
+    (folder / "tool.json").write_text(json.dumps({"name": "f", "input_schema": SCHEMA}))
+
+    result = run(saved_model, "in.jsonl", "--schema", "tool.json")
+
+    assert result.exit_code == 2
+    assert "it is Anthropic's form of a tool, and the schema is at '#/input_schema'" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_report_of_a_schema_says_what_only_annotates(folder: Path) -> None:
+    (folder / "odd.json").write_text(json.dumps({"type": "string", "format": "URI", "pattern": "\\_"}))
+
+    result = CliRunner().invoke(app, ["schema", "odd.json"])
+
+    assert result.exit_code == 0
+    assert "annotated: #/format: the format 'URI' is not known" in result.stdout
+    assert "exact: #/pattern: ECMA-262 refuses it with the `u` flag" in result.stdout
+    assert result.stderr == ""
+    assert CliRunner().invoke(app, ["schema", "odd.json", "--strict"]).exit_code == 2
+
+
 def test_the_batch_size_changes_nothing(saved_model: Path, folder: Path) -> None:
     results = [run(saved_model, "in.jsonl", "--schema", "schema.json", "--batch-size", n) for n in ("1", "3", "10")]
 

@@ -506,3 +506,26 @@ def test_the_error_of_a_parser_gets_one_note_with_its_place() -> None:
         with pytest.raises(ValueError, match="never") as caught:
             generator(state)
         assert caught.value.__notes__ == ["This was batch 0, sample 0 of the call."]
+
+
+def test_a_tool_is_refused_with_the_call_to_write() -> None:
+    arguments = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+        "additionalProperties": False,
+    }
+    tool = {"type": "function", "function": {"name": "confirm", "parameters": arguments}}
+    model = random_model()
+    with pytest.raises(fsm.SchemaError, match=r"`fsm\.json_schema\(fsm\.tool_schema\(tool\)\)`"):
+        generate.json(model, tool)
+    assert generate.json(model, fsm.tool_schema(tool), dialect="2020-12")("Confirm:", max_tokens=30)["ok"] in (
+        True,
+        False,
+    )
+
+
+def test_a_generator_warns_where_the_schema_is_given() -> None:
+    with pytest.warns(fsm.SchemaWarning, match="#/requried") as caught:
+        generate.json(random_model(), {"type": "object", "requried": ["a"]})
+    assert [__file__] == [warning.filename for warning in caught]

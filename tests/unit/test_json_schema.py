@@ -341,19 +341,19 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({"required": "a"}, "/required", "a list of strings"),
     ({"required": [1]}, "/required/0", "a string"),
     ({"additionalProperties": "no"}, "/additionalProperties", "a schema"),
-    ({"items": [{}]}, "/items", "a schema"),
+    ({"items": [{}], "prefixItems": [{}]}, "/items", "a schema"),
+    ({"items": "x"}, "/items", "a schema"),
     ({"prefixItems": []}, "/prefixItems", "at least one schema"),
     ({"minItems": -1}, "/minItems", "whole number"),
     ({"maxLength": 1.5}, "/maxLength", "whole number"),
     ({"minLength": True}, "/minLength", "whole number"),
     ({"minimum": "0"}, "/minimum", "finite number"),
     ({"maximum": float("inf")}, "/maximum", "finite number"),
-    ({"exclusiveMinimum": True}, "/exclusiveMinimum", "finite number"),
+    ({"exclusiveMinimum": "1"}, "/exclusiveMinimum", "finite number"),
     ({"multipleOf": 0}, "/multipleOf", "above zero"),
     ({"pattern": 5}, "/pattern", "a string"),
     ({"pattern": "("}, "/pattern", "pattern"),
-    ({"format": "phone"}, "/format", "'phone' is not supported"),
-    ({"format": "datetime"}, "/format", "Did you mean 'date-time'"),
+    ({"format": 5}, "/format", "a string"),
     ({"enum": "abc"}, "/enum", "a list of values"),
     ({"enum": ["ok", "\ud800"]}, "/enum/1", "surrogate"),
     ({"enum": [1, float("nan")]}, "/enum/1", "a JSON value"),
@@ -369,9 +369,8 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({"$ref": "#"}, "/$ref", "leads back to itself"),
     ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, "/anyOf/1/$ref", "leads back to itself"),
     ({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "items": {"$ref": "#/$defs/a"}}, "/$defs/b/$ref", "leads back"),
-    ({"$schema": "http://example.org/mine"}, "/$schema", "unknown dialect"),
-    ({"requried": ["a"]}, "/requried", "Did you mean 'required'"),
-    ({"propertis": {}}, "/propertis", "unknown keyword"),
+    ({"$schema": 5}, "/$schema", "the URI of a draft"),
+    ({"dependencies": []}, "/dependencies", "an object whose values"),
     ([1], "", "a schema"),
     (5, "", "a schema"),
     (None, "", "a schema"),
@@ -389,13 +388,6 @@ def test_a_bad_schema_is_refused_with_a_pointer(schema: Any, pointer: str, messa
     assert f"#{pointer}" == caught.value.pointer
     assert message in str(caught.value)
     assert str(caught.value).endswith(f"(at '#{pointer}')")
-
-
-@pytest.mark.parametrize("keyword", ["dependencies", "additionalItems", "$recursiveRef", "nullable"])
-def test_a_keyword_of_another_draft_is_never_ignored(keyword: str) -> None:
-    with pytest.raises(SchemaError, match="not a keyword of this draft") as caught:
-        json_schema({"properties": {"a": {keyword: {}}}})
-    assert f"#/properties/a/{keyword}" == caught.value.pointer
 
 
 @pytest.mark.parametrize(
@@ -587,8 +579,8 @@ def test_the_report_has_a_line_for_every_keyword() -> None:
 def test_a_report_prints_as_a_table() -> None:
     expression = json_schema({"type": "array", "uniqueItems": True}) + "\n"
     table = str(expression.report).splitlines()
-    assert table[:2] == ["exact    #/type", "checked  #/uniqueItems  an automaton cannot remember items"]
-    assert table[2:] == [f"spelling {sentence}" for sentence in expression.report.spelling]
+    assert table[:2] == ["exact      #/type", "checked    #/uniqueItems  an automaton cannot remember items"]
+    assert table[2:] == [f"spelling   {sentence}" for sentence in expression.report.spelling]
     assert str(regex("a").report) == ""
     assert "no two items are equal (`uniqueItems` at '#/uniqueItems')" in expression.checks
 

@@ -1,0 +1,157 @@
+"""Tools: the schema inside of what OpenAI, Anthropic and MCP put around one, and what to say where somebody forgot to take it out.
+
+As a schema, such a wrapper holds no keyword that rejects anything, so that any JSON would pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fsm.errors import SchemaError
+from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Schema, shorten
+
+_NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """One way to write a tool or a response format.
+
+    Attributes:
+        name: for people.
+        kind: what stands there as `type`, if anything does; no type of JSON.
+        path: where the schema is.
+        has_optional_schema: whether there may be none: a function without arguments.
+    """
+
+    name: str
+    kind: str
+    path: tuple[str, ...]
+    has_optional_schema: bool = False
+
+    @property
+    def pointer(self) -> str:
+        """A JSON pointer to the schema."""
+        return "".join(f"/{key}" for key in self.path)
+
+    def fits(self, value: Mapping[str, Any]) -> bool:
+        """Whether a value is written in this form."""
+        around = value.get(self.path[0]) if len(self.path) == 2 else value
+        if value.get("type", self.kind) != self.kind or not isinstance(around, dict):
+            return False
+        is_function = self.has_optional_schema and "type" in value and isinstance(around.get("name"), str)
+        return self.path[-1] in around or is_function
+
+
+_FORMS = (
+    _Form("OpenAI's form of a tool", "function", ("function", "parameters"), True),
+    _Form("OpenAI's form of a response format", "json_schema", ("json_schema", "schema")),
+    _Form("Anthropic's form of a tool", "custom", ("input_schema",)),
+    _Form("MCP's form of a tool", "", ("inputSchema",)),
+    _Form("OpenAI's form of a tool", "function", ("parameters",), True),
+    _Form("OpenAI's form of a response format", "json_schema", ("schema",)),
+)
+_OTHERS = (
+    "parametersJsonSchema",
+    "response_format",
+    "responseFormat",
+    "jsonSchema",
+    "toolSpec",
+    "functionDeclarations",
+    "tools",
+)
+
+
+def tool_schema(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a tool's arguments, or of a response format: what `json_schema` and `generate.json` take.
+
+    Read are the tools of OpenAI (`{"type": "function", "function": {"parameters": ...}}`, `{"type": "function", "parameters": ...}`,
+    `{"name", "parameters"}`), its response formats (`{"type": "json_schema", "json_schema": {"schema": ...}}`, `{"type":
+    "json_schema", "schema": ...}`, `{"name", "schema"}`), the tools of Anthropic (`{"name", "input_schema"}`) and of MCP (`{"name",
+    "inputSchema"}`). A function of OpenAI without `parameters` has no arguments.
+
+    Raises:
+        SchemaError: it is none of these, or has no schema where it should.
+    """
+    form = _form_of(tool) if isinstance(tool, dict) else None
+    if form is None:
+        raise SchemaError(
+            f"expected one tool of OpenAI, Anthropic or MCP as a dict, or a response format; {_received(tool)}"
+        )
+    schema = _at(tool, form.path)
+    if schema is None and form.has_optional_schema:
+        return dict(_NO_ARGUMENTS)
+    if not isinstance(schema, dict):
+        raise SchemaError(f"expected a schema there in {form.name}, received {shorten(schema)}", form.pointer)
+    return schema
+
+
+def _form_of(value: Mapping[str, Any]) -> _Form | None:
+    """The form that a value has."""
+    return next((form for form in _FORMS if form.fits(value)), None) if _is_bare(value) else None
+
+
+def _is_bare(value: Mapping[str, Any]) -> bool:
+    """True where a value, read as a schema, has no keyword that rejects anything; it is none where its `type` is no type of JSON."""
+    named = value.get("type")
+    is_ours = isinstance(named, str) and named not in (*JSON_TYPES, "any")
+    return is_ours or KEYWORDS.keys().isdisjoint(value)
+
+
+def _received(tool: object) -> str:
+    if isinstance(tool, list | tuple):
+        return "received a list. Give one of them, or `{'anyOf': [fsm.tool_schema(tool) for tool in tools]}` to `json_schema`"
+    if not isinstance(tool, dict):
+        dump = " Give `tool.model_dump()`" if hasattr(tool, "model_dump") else " Give the dict that the service is sent"
+        return f"received {shorten(tool)}.{dump}"
+    if not _is_bare(tool):
+        return f"received what is a schema itself, with the keys {_keys(tool)}. Give it to `json_schema` as it is"
+    return (
+        f"received the keys {_keys(tool)}. The schema is looked for under `parameters`, `input_schema`, `inputSchema` and `schema`: give "
+        "the schema itself to `json_schema` where it is elsewhere; a tool that the service runs has none"
+    )
+
+
+def _keys(value: Mapping[str, Any]) -> str:
+    return ", ".join(shorten(key) for key in list(value)[:8]) or "(none)"
+
+
+def refuse_wrapper(schema: Schema) -> None:
+    """Raise for a schema in which nothing constrains, but that looks like something around a schema.
+
+    Raises:
+        SchemaError: see above; it shows the call to write.
+    """
+    if not isinstance(schema, dict) or not _is_bare(schema):
+        return
+    form = _form_of(schema)
+    if form is not None and ("type" in schema or "name" in schema or _says_something(_at(schema, form.path))):
+        raise SchemaError(
+            f"nothing in this schema rejects a value: it is {form.name}, and the schema is at {'#' + form.pointer!r}. Write "
+            "`fsm.tool_schema(...)` around it, as in `fsm.json_schema(fsm.tool_schema(tool))`, or give that part alone"
+        )
+    if isinstance(schema.get("openapi", schema.get("swagger")), str):
+        at = "#/definitions/NAME" if "swagger" in schema else "#/components/schemas/NAME"
+        raise SchemaError(
+            "nothing in this schema rejects a value: it is a document of OpenAPI, which holds many schemas. Choose one: "
+            f"`fsm.json_schema({{**document, '$ref': '{at}'}})`"
+        )
+    for key in _OTHERS:
+        if isinstance(schema.get(key), dict | list):
+            raise SchemaError(
+                f"nothing in this schema rejects a value, and its key {key!r} looks like something around a schema. Give the schema "
+                "inside: `fsm.json_schema(...)`, and `fsm.tool_schema(tool)` finds it in a tool of OpenAI, Anthropic or MCP",
+                f"/{key}",
+            )
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _says_something(value: object) -> bool:
+    return isinstance(value, dict) and not KEYWORDS.keys().isdisjoint(value)

@@ -1,0 +1,390 @@
+"""Schemas as people write them: unknown keywords and formats, words of older drafts and of OpenAPI, odd patterns."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fsm
+from fsm.errors import EmptyLanguage, SchemaError, SchemaWarning
+from fsm.schema.keyword import ANNOTATIONS, KEYWORDS, meant_by
+
+D4, D7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
+D2019, D2020 = "https://json-schema.org/draft/2019-09/schema", "https://json-schema.org/draft/2020-12/schema"
+
+
+def accepts(schema: Any, value: Any, **options: Any) -> bool:
+    expression = fsm.json_schema(schema, key_order="any", **options)
+    return expression.accepts(json.dumps(value, ensure_ascii=False))
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "_format", "//pattern", "x-type", "$$ref", "typeof", "id", "self", "version", "readonly", "min", "decription", "links", "types",
+        "formats", "cost", "when", "typo", "mot", "_uniqueItems", "tsAdditionalProperties", "@items", "pattern2", "additional_properties",
+    ],
+)  # fmt: skip
+def test_an_unknown_keyword_annotates_in_silence(note: str) -> None:
+    with warnings.catch_warnings(action="error"):
+        expression = fsm.json_schema({"type": "null", note: {"a": 1}}, strict=True)
+        fsm.json_schema({"type": "null", note: "text"}, strict=True)
+    assert expression.accepts("null")
+    assert [line.pointer for line in expression.report] == ["#/type"]
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "keyword"),
+    [
+        ("requried", ["a"], "required"),
+        ("propertis", {}, "properties"),
+        ("pettern", "a", "pattern"),
+        ("item", {}, "items"),
+        ("tpye", "string", "type"),
+        ("typpe", "string", "type"),
+        ("Type", "string", "type"),
+        ("additionalproperties", False, "additionalProperties"),
+        ("maxlenght", 5, "maxLength"),
+        ("enmu", [1], "enum"),
+        ("minimun", 1, "minimum"),
+    ],
+)
+def test_a_misspelt_keyword_is_told_once_and_refused_where_all_is_strict(word: str, value: Any, keyword: str) -> None:
+    schema = {"properties": {"a": {word: value}, "b": {word: value}}}
+    with pytest.warns(SchemaWarning) as caught:
+        expression = fsm.json_schema(schema)
+    assert [__file__] == [warning.filename for warning in caught]
+    for name in "ab":
+        assert f"'#/properties/{name}/{word}': unknown keyword {word!r}" in str(caught[0].message)
+        line = next(line for line in expression.report if line.pointer == f"#/properties/{name}/{word}")
+        assert (word, "annotated") == (line.keyword, line.level)
+        assert f"Did you mean {keyword!r}?" in line.note
+    with pytest.raises(SchemaError, match=f"Did you mean '{keyword}'") as refused:
+        fsm.json_schema(schema, strict=True)
+    assert f"#/properties/a/{word}" == refused.value.pointer
+
+
+@pytest.mark.parametrize(
+    ("word", "value"), [("Type", "AWS::S3::Bucket"), ("item", "x"), ("requires", True), ("minimun", "1")]
+)
+def test_what_the_keyword_would_not_take_is_no_misspelling(word: str, value: Any) -> None:
+    assert meant_by(word, value) is None
+
+
+@given(st.text(max_size=12))
+def test_nothing_is_suspected_but_names_of_letters(word: str) -> None:
+    meant = meant_by(word, {})
+    assert meant is None or (word.isascii() and word.isalpha() and word not in ANNOTATIONS and meant in KEYWORDS)
+
+
+@pytest.mark.parametrize("name", ["URI", "color", "utc-millisec", "", "flag-topic", "idn-email", "phone"])
+def test_an_unknown_format_annotates(name: str) -> None:
+    schema = {"properties": {"a": {"type": "string", "format": name}}, "required": ["a"]}
+    with pytest.warns(SchemaWarning, match="#/properties/a/format.*is not known"):
+        expression = fsm.json_schema(schema)
+    assert expression.accepts('{"a": "any text"}')
+    assert not expression.accepts('{"a": 1}')
+    line = next(line for line in expression.report if line.keyword == "format")
+    assert (line.pointer, line.level) == ("#/properties/a/format", "annotated")
+    with pytest.raises(SchemaError, match="is not known"):
+        fsm.json_schema(schema, strict=True)
+    with warnings.catch_warnings(action="error"):
+        fsm.json_schema(schema, formats="annotate", strict=True)
+
+
+def test_not_an_unknown_format_is_no_text() -> None:
+    with pytest.warns(SchemaWarning):
+        expression = fsm.json_schema({"not": {"type": "string", "format": "color"}})
+    assert expression.accepts("1")
+    assert not expression.accepts('"red"')
+
+
+def test_formats_that_are_not_asserted_are_reported_so() -> None:
+    report = fsm.json_schema({"type": "string", "format": "date"}, formats="annotate").report
+    assert [(line.pointer, line.level) for line in report] == [("#/type", "exact"), ("#/format", "annotated")]
+
+
+LATER = [{}, {"$schema": D2020}, {"$schema": D2019}]
+
+
+@pytest.mark.parametrize("around", [*LATER, {"$schema": D7}], ids=str)
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        ({"dependencies": {"a": ["b"], "c": {"required": ["d"]}}}, [{"a": 1, "b": 1}, {"c": 1, "d": 1}, {}], [{"a": 1}, {"c": 1}]),
+        ({"dependencies": {"a": "b"}}, [{"a": 1, "b": 1}, {}], [{"a": 1}]),
+        ({"items": [{"type": "integer"}], "additionalItems": False}, [[], [1]], [["x"], [1, 2]]),
+        ({"items": [], "additionalItems": {"type": "null"}}, [[], [None]], [[1]]),
+        ({"items": {"type": "null"}, "additionalItems": False}, [[None, None]], [[1]]),
+        ({"minimum": 3, "exclusiveMinimum": True}, [4], [3]),
+        ({"maximum": 3, "exclusiveMaximum": False}, [3], [4]),
+        ({"properties": {"a": {"required": True}, "b": {"required": False}}}, [{"a": 1}], [{}, {"b": 1}]),
+        ({"properties": {"a": {"required": True}}, "required": ["b"]}, [{"a": 1, "b": 1}], [{"a": 1}, {"b": 1}]),
+        ({"definitions": {"x": {"type": "null"}}, "items": {"$ref": "#/definitions/x"}}, [[None]], [[1]]),
+        ({"type": "string", "nullable": True}, ["a", None], [1]),
+        ({"type": "string", "nullable": False}, ["a"], [1, None]),
+        ({"enum": ["a"], "nullable": True}, ["a", None], ["b"]),
+        ({"const": "a", "nullable": True}, ["a", None], ["b"]),
+        ({"type": "object", "nullable": True, "allOf": [{"required": ["a"]}]}, [{"a": 1}, None], [{}, 1]),
+        ({"definitions": {"x": {"type": "string"}}, "items": {"$ref": "#/definitions/x", "nullable": True}}, [["a", None]], [[1]]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_words_of_older_drafts_mean_what_they_meant(
+    schema: dict[str, Any], around: dict[str, Any], valid: list[Any], invalid: list[Any]
+) -> None:
+    with warnings.catch_warnings(action="error"):
+        for value in valid:
+            assert accepts({**around, **schema}, value), value
+        for value in invalid:
+            assert not accepts({**around, **schema}, value), value
+
+
+def test_the_type_any_is_read_as_draft_3_means_it() -> None:
+    with pytest.warns(SchemaWarning, match="'any' is no type since draft 4"):
+        assert accepts({"properties": {"a": {"type": "any"}}}, {"a": [1]})
+    with pytest.raises(SchemaError, match="'any' is no type"):
+        fsm.json_schema({"type": "any"}, strict=True)
+
+
+def test_required_outside_of_a_property_says_nothing_and_is_told() -> None:
+    with pytest.warns(SchemaWarning, match="#/items/required.*says nothing"):
+        assert accepts({"items": {"required": True}}, [{}])
+
+
+@pytest.mark.parametrize("schema", [{"dependencies": 5}, {"items": [5]}, {"dependencies": {"a": 5}}, {"required": "a"}])
+def test_malformed_older_words_stay_errors(schema: Any) -> None:
+    with pytest.raises(SchemaError):
+        fsm.json_schema(schema)
+
+
+def test_draft_3_is_read_in_its_own_words() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-03/schema#",
+        "type": "object",
+        "properties": {
+            "a": {"type": ["string", {"type": "integer", "divisibleBy": 5}], "required": True},
+            "b": {"disallow": ["string", {"minimum": 3}]},
+            "c": {"type": "any"},
+        },
+        "extends": {"maxProperties": 2},
+    }
+    with warnings.catch_warnings(action="error"):
+        assert accepts(schema, {"a": 10, "b": 1})
+        assert accepts(schema, {"a": "x", "c": {}})
+        for value in ({"a": 3}, {}, {"a": "x", "b": "x"}, {"a": "x", "b": 4}, {"a": "x", "b": 1, "c": 1}):
+            assert not accepts(schema, value), value
+
+
+OPENAPI = {
+    "openapi": "3.0.3",
+    "components": {
+        "schemas": {
+            "Pet": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "nullable": True},
+                    "kind": {"type": "string", "nullable": True, "enum": ["cat"]},
+                    "age": {"type": "number", "minimum": 0, "exclusiveMinimum": True},
+                    "owner": {"$ref": "#/components/schemas/Owner", "nullable": True},
+                },
+                "discriminator": {"propertyName": "kind"},
+            },
+            "Owner": {"type": "integer", "nullable": True, "multipleOf": 3},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_document_of_openapi_is_read_in_its_dialect(is_named: bool) -> None:
+    pet = "#/components/schemas/Pet"
+    if is_named:
+        schema, options = {"components": OPENAPI["components"], "$ref": pet}, {"dialect": "openapi-3.0"}
+    else:
+        schema, options = {**OPENAPI, "$ref": pet}, {}
+    for value in ({"name": None}, {"age": 0.5}, {"owner": 3}, {"owner": None}, {"kind": "cat"}):
+        assert accepts(schema, value, **options), value
+    for value in ({"kind": None}, {"age": 0}, {"owner": 4}, None):
+        assert not accepts(schema, value, **options), value
+
+
+def test_a_reference_into_a_document_of_openapi_reads_its_dialect() -> None:
+    schema = {"$ref": "http://x.org/api.json#/components/schemas/Pet"}
+    options = {"registry": {"http://x.org/api.json": OPENAPI}}
+    assert accepts(schema, {"name": None}, **options)
+    assert not accepts(schema, {"kind": None}, **options)
+    assert not accepts(schema, {"age": 0}, **options)
+
+
+def test_an_option_names_the_dialect_of_a_schema_that_names_none() -> None:
+    schema = {"const": 1, "$ref": "#/definitions/x", "definitions": {"x": {"type": "integer"}}}
+    assert accepts(schema, 2, dialect="draft-07")
+    assert not accepts(schema, 2, dialect="2020-12")
+    assert not accepts(schema, 2)
+    with pytest.raises(
+        SchemaError, match="expected one of draft/2020-12, .*openapi-3.0 as `dialect`, received 'draft-99'"
+    ):
+        fsm.json_schema(True, dialect="draft-99")
+
+
+@pytest.mark.parametrize(
+    ("uri", "name"),
+    [
+        ("http://json-schema.org/draft-05/schema#", "draft-04"),
+        ("http://json-schema.org/draft-04/hyper-schema#", "draft-04"),
+        ("https://www.json-schema.org/draft-07/schema", "draft-07"),
+        ("http://json-schema.org/draft/2019-09/hyper-schema", "draft/2019-09"),
+        ("http://json-schema.org/2020-12/schema", "draft/2020-12"),
+        ("http://json-schema.org/schema#", "draft/2020-12"),
+        ("https://spec.openapis.org/oas/3.1/dialect/base", "draft/2020-12"),
+    ],
+)
+def test_the_uri_of_a_draft_may_be_spelled_in_many_ways(uri: str, name: str) -> None:
+    from fsm.schema.dialect import dialect_named
+
+    assert name == dialect_named(uri).name
+    with warnings.catch_warnings(action="error"):
+        fsm.json_schema({"$schema": uri, "type": "null"}, strict=True)
+
+
+@pytest.mark.parametrize(
+    "uri", ["https://json-schema.org/draft-07/schema#", "http://json-schema.org/schema", D7, D2020]
+)
+def test_the_metaschema_of_a_draft_is_found_by_any_of_its_names(uri: str) -> None:
+    assert accepts({"items": {"$ref": uri}}, [{"type": "string"}])
+    assert not accepts({"items": {"$ref": uri}}, [{"type": "text"}])
+
+
+def test_an_unknown_metaschema_is_told() -> None:
+    schema = {"$schema": "http://iglucentral.com/schemas/self-desc/schema/jsonschema/1-0-0#", "type": "null"}
+    with pytest.warns(SchemaWarning, match=r"'#/\$schema': the metaschema .* is not known"):
+        assert accepts(schema, None)
+    with pytest.raises(SchemaError, match="is not known"):
+        fsm.json_schema(schema, strict=True)
+    with warnings.catch_warnings(action="error"):
+        assert accepts(schema, None, dialect="draft-04", strict=True)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"id": "http://x.org/root.json", "definitions": {"a": {"id": "a.json", "type": "null"}}, "items": {"$ref": "a.json"}},
+        {"$schema": D7, "id": "http://x.org/r", "definitions": {"a": {"id": "#a", "type": "null"}}, "items": {"$ref": "#a"}},
+        {"$schema": D4, "definitions": {"a": {"$id": "#a", "type": "null"}}, "items": {"$ref": "#a"}},
+        {"$schema": D4, "definitions": {"a": {"type": "null"}}, "items": {"id": "/items", "anyOf": [{"$ref": "#/definitions/a"}]}},
+        {"id": "root", "definitions": {"a": {"type": "null"}}, "items": {"$ref": "root#/definitions/a"}},
+        {"items": [{"$id": "first", "type": "null"}, {"$ref": "first"}]},
+        {"definitions": {"x": "no schema", "a": {"$id": "a", "type": "null"}}, "items": {"$ref": "a"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_identifiers_are_found_as_they_are_often_written(schema: Any) -> None:
+    assert accepts(schema, [None, None])
+    assert not accepts(schema, [1])
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        ({"not": {"minimum": 3, "exclusiveMinimum": True, "multipleOf": 0.7}, "type": "number"}, 3, 3.5),
+        ({"items": [{"multipleOf": 0.3}, {"$ref": "#/items/0"}], "additionalItems": False}, [0.6, 0.9], [0.6, 1]),
+        ({"not": {"properties": {"b": {"type": ["string"], "nullable": True, "required": True}}, "uniqueItems": True}},
+         {"b": 1}, {"b": None}),
+        ({"properties": {"a": {"nullable": True, "type": "number", "multipleOf": 0.3}}, "dependencies": {"a": ["b"]}}, {"a": None, "b": 1},
+         {"a": 0.5, "b": 1}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_checks_read_older_words_too(schema: Any, valid: Any, invalid: Any) -> None:
+    assert fsm.json_schema(schema).has_checks
+    assert accepts(schema, valid)
+    assert not accepts(schema, invalid)
+
+
+def test_a_pattern_that_the_u_flag_forbids_is_reported() -> None:
+    report = fsm.json_schema({"type": "string", "pattern": r"^\_[\w-.]\p\-$"}, strict=True).report
+    assert [(line.level, line.note) for line in report if line.keyword == "type"] == [("exact", "")]
+    notes = [(line.level, line.note) for line in report if line.keyword == "pattern"]
+    assert notes == [("exact", r"ECMA-262 refuses it with the `u` flag: '\_', '-' beside a class, '\p', '\-'")]
+    assert not fsm.json_schema({"type": "string", "pattern": r"^[\w\-.]\/\p{L}{2}\u0041$"}).report[1].note
+
+
+TOOL = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WRAPPED: list[tuple[dict[str, Any], str]] = [
+    ({"type": "function", "function": {"name": "f", "description": "d", "parameters": TOOL, "strict": True}}, "#/function/parameters"),
+    ({"type": "function", "name": "f", "parameters": TOOL, "strict": True}, "#/parameters"),
+    ({"name": "f", "description": "d", "parameters": TOOL}, "#/parameters"),
+    ({"type": "json_schema", "json_schema": {"name": "f", "strict": True, "schema": TOOL}}, "#/json_schema/schema"),
+    ({"type": "json_schema", "name": "f", "schema": TOOL, "strict": True}, "#/schema"),
+    ({"name": "f", "strict": True, "schema": TOOL}, "#/schema"),
+    ({"name": "f", "description": "d", "input_schema": TOOL}, "#/input_schema"),
+    ({"type": "custom", "name": "f", "input_schema": TOOL, "cache_control": {"type": "ephemeral"}}, "#/input_schema"),
+    ({"name": "f", "title": "F", "description": "d", "inputSchema": TOOL, "outputSchema": True, "annotations": {}}, "#/inputSchema"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool", "pointer"), WRAPPED, ids=str)
+def test_a_tool_is_unwrapped_and_refused_as_a_schema(tool: dict[str, Any], pointer: str) -> None:
+    assert TOOL is fsm.tool_schema(tool)
+    with pytest.raises(
+        SchemaError, match=r"nothing in this schema rejects a value.*fsm\.json_schema\(fsm\.tool_schema\(tool\)\)"
+    ) as caught:
+        fsm.json_schema(tool)
+    assert f"the schema is at '{pointer}'" in str(caught.value)
+    with pytest.raises(SchemaError, match="nothing in this schema"):
+        fsm.json_schema(json.dumps(tool))
+
+
+@pytest.mark.parametrize(
+    "tool", [{"type": "function", "function": {"name": "f"}}, {"type": "function", "name": "f", "parameters": None}]
+)
+def test_a_function_of_openai_without_parameters_has_no_arguments(tool: dict[str, Any]) -> None:
+    expression = fsm.json_schema(fsm.tool_schema(tool))
+    assert expression.accepts("{}")
+    assert not expression.accepts('{"a": 1}')
+
+
+@pytest.mark.parametrize(
+    ("tool", "problem"),
+    [
+        (TOOL, "received what is a schema itself, with the keys 'type', 'properties', 'required'"),
+        ([TOOL], "received a list. Give one of them"),
+        (5, "received 5. Give the dict"),
+        ({"type": "web_search_20250305", "name": "web_search"}, "a tool that the service runs has none"),
+        ({"type": "json_schema", "json_schema": {"name": "f"}}, "looked for under"),
+        ({"name": "f", "input_schema": "text"}, "expected a schema there in Anthropic's form of a tool, received 'text'"),
+        ({"name": "f", "inputSchema": None}, "expected a schema there in MCP's form"),
+        ({}, "received the keys (none)"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_tool_is_refused(tool: Any, problem: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        fsm.tool_schema(tool)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "schema", [OPENAPI, {"swagger": "2.0", "definitions": {}}, {"tools": [TOOL]}, {"toolSpec": {}}], ids=str
+)
+def test_what_is_around_schemas_is_no_schema(schema: Any) -> None:
+    with pytest.raises(SchemaError, match="nothing in this schema rejects a value"):
+        fsm.json_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema", [{}, {"definitions": {"a": TOOL}}, {"title": "x", "name": "y"}, {"type": "object", "parameters": TOOL}]
+)
+def test_a_schema_may_allow_anything(schema: Any) -> None:
+    assert accepts(schema, {})
+
+
+def test_a_part_that_must_hold_nothing_is_empty_with_a_warning_at_most() -> None:
+    with pytest.raises(EmptyLanguage):
+        fsm.json_schema({"items": [{"type": "null"}], "minItems": 2, "additionalItems": False, "type": "array"})
