@@ -86,7 +86,7 @@ SENTENCES: list[tuple[Any, dict[str, Any], list[str]]] = [
 def test_a_report_says_what_is_never_written(schema: Any, options: dict[str, Any], expected: list[str]) -> None:
     report = json_schema(schema, **options).report
     assert expected == list(report.spelling)
-    assert str(report).splitlines()[len(report) :] == [f"spelling {sentence}" for sentence in expected]
+    assert str(report).splitlines()[len(report) :] == [f"spelling   {sentence}" for sentence in expected]
 
 
 def test_reports_of_parts_are_added_with_their_sentences() -> None:
