@@ -122,9 +122,8 @@ class TokenFSM:
         self._masks = vocabulary.masks
         if not vocabulary.spells_everything:
             self._spelling = Spelling(self.automaton, vocabulary, self.max_gap_search)
-            self._masks = ByteCache(
-                vocabulary.masks.max_bytes // 16
-            )  # two constraints may have found out different things
+            # Its own, since two constraints may have found out different things.
+            self._masks = ByteCache(vocabulary.masks.max_bytes // 16)
             if not self._spelling.can_end(self.initial_state):
                 raise self._gap(self._spelling.is_exact)
         finalize(self, vocabulary.adopt, expression.node).atexit = False
