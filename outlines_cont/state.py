@@ -545,7 +545,8 @@ class TokenView:
 
     def __getitem__(self, key: Any) -> SequenceState:
         """Return some rows, and of each the tokens that the last part of the key takes; else as `state[key]`."""
-        return self.state._cut(key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at)))
+        tokenizer = self.state.tokenizer
+        return self.state._cut(key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at), tokenizer))
 
 
 def _identity(state: SequenceState) -> list[list[tuple[tuple[int, ...], float]]]:

@@ -59,6 +59,7 @@ class _RowRecord(_Record):
     error: str | None
     parts: list[_PartRecord]
     logits: int | None
+    starts_inside: bool = False
 
 
 class _StateRecord(_Record):
@@ -154,6 +155,7 @@ class _Shelf:
             error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",
             parts=parts,
             logits=self._put_logits(row.logits) if held else None,
+            starts_inside=row.starts_inside,
         )
 
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
@@ -251,6 +253,7 @@ class _Reader:
             finish_reason=row.finish_reason,
             value=row.value,
             error=None if row.error is None else SavedError(row.error),
+            starts_inside=row.starts_inside,
         )
 
     def _kv(self, row: _RowRecord) -> RowKV | None:

@@ -52,6 +52,8 @@ class StateRow:
         finish_reason: why the last piece ended; empty where none was generated.
         value: what the last generator made of its piece, None where it was cut or failed.
         error: what the last generator failed with on this row.
+        starts_inside: the tokens were cut out of the middle of a text: they have no beginning, and a space there is no prefix
+            space. It counts where the row is joined to another.
     """
 
     token_ids: tuple[int, ...]
@@ -67,6 +69,7 @@ class StateRow:
     finish_reason: str = ""
     value: Any = None
     error: Exception | None = None
+    starts_inside: bool = False
 
     @classmethod
     def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream) -> StateRow:
