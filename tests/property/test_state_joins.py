@@ -16,8 +16,16 @@ from tests.fakes import FakeTokenizer, random_model
 from tests.tokenizer_kinds import tokenizer_of
 
 # Byte-level BPE with and without a prefix space, SentencePiece BPE and Unigram with byte fallback.
-_KINDS = ["fake", "GPT-2", "GPT-2 with a prefix space", "Llama 2", "metaspace first", "metaspace never", "Unigram first"]
-_TEXTS = st.text(st.sampled_from("ab e1 \n\"éß日本🙂👨‍👩‍👧é<"), max_size=14)
+_KINDS = [
+    "fake",
+    "GPT-2",
+    "GPT-2 with a prefix space",
+    "Llama 2",
+    "metaspace first",
+    "metaspace never",
+    "Unigram first",
+]
+_TEXTS = st.text(st.sampled_from('ab e1 \n"éß日本🙂👨‍👩‍👧é<'), max_size=14)
 
 
 def _tokenizer(kind: str) -> Any:
@@ -102,8 +110,8 @@ def test_a_character_that_was_cut_is_completed_by_a_sum() -> None:
     tokenizer = tokenizer_of("Llama 2")
     state = _state(tokenizer, tokenizer.encode("a \U00012000 b"))
     cut = next(i for i, t in enumerate(_ids(state)) if tokenizer.text_bytes([t]) == "\U00012000".encode()[1:2])
-    assert "\ufffd" == str(state.tokens[:cut])[-1]
-    assert "a \U00012000 b" == str(state.tokens[:cut] + state.tokens[cut:])
+    assert str(state.tokens[:cut])[-1] == "\ufffd"
+    assert str(state.tokens[:cut] + state.tokens[cut:]) == "a \U00012000 b"
 
 
 def test_specials_inside_a_row_are_kept_and_a_second_beginning_is_not() -> None:
@@ -111,9 +119,9 @@ def test_specials_inside_a_row_are_kept_and_a_second_beginning_is_not() -> None:
     state = _state(tokenizer, tokenizer.encode("ab", add_special_tokens=True))
     turn = _state(tokenizer, [2, *tokenizer.encode("cd")])
     other = SequenceState(state.model, turn.rows, 0)
-    assert "abcd" == str(state + other)
-    assert 1 == _ids(state + other).count(2)
-    assert 1 == _ids(state + state).count(tokenizer.bos_token_id)
+    assert str(state + other) == "abcd"
+    assert _ids(state + other).count(2) == 1
+    assert _ids(state + state).count(tokenizer.bos_token_id) == 1
 
 
 def test_tokens_without_what_stood_before_them_have_no_log_probability() -> None:
@@ -123,7 +131,7 @@ def test_tokens_without_what_stood_before_them_have_no_log_probability() -> None
     for cut in (state.tokens[3:], state.tokens[-2:], state[1:], state[9:], state.tokens[1:]):
         kept = cut.rows[0][0]
         assert not any(kept.logprobs + kept.sampling_logprobs)
-        assert 0 == cut.weights.item()
+        assert cut.weights.item() == 0
         assert not set(kept.kinds) & set(b"gf")
     for cut in (state.tokens[:-2], state[: len(str(state.tokens[:-2]))]):
         kept = cut.rows[0][0]
@@ -137,5 +145,5 @@ def test_a_failed_row_stays_failed_in_a_sum_on_both_sides() -> None:
     failed, fine = both[0, :, :], both[1, :, :]
     for state in (failed + fine, fine + failed, failed + failed):
         assert state.errors[0][0] is not None
-        assert [["error"]] == state.finish_reasons
-    assert [[None]] == (fine + fine).errors
+        assert state.finish_reasons == [["error"]]
+    assert (fine + fine).errors == [[None]]
