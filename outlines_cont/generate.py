@@ -424,7 +424,7 @@ def _piece_text(model: LanguageModel, row: StateRow) -> str:
 
 def _squeezed(grid: list[list[Any]]) -> Any:
     """Return `[batch][sample]` lists without the dimensions of size 1."""
-    rows = [group[0] for group in grid] if len(grid[0]) == 1 else grid
+    rows = [group[0] for group in grid] if all(len(group) == 1 for group in grid) else grid
     return rows[0] if len(grid) == 1 else rows
 
 

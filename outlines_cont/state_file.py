@@ -30,6 +30,8 @@ from outlines_cont.state_row import Piece, StateRow
 _FORMAT = "outlines-cont state 1"
 _METADATA = "outlines_cont"
 _MAX_STREAM = 2**128
+# Batch entries without a sample, which take no room in the file.
+_MAX_EMPTY = 2**16
 Rows = tuple[tuple[StateRow, ...], ...]
 
 
@@ -67,6 +69,8 @@ class _StateRecord(_Record):
     model: str
     tokenizer: str
     num_samples: int = Field(ge=0)
+    # Where there are no samples; else the rows tell.
+    batch_size: int = Field(default=0, ge=0, le=_MAX_EMPTY)
     seed: int | list[int]
     num_layers: int = Field(ge=0)
     rows: list[_RowRecord]
@@ -94,6 +98,7 @@ def save_state(
         model=model.fingerprint,
         tokenizer=model.tokenizer.fingerprint,
         num_samples=len(rows[0]) if rows else 0,
+        batch_size=0 if flat else len(rows),
         seed=list(seed) if isinstance(seed, tuple) else seed,
         num_layers=shelf.num_layers,
         rows=records,
@@ -118,7 +123,9 @@ def load_state(path: str | os.PathLike[str], model: LanguageModel) -> tuple[Rows
     except (KeyError, IndexError, ValueError, TypeError, RuntimeError) as error:
         raise _broken(path, str(error) or type(error).__name__) from error
     samples = record.num_samples
-    groups = tuple(tuple(rows[i : i + samples]) for i in range(0, len(rows), max(samples, 1)))
+    groups = (
+        tuple(tuple(rows[i : i + samples]) for i in range(0, len(rows), max(samples, 1))) or ((),) * record.batch_size
+    )
     seed = tuple(record.seed) if isinstance(record.seed, list) else record.seed
     return groups, seed, record.constrained_from
 
@@ -209,7 +216,7 @@ class _Reader:
         record = self._record
         if bool(record.rows) != bool(record.num_samples) or (record.rows and len(record.rows) % record.num_samples):
             raise ValueError(f"{len(record.rows)} rows are not whole groups of {record.num_samples}")
-        batch_size = len(record.rows) // max(record.num_samples, 1)
+        batch_size = len(record.rows) // max(record.num_samples, 1) or record.batch_size
         if isinstance(record.seed, list) and len(record.seed) != batch_size:
             raise ValueError(f"{len(record.seed)} seeds for {batch_size} batch entries")
         if record.constrained_from is not None and any(record.constrained_from > row.length for row in record.rows):
