@@ -74,6 +74,17 @@ class Expression:
         """Return the same: it never changes."""
         return self
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Refuse to be pickled.
+
+        Raises:
+            TypeError: always. Terms are compared by identity, and those of another process are others.
+        """
+        raise TypeError(
+            f"expected something else than an expression to pickle, received {self!r}: its terms belong to this process. "
+            "Pickle what it is made of, such as a pattern or a schema, and make it there again."
+        )
+
     def union(self, other: Expression | str) -> Expression:
         """Texts of either."""
         return self._with(nodes.alternation((self.node, lift(other).node)), "|", "either", lift(other))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 import torch
@@ -328,7 +329,7 @@ class SequenceState:
             groups.append((replace(StateRow.of_prompt(kept, stream), kv=share),))
         return cls(model, tuple(groups), tuple(seeds) if own else seeds[0])
 
-    def save(self, path: str | os.PathLike[str], *, kv: bool = True) -> None:
+    def save(self, path: str | os.PathLike[str] | IO[bytes], *, kv: bool = True) -> None:
         """Write the state to one safetensors file, all or nothing.
 
         Tokens, log-probabilities, random streams and where pieces begin are kept, so that a piece that was cut can be resumed
@@ -336,7 +337,7 @@ class SequenceState:
         constraint of a conversation is no part of its state.
 
         Args:
-            path: the file; one that is there is replaced.
+            path: the file; one that is there is replaced. Or an open file or buffer, which gets the bytes.
             kv: write keys, values and logits, too, so that nothing is fed again; what rows share is written once.
 
         Raises:
@@ -346,8 +347,8 @@ class SequenceState:
         save_state(path, self.model, self.rows, self.seed, kv=kv)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], model: LanguageModel) -> SequenceState:
-        """Return the state that `save` wrote.
+    def load(cls, path: str | os.PathLike[str] | IO[bytes], model: LanguageModel) -> SequenceState:
+        """Return the state that `save` wrote to a path, or to an open file or buffer, which is read to its end.
 
         Raises:
             StateFileError: the file is missing, cut, altered, or something else. Nothing is loaded.
@@ -560,6 +561,12 @@ class SequenceState:
         """Return the same: a state never changes."""
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model and the bytes that `save` writes, keys and values included; `detach_cache()` makes them fewer."""
+        file = io.BytesIO()
+        self.save(file)
+        return _loaded, (type(self), self.model, file.getvalue())
+
     @property
     def _key(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         return tuple(tuple(row.token_ids for row in group) for group in self.rows)
@@ -592,6 +599,11 @@ class TokenView:
         """Return some rows, and of each the tokens that the last part of the key takes; else as `state[key]`."""
         tokenizer = self.state.tokenizer
         return self.state._cut(key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at), tokenizer))
+
+
+def _loaded(cls: type[SequenceState], model: LanguageModel, data: bytes) -> SequenceState:
+    """Return a state that was pickled."""
+    return cls.load(io.BytesIO(data), model)
 
 
 def kv_bytes(states: Sequence[SequenceState]) -> int:

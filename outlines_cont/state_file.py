@@ -12,12 +12,14 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as tensors_of_bytes
+from safetensors.torch import save as safetensors_bytes
 from safetensors.torch import save_file
 
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch
@@ -78,7 +80,7 @@ class _StateRecord(_Record):
 
 
 def save_state(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | IO[bytes],
     model: LanguageModel,
     rows: Rows,
     seed: Any,
@@ -107,12 +109,18 @@ def save_state(
     tensors = shelf.tensors(flat)
     # Without a constraint the file is one that older versions read, too.
     text = record.model_dump_json(exclude_defaults=True)
-    _write(Path(path), tensors, {_METADATA: text, "digest": _digest(tensors, text)})
+    metadata = {_METADATA: text, "digest": _digest(tensors, text)}
+    if isinstance(path, str | os.PathLike):
+        _write(Path(path), tensors, metadata)
+    else:
+        path.write(safetensors_bytes(tensors, metadata))
 
 
-def load_state(path: str | os.PathLike[str], model: LanguageModel) -> tuple[Rows, int | tuple[int, ...], int | None]:
+def load_state(
+    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
+) -> tuple[Rows, int | tuple[int, ...], int | None]:
     """Return rows and seed of the state at `path`, and where its constraint began. See `SequenceState.load`."""
-    tensors, text = _read(Path(path))
+    tensors, text = _read(Path(path)) if isinstance(path, str | os.PathLike) else _read_bytes(path)
     try:
         record = _StateRecord.model_validate_json(text)
     except ValidationError as error:
@@ -313,7 +321,7 @@ def _check_origin(path: Any, record: _StateRecord, model: LanguageModel) -> None
     ):
         if saved != own:
             raise StateMismatch(
-                f"expected a state of this {what} ({own[:12]}) in {str(path)!r}, got one of another ({saved[:12]}). "
+                f"expected a state of this {what} ({own[:12]}) in {_shown(path)}, got one of another ({saved[:12]}). "
                 "Load it with the model, the weights and the float type that it was saved with."
             )
 
@@ -324,7 +332,7 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
             f"expected a folder to write {path.name!r} in, but {str(path.parent)!r} does not exist or is no folder. Make it first."
         )
     if path.is_dir():
-        raise StateFileError(f"expected the path of a file to write, got the folder {str(path)!r}.")
+        raise StateFileError(f"expected the path of a file to write, got the folder {_shown(path)}.")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     os.close(handle)
     try:
@@ -338,19 +346,38 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
 def _read(path: Path) -> tuple[dict[str, torch.Tensor], str]:
     """Return the tensors and the description of a file whose digest is right."""
     if not path.is_file():
-        raise StateFileError(f"expected a file that `state.save` wrote, but {str(path)!r} does not exist or is no file")
+        raise StateFileError(
+            f"expected a file that `state.save` wrote, but {_shown(path)} does not exist or is no file"
+        )
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if _METADATA not in metadata:
-                raise _broken(path, "it is a safetensors file of something else")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
     except (SafetensorError, OSError, RuntimeError) as error:
         raise _broken(path, str(error)) from error
+    return tensors, _described(path, metadata, tensors)
+
+
+def _read_bytes(file: IO[bytes]) -> tuple[dict[str, torch.Tensor], str]:
+    """Return the same of a file that is open."""
+    data = file.read()
+    try:
+        tensors = tensors_of_bytes(data)
+        # What safetensors has read whole has a header: its length, 8 bytes, and JSON.
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    except (SafetensorError, ValueError, RuntimeError) as error:
+        raise _broken(file, str(error)) from error
+    return tensors, _described(file, header.get("__metadata__", {}), tensors)
+
+
+def _described(path: Any, metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return the description in a file whose digest is right."""
+    if _METADATA not in metadata:
+        raise _broken(path, "it is a safetensors file of something else")
     text = metadata[_METADATA]
     if metadata.get("digest") != _digest(tensors, text):
         raise _broken(path, "its digest is wrong: it was altered or damaged")
-    return tensors, text
+    return text
 
 
 def _digest(tensors: Mapping[str, torch.Tensor], text: str) -> str:
@@ -364,7 +391,7 @@ def _digest(tensors: Mapping[str, torch.Tensor], text: str) -> str:
 
 def _broken(path: Any, reason: str) -> StateFileError:
     return StateFileError(
-        f"expected a whole file that `state.save` of this version wrote at {str(path)!r}, but {reason}. Nothing was loaded."
+        f"expected a whole file that `state.save` of this version wrote at {_shown(path)}, but {reason}. Nothing was loaded."
     )
 
 
@@ -374,3 +401,7 @@ def _plain(value: Any) -> Any:
         return value if json.loads(json.dumps(value, allow_nan=False)) == value else None
     except (TypeError, ValueError):
         return None
+
+
+def _shown(path: Any) -> str:
+    return repr(str(path)) if isinstance(path, str | os.PathLike) else repr(path)
