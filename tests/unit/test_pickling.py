@@ -6,6 +6,7 @@ import copy
 import io
 import multiprocessing
 import pickle
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -199,10 +200,10 @@ def test_every_error_can_be_pickled() -> None:
     incomplete.results = ["a"]
     again = _again(incomplete)
     assert (str(again), again.text, again.reason, again.results) == ("cut", "text", "length", ["a"])
-    for name in dir(errors):
-        kind = getattr(errors, name)
-        if isinstance(kind, type) and issubclass(kind, errors.OutlinesContError):
-            error = errors.OutlinesContError.__new__(kind)
+    for base in (errors.OutlinesContError, fsm.FSMError):
+        kinds = vars(sys.modules[base.__module__]).values()
+        for kind in [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, base)]:
+            error = base.__new__(kind)
             error.args = ("what was expected",)
             assert (type(_again(error)), str(_again(error))) == (kind, "what was expected")
     assert _again(OptionError("wrong", "n")).option == "n"
