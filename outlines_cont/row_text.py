@@ -82,7 +82,7 @@ class RowText:
         if first >= last:
             return self._anew(self._data[begin:end])
         head = _spelled(self._data[begin : self._token_ends[first]], (), self._tokenizer)
-        row = _replaced(_tail(self._row, first, last), 0, 0, head)
+        row = _replaced(tail_tokens(self._row, first, last), 0, 0, head)
         rest = self._data[self._token_ends[last] : end]
         return row.append(_spelled(rest, row.token_ids, self._tokenizer), reset=False)
 
@@ -139,12 +139,12 @@ def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
     chosen = _chosen(part)
     inside = row.starts_inside or bool(tokenizer.text_bytes(row.token_ids[: chosen.start]))
     if part.step == 1:
-        return replace(_tail(row, chosen.start, max(chosen.start, chosen.stop)), starts_inside=inside)
+        return replace(tail_tokens(row, chosen.start, max(chosen.start, chosen.stop)), starts_inside=inside)
     picked = kept_tokens(row, 0).append([row.token_ids[i] for i in chosen], reset=False)
     return replace(picked, starts_inside=inside)
 
 
-def _tail(row: StateRow, first: int, last: int) -> StateRow:
+def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
     """Return the row of the tokens from `first` up to `last`, 0 < first, as given text: what they were written after is gone."""
     zeros = (0.0,) * (last - first)
     return replace(

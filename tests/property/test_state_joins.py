@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import SequenceState, continuous, generate
+from outlines_cont import BatchedExecutor, SequenceState, continuous, generate
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import StateRow
 from tests.fakes import FakeTokenizer, random_model
@@ -138,6 +138,21 @@ def test_tokens_without_what_stood_before_them_have_no_log_probability() -> None
         assert row.logprobs[: len(kept.token_ids)] == kept.logprobs
         assert sum(kept.logprobs) == pytest.approx(cut.weights.item())
     assert state.weights.item() == pytest.approx((state + state.tokens[-2:]).weights.item())
+
+
+def test_what_follows_tokens_that_a_conversation_drops_has_no_log_probability() -> None:
+    executor = BatchedExecutor(random_model())
+    conversation = executor.create("the name")
+    for _ in range(5):
+        executor.infer()
+        conversation.step()
+    before = conversation.state.rows[0][0]
+    conversation.drop(2, 4)
+    after = conversation.state.rows[0][0]
+    assert before.token_ids[:2] + before.token_ids[4:] == after.token_ids
+    assert sum(before.logprobs) < 0
+    assert not any(after.logprobs)
+    assert after.weight == 0
 
 
 def test_a_failed_row_stays_failed_in_a_sum_on_both_sides() -> None:

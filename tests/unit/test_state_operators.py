@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import io
 from typing import Any
 
 import pytest
+import torch
 
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, PromptTypeError, SampleMismatch
@@ -135,3 +138,38 @@ def test_errors_of_mixed_prompts() -> None:
     wrong: Any = ["a", state, 3]
     with pytest.raises(PromptTypeError, match="a list of SequenceState, int, str"):
         write(wrong)
+
+
+def test_a_state_of_a_cache_of_transformers_is_a_state_like_others() -> None:
+    model = random_model()
+    token_ids = torch.tensor([[3 + byte for byte in b"the name"], [3 + byte for byte in b"is green"]])
+    out = model.hugging_face(token_ids, use_cache=True)
+    state = SequenceState.from_cache(model, token_ids, out.past_key_values)
+    assert list(state) == ["the name", "is green"]
+    assert state.tokens[..., :3] + state.tokens[..., 3:] == state
+    assert state[..., :3] + state[..., 3:] == state
+    assert (state[..., 2:].cached.sum(), state[..., :2].cached.sum()) == (0, 4)
+    assert sum([state, state]).cached.tolist() == [[8], [8]]
+    assert {state} == {state.detach_cache()}
+    assert copy.deepcopy(state) is state
+    write = continuous(generate.text(model))
+    mixed = write([state, "of"], max_tokens=2)
+    assert mixed == SequenceState.stack([write(state, max_tokens=2), write("of", max_tokens=2)])
+    assert state[:, 0:0, :].kv_cache is None
+    file = io.BytesIO()
+    state.save(file)
+    file.seek(0)
+    assert SequenceState.load(file, model).cached.equal(state.cached)
+
+
+def test_operations_on_rows_that_failed_keep_their_errors() -> None:
+    state = continuous(generate.text(random_model()))(["the name", "x" * 300], max_tokens=2)
+    for changed in (state[...], state[..., 1:], state[..., :2], state.tokens[..., 1:], state.tokens[..., ::-1], state + "a",
+                    "a" + state, state + state, sum([state, state]), state.fork(2), copy.copy(state)):  # fmt: skip
+        errors = [error for _, *group in [(0, *changed.errors[1])] for error in group]
+        assert all(isinstance(error, ContextLengthError) for error in errors)
+        assert set(changed.finish_reasons[1]) == {"error"}
+        assert not any(changed.errors[0])
+    assert state.weights[1].item() == 0
+    mixed = continuous(generate.text(random_model()))(["of", state], max_tokens=1)
+    assert [error is None for (error,) in mixed.errors] == [True, True, False]
