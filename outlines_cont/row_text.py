@@ -53,7 +53,11 @@ class RowText:
 
     def num_tokens_inside(self, stop: int) -> int:
         """Return how many tokens lie whole inside the first `stop` characters, special tokens at the beginning included."""
-        return len(self._row.token_ids) if stop >= len(self.text) else max(self._tokens_before(stop), self._leading)
+        if stop >= len(self.text):
+            return len(self._row.token_ids)
+        # A space that is hidden, but no prefix space, belongs to the first character.
+        before = 0 if not stop and self._row.starts_inside else self._tokens_before(stop)
+        return max(before, self._leading)
 
     def _head(self, stop: int) -> StateRow:
         """Return the row of the first `stop` characters; there are more."""

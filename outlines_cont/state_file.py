@@ -7,6 +7,7 @@ file names the model and the tokenizer that it belongs to. What rows share is wr
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tempfile
@@ -113,7 +114,7 @@ def save_state(
     if isinstance(path, str | os.PathLike):
         _write(Path(path), tensors, metadata)
     else:
-        path.write(safetensors_bytes(tensors, metadata))
+        _opened(path, "write").write(safetensors_bytes(tensors, metadata))
 
 
 def load_state(
@@ -360,7 +361,9 @@ def _read(path: Path) -> tuple[dict[str, torch.Tensor], str]:
 
 def _read_bytes(file: IO[bytes]) -> tuple[dict[str, torch.Tensor], str]:
     """Return the same of a file that is open."""
-    data = file.read()
+    data = _opened(file, "read").read()
+    if not data:
+        raise _broken(file, "there is nothing to read from where it stands; after writing, `seek(0)`")
     try:
         tensors = tensors_of_bytes(data)
         # What safetensors has read whole has a header: its length, 8 bytes, and JSON.
@@ -368,6 +371,13 @@ def _read_bytes(file: IO[bytes]) -> tuple[dict[str, torch.Tensor], str]:
     except (SafetensorError, ValueError, RuntimeError) as error:
         raise _broken(file, str(error)) from error
     return tensors, _described(file, header.get("__metadata__", {}), tensors)
+
+
+def _opened(file: IO[bytes], verb: str) -> IO[bytes]:
+    """Return the file, if it is one that is open for bytes."""
+    if not hasattr(file, verb) or isinstance(file, io.TextIOBase):
+        raise TypeError(f"expected a path, or a file or buffer that is open for bytes, got {type(file).__name__}")
+    return file
 
 
 def _described(path: Any, metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:

@@ -91,6 +91,23 @@ def test_slices_of_characters_joined_again_are_the_same_bytes(kind: str, data: s
 
 
 @pytest.mark.parametrize("kind", _KINDS)
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_slices_of_a_slice_of_tokens_remember_that_they_begin_inside_a_text(kind: str, data: st.DataObject) -> None:
+    tokenizer = _tokenizer(kind)
+    state = _state(tokenizer, data.draw(_token_ids(tokenizer)))
+    at = data.draw(st.integers(0, len(_ids(state))))
+    left, right = state.tokens[:at], state.tokens[at:]
+    text = str(right)
+    for place in range(len(text) + 1 if text else 0):
+        head, tail = right[:place], right[place:]
+        assert (str(head), str(tail)) == (text[:place], text[place:])
+        assert tokenizer.text_bytes(_ids(left + head + tail)) == tokenizer.text_bytes(_ids(state))
+        assert tokenizer.text_bytes(_ids(left + (head + tail))) == tokenizer.text_bytes(_ids(state))
+    assert str("é" + right) in ("é" + text, "é " + text)  # a space that is no prefix space is text
+
+
+@pytest.mark.parametrize("kind", _KINDS)
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_sum_has_the_bytes_of_both_sides(kind: str, data: st.DataObject) -> None:

@@ -184,7 +184,14 @@ def test_states_are_saved_to_and_loaded_from_buffers(tiny: HuggingFaceModel) -> 
     state.save(buffer)
     data = buffer.getvalue()
     assert SequenceState.load(io.BytesIO(data), tiny) == state
-    for broken in (b"", data[:100], data[:-1], b"\xff" * 64, data.replace(b"drawn", b"drown", 1)):
+    with pytest.raises(StateFileError, match=r"seek\(0\)"):
+        SequenceState.load(buffer, tiny)
+    for wrong in (3, io.StringIO(), b"path"):
+        with pytest.raises(TypeError, match="expected a path, or a file or buffer that is open for bytes"):
+            state.save(wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="expected a path, or a file or buffer that is open for bytes"):
+            SequenceState.load(wrong, tiny)  # type: ignore[arg-type]
+    for broken in (data[:100], data[:-1], b"\xff" * 64, data.replace(b"drawn", b"drown", 1)):
         with pytest.raises(StateFileError, match=r"BytesIO.*Nothing was loaded"):
             SequenceState.load(io.BytesIO(broken), tiny)
 
