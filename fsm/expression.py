@@ -16,6 +16,7 @@ from fsm.captures import Captures, Part, together
 from fsm.checker import Checker, checks_of, has_checks
 from fsm.node import Node
 from fsm.origin import Named, Origin, Rules
+from fsm.recipe import Call, follow, recipe, remembered
 from fsm.rendering import render, shorten
 
 
@@ -61,6 +62,7 @@ class Expression:
         source: how it was written, shortened where that is long; empty where only the term is known.
         parts: how it was put together; None where no part has a name. Internal.
         origin: what tells where in its source a text does not fit; None: only its name does. Internal.
+        made_by: the call that made it, by which it is pickled; None: by another. Internal.
     """
 
     node: Node
@@ -69,30 +71,36 @@ class Expression:
     source: str = field(default="", compare=False)
     parts: Part | None = field(default=None, compare=False, repr=False)
     origin: Origin | None = field(default=None, compare=False, repr=False)
+    # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
+    made_by: Call | None = field(init=False, default=None, compare=False, repr=False)
 
     def __deepcopy__(self, memo: object) -> Self:
         """Return the same: it never changes."""
         return self
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Refuse to be pickled.
+    def __copy__(self) -> Self:
+        """Return the same: it never changes."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the calls that made it; its terms belong to this process.
 
         Raises:
-            TypeError: always. Terms are compared by identity, and those of another process are others.
+            TypeError: a part of it was not made by a public function of `fsm`.
         """
-        raise TypeError(
-            f"expected something else than an expression to pickle, received {self!r}: its terms belong to this process. "
-            "Pickle what it is made of, such as a pattern or a schema, and make it there again."
-        )
+        return follow, (recipe(self),)
 
+    @remembered
     def union(self, other: Expression | str) -> Expression:
         """Texts of either."""
         return self._with(nodes.alternation((self.node, lift(other).node)), "|", "either", lift(other))
 
+    @remembered
     def concatenate(self, other: Expression | str) -> Expression:
         """A text of the left followed by a text of the right."""
         return self._with(nodes.concat(self.node, lift(other).node), "+", "sequence", lift(other))
 
+    @remembered
     def intersect(self, other: Expression | str) -> Expression:
         """Texts of both.
 
@@ -101,6 +109,7 @@ class Expression:
         """
         return self._with(nodes.intersection((self.node, lift(other).node)), "&", "both", lift(other))
 
+    @remembered
     def negate(self) -> Expression:
         """Every byte string that is not a text of this language.
 
@@ -109,6 +118,7 @@ class Expression:
         """
         return Expression(nodes.complement(self.node), report=self.report, source=shorten(f"(~{self._label()})"))
 
+    @remembered
     def repeat(self, lo: int = 0, hi: int | None = None) -> Expression:
         """At least `lo` and at most `hi` texts in a row; None: no bound. Cost: constant, counters are not unrolled.
 
@@ -120,6 +130,7 @@ class Expression:
         parts = Part("repeat", (self.parts,), lo=lo, hi=hi) if self.parts else None
         return Expression(nodes.repeat(self.node, lo, hi), report=self.report, source=source, parts=parts)
 
+    @remembered
     def named(self, name: str) -> Expression:
         """The same language with a name: what of a text belongs to it, `captures` tells, in whatever it becomes a part of.
 
@@ -261,6 +272,10 @@ def as_bytes(text: str | bytes) -> bytes:
 
 def lift(term: Expression | str) -> Expression:
     """Read text as the expression that accepts exactly that text; an expression stays as it is."""
-    if isinstance(term, Expression):
-        return term
+    return term if isinstance(term, Expression) else literal(term)
+
+
+@remembered
+def literal(term: str) -> Expression:
+    """Return the expression that accepts exactly a text."""
     return Expression(nodes.literal(term.encode()), source=repr(shorten(term)))

@@ -8,9 +8,11 @@ from enum import Enum
 from fsm import node as nodes
 from fsm.errors import ExpressionError
 from fsm.expression import Expression
+from fsm.recipe import remembered
 from fsm.rendering import shorten
 
 
+@remembered
 def choice(options: Sequence[str]) -> Expression:
     """One of `options`, exactly.
 

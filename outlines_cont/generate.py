@@ -10,6 +10,7 @@ import asyncio
 import builtins
 import json as json_module
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import FunctionType
@@ -70,13 +71,8 @@ class Generator:
         """Pickle the call that made the generator, its model and sampler among the arguments; elsewhere it is made again.
 
         Raises:
-            NotPicklable: no function of `generate` made it, or out of an expression.
+            NotPicklable: no function of `generate` made it.
         """
-        if self.made_by is not None and self.made_by[0] == "fsm":
-            raise NotPicklable(
-                "expected a generator of text, a pattern, a schema or the like, got one of an expression, whose terms belong to "
-                "this process. Use `generate.regex`, `json`, `choice`, `cfg` or `format`, or make it in each process by itself."
-            )
         if self.made_by is None:
             raise NotPicklable(
                 "expected a generator as a function of `generate` returned it, got one that was made or changed by hand. "
@@ -256,10 +252,16 @@ def _pickled(maker: Callable[P, Generator]) -> Callable[P, Generator]:
     @wraps(maker)
     def make(*args: P.args, **options: P.kwargs) -> Generator:
         generator = maker(*args, **options)
-        object.__setattr__(generator, "made_by", (maker.__name__, args, options))
+        kept = tuple(map(_kept, args)), {name: _kept(option) for name, option in options.items()}
+        object.__setattr__(generator, "made_by", (maker.__name__, *kept))
         return generator
 
     return make
+
+
+def _kept(argument: Any) -> Any:
+    """Return an argument as it is now: a schema may be changed later."""
+    return deepcopy(argument) if isinstance(argument, dict | list) else argument
 
 
 def _made_again(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Generator:

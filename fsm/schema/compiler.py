@@ -21,6 +21,7 @@ from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, r
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
+from fsm.recipe import remembered
 from fsm.schema.array import array_node
 from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
@@ -36,6 +37,7 @@ from fsm.schema.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 
 
+@remembered
 def json_schema(
     schema: dict[str, Any] | str | bool | type | Any,
     *,
