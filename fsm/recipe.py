@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec
-
-if TYPE_CHECKING:
-    from fsm.expression import Expression
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
+# An `Expression`; this module is below it.
+E = TypeVar("E")
 # A function or method, its arguments, and those with a name.
-Call = tuple[Callable[..., "Expression"], tuple[Any, ...], dict[str, Any]]
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 class Result(int):
     """The number of the call whose result is an argument."""
 
 
-def remembered(maker: Callable[P, Expression]) -> Callable[P, Expression]:
+def remembered(maker: Callable[P, E]) -> Callable[P, E]:
     """Have the expressions of a public function or method remember the call. Dicts and lists are copied, as they may change."""
 
     @wraps(maker)
-    def make(*args: P.args, **options: P.kwargs) -> Expression:
+    def make(*args: P.args, **options: P.kwargs) -> E:
         expression = maker(*args, **options)
         kept = tuple(map(_kept, args)), {name: _kept(option) for name, option in options.items()}
         object.__setattr__(expression, "made_by", (make, *kept))
@@ -36,7 +35,7 @@ def _kept(argument: Any) -> Any:
     return deepcopy(argument) if isinstance(argument, dict | list) else argument
 
 
-def recipe(expression: Expression) -> list[Call]:
+def recipe(expression: Any) -> list[Call]:
     """Return the calls that make an expression, in order; arguments that are expressions are the `Result` of an earlier call.
 
     Raises:
@@ -73,14 +72,14 @@ def _shown(argument: Any, kind: type, numbers: dict[int, Result]) -> Any:
     return numbers[id(argument)] if isinstance(argument, kind) else argument
 
 
-def follow(calls: list[Call]) -> Expression:
+def follow(calls: list[Call]) -> Any:
     """Return the expression that the last call makes."""
-    made: list[Expression] = []
+    made: list[Any] = []
     for make, args, options in calls:
         named = {name: _found(option, made) for name, option in options.items()}
         made.append(make(*(_found(part, made) for part in args), **named))
     return made[-1]
 
 
-def _found(argument: Any, made: list[Expression]) -> Any:
+def _found(argument: Any, made: list[Any]) -> Any:
     return made[argument] if isinstance(argument, Result) else argument
