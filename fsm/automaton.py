@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-import numpy as np
-
 from fsm import node as nodes
 from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, UnknownState

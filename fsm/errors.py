@@ -9,6 +9,17 @@ from __future__ import annotations
 class FSMError(Exception):
     """Base of every error that `fsm` raises on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the message and the facts; without this an error would break the pool of processes that it comes from."""
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(kind: type[FSMError], args: tuple[object, ...], facts: dict[str, object]) -> FSMError:
+    error = FSMError.__new__(kind)
+    error.args = args
+    vars(error).update(facts)
+    return error
+
 
 class ExpressionError(FSMError, ValueError):
     """An expression cannot be built, for example `~` of something that is not regular."""

@@ -21,6 +21,7 @@ from fsm.checker import Checker, checks_of, has_checks
 from fsm.interegular_fsm import make_fsm
 from fsm.node import Node
 from fsm.origin import Named, Origin, Rules
+from fsm.recipe import Call, follow, recipe, remembered
 from fsm.rendering import render, shorten
 
 
@@ -76,6 +77,7 @@ class Expression:
         source: how it was written, shortened where that is long; empty where only the term is known.
         parts: how it was put together; None where no part has a name. Internal.
         origin: what tells where in its source a text does not fit; None: only its name does. Internal.
+        made_by: the call that made it, by which it is pickled; None: by another. Internal.
     """
 
     node: Node
@@ -84,19 +86,36 @@ class Expression:
     source: str = field(default="", compare=False)
     parts: Part | None = field(default=None, compare=False, repr=False)
     origin: Origin | None = field(default=None, compare=False, repr=False)
+    # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
+    made_by: Call | None = field(init=False, default=None, compare=False, repr=False)
 
     def __deepcopy__(self, memo: object) -> Self:
         """Return the same: it never changes."""
         return self
 
+    def __copy__(self) -> Self:
+        """Return the same: it never changes."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the calls that made it; its terms belong to this process.
+
+        Raises:
+            TypeError: a part of it was not made by a public function of `fsm`.
+        """
+        return follow, (recipe(self),)
+
+    @remembered
     def union(self, other: Expression | str) -> Expression:
         """Texts of either."""
         return self._with(nodes.alternation((self.node, lift(other).node)), "|", "either", lift(other))
 
+    @remembered
     def concatenate(self, other: Expression | str) -> Expression:
         """A text of the left followed by a text of the right."""
         return self._with(nodes.concat(self.node, lift(other).node), "+", "sequence", lift(other))
 
+    @remembered
     def intersect(self, other: Expression | str) -> Expression:
         """Texts of both.
 
@@ -105,6 +124,7 @@ class Expression:
         """
         return self._with(texts.intersection(self.node, lift(other).node), "&", "both", lift(other))
 
+    @remembered
     def negate(self) -> Expression:
         """Every text, valid UTF-8 that is, that does not belong to this language; `~~e` is `e`.
 
@@ -113,6 +133,7 @@ class Expression:
         """
         return Expression(texts.complement(self.node), report=self.report, source=shorten(f"(~{self._label()})"))
 
+    @remembered
     def repeat(self, lo: int = 0, hi: int | None = None) -> Expression:
         """At least `lo` and at most `hi` texts in a row; None: no bound. Cost: constant, counters are not unrolled.
 
@@ -128,6 +149,7 @@ class Expression:
         parts = Part("repeat", (self.parts,), lo=lo, hi=hi) if self.parts else None
         return Expression(nodes.repeat(self.node, lo, hi), report=self.report, source=source, parts=parts)
 
+    @remembered
     def named(self, name: str) -> Expression:
         """The same language with a name: what of a text belongs to it, `captures` tells, in whatever it becomes a part of.
 
@@ -297,4 +319,14 @@ def lift(term: Expression | str) -> Expression:
         return term
     if not isinstance(term, str):
         raise TypeError(f"expected an expression or a str as a part of an expression, received {term!r}")
+    return literal(term)
+
+
+@remembered
+def literal(term: str) -> Expression:
+    """Return the expression that accepts exactly a text.
+
+    Raises:
+        ExpressionError: the text holds a lone surrogate.
+    """
     return Expression(nodes.literal(texts.encode(term, "a part of an expression")), source=repr(shorten(term)))

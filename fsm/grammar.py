@@ -36,6 +36,7 @@ from fsm.errors import EmptyLanguage, GrammarError, TerminalCollision
 from fsm.expression import Expression
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, EPSILON, Kind, Node, Rules
+from fsm.recipe import remembered
 from fsm.rendering import shorten
 from fsm.template import check_templates
 from fsm.terminal import Context, Ignored, Lexing, Terminals
@@ -48,6 +49,7 @@ MAX_PLACES_PER_RULE = 8
 _MAX_BEGINNINGS = 100
 
 
+@remembered
 def grammar(
     text: str,
     start: str = "start",

@@ -9,9 +9,11 @@ from fsm import node as nodes
 from fsm import texts
 from fsm.errors import ExpressionError
 from fsm.expression import Expression
+from fsm.recipe import remembered
 from fsm.rendering import shorten
 
 
+@remembered
 def choice(options: Sequence[str]) -> Expression:
     """One of `options`, exactly.
 

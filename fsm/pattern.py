@@ -41,6 +41,7 @@ from fsm.postfix import (
 )
 from fsm.preferred import preferred
 from fsm.re_parser import re_parser
+from fsm.recipe import remembered
 from fsm.rendering import shorten
 
 MAX_PATTERN_DEPTH = 200  # the parser of `re` takes two Python frames for each level, out of 1,000
@@ -71,6 +72,7 @@ _ADVICE = {
 }
 
 
+@remembered
 def regex(pattern: str, *, ascii: bool = False) -> Expression:
     r"""Return the texts that `re.fullmatch(pattern, text)` matches, in UTF-8.
 

@@ -12,6 +12,7 @@ from fsm import node as nodes
 from fsm.errors import ExpressionError
 from fsm.expression import Expression
 from fsm.node import Node
+from fsm.recipe import remembered
 from fsm.rendering import shorten
 from fsm.texts import encode
 from fsm.until import until
@@ -98,6 +99,7 @@ class Substrings:
         return len(self._next) - 1
 
 
+@remembered
 def substring(text: str, *, end: str = "") -> Expression:
     """Any stretch of `text`, the empty one included; with `end`, one without that mark, and the mark behind it.
 

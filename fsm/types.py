@@ -16,6 +16,7 @@ from fsm.iban import iban as iban_node
 from fsm.luhn import luhn
 from fsm.option import choice
 from fsm.pattern import regex
+from fsm.recipe import remembered
 
 MAX_CARD_DIGITS = 19
 MAX_LIST_ITEMS = 99
@@ -222,11 +223,15 @@ __all__ = sorted(_BUILDERS)
 
 
 def __getattr__(name: str) -> Expression:
-    build = _BUILDERS.get(name)
-    if build is None:
+    if name not in _BUILDERS:
         raise AttributeError(f"module 'fsm.types' has no language {name!r}; it has {', '.join(_BUILDERS)}.")
-    expression = globals()[name] = replace(build(), source=f"types.{name}")
+    expression = globals()[name] = _built(name)
     return expression
+
+
+@remembered
+def _built(name: str) -> Expression:
+    return replace(_BUILDERS[name](), source=f"types.{name}")
 
 
 def __dir__() -> list[str]:

@@ -7,9 +7,11 @@ from fsm import texts
 from fsm.characters import ALL_CHARACTERS, utf8
 from fsm.errors import ExpressionError
 from fsm.expression import Expression
+from fsm.recipe import remembered
 from fsm.rendering import shorten
 
 
+@remembered
 def until(mark: str) -> Expression:
     """Any text whose first and only occurrence of `mark` is its end, such as the thoughts of a model before `</think>`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from outlines_cont.generate import Generator
 from outlines_cont.prompt import Prompt
@@ -17,6 +18,14 @@ class Continuation:
     """A generator that goes on from a state to a state."""
 
     generator: Generator
+
+    def __copy__(self) -> Self:
+        """Return the same: it never changes."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes."""
+        return self
 
     def __call__(
         self,

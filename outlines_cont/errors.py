@@ -19,6 +19,22 @@ class OutlinesContError(Exception):
     results: object = None
     errors: object = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the message and the facts; without this an error would break the pool of processes that it comes from."""
+        return _again, (type(self), self.args, vars(self))
+
+
+def _blank(kind: type[OutlinesContError]) -> OutlinesContError:
+    """Return an error of a class without calling its constructor, which may want more than a message."""
+    return OutlinesContError.__new__(kind)  # that of `kind` may be one of a built-in that refuses children
+
+
+def _again(kind: type[OutlinesContError], args: tuple[object, ...], facts: dict[str, object]) -> OutlinesContError:
+    error = _blank(kind)
+    error.args = args
+    vars(error).update(facts)
+    return error
+
 
 def located(error: Exception, batch: int, sample: int | None = None) -> Exception:
     """Return the error of one row for a call with several: its message begins with where it happened.
@@ -31,7 +47,7 @@ def located(error: Exception, batch: int, sample: int | None = None) -> Exceptio
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         return error
-    copied = type(error).__new__(type(error))
+    copied = _blank(type(error))
     copied.args = (f"{where}: {error}",)
     vars(copied).update(vars(error))
     return copied.with_traceback(error.__traceback__)
@@ -209,6 +225,10 @@ class TokenizerError(OutlinesContError, ValueError):
 
 class ModelMismatch(OutlinesContError, ValueError):
     """A state was made by another model than the one that should continue it."""
+
+
+class NotPicklable(OutlinesContError, TypeError):
+    """A model, or what belongs to it, was pickled that no other process could make again."""
 
 
 class StateFileError(OutlinesContError, ValueError):

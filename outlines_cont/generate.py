@@ -10,9 +10,11 @@ import asyncio
 import builtins
 import json as json_module
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from types import FunctionType
-from typing import Any
+from typing import Any, ParamSpec, Self
 
 from pydantic import TypeAdapter
 
@@ -23,7 +25,7 @@ from fsm.expression import lift
 from fsm.schema import arguments_of
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.policy import Policy
-from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, OptionError, located
+from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
@@ -46,6 +48,7 @@ class Generator:
         constraint: what the text must be; None for free text.
         parse: from the text of a piece to its value.
         source: what a piece is to be, as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
+        made_by: the function of `generate` that made it, and its arguments; None where none did.
     """
 
     model: LanguageModel
@@ -53,6 +56,29 @@ class Generator:
     constraint: Constraint | CheckedConstraint | None
     parse: Callable[[str], Any] = field(repr=False)
     source: str
+    # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
+    made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
+
+    def __copy__(self) -> Self:
+        """Return the same: it never changes."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the call that made the generator, its model and sampler among the arguments; elsewhere it is made again.
+
+        Raises:
+            NotPicklable: no function of `generate` made it.
+        """
+        if self.made_by is None:
+            raise NotPicklable(
+                "expected a generator as a function of `generate` returned it, got one that was made or changed by hand. "
+                "Make it in each process by itself."
+            )
+        return _made_again, self.made_by
 
     def __call__(
         self,
@@ -217,12 +243,41 @@ class Generator:
         return "`max_tokens`", "Raise `max_tokens`, or use `continuous(generator)`, whose state `resume` goes on with."
 
 
+P = ParamSpec("P")
+
+
+def _pickled(maker: Callable[P, Generator]) -> Callable[P, Generator]:
+    """Have the generators of a function remember the call, by which they are pickled."""
+
+    @wraps(maker)
+    def make(*args: P.args, **options: P.kwargs) -> Generator:
+        generator = maker(*args, **options)
+        kept = tuple(map(_kept, args)), {name: _kept(option) for name, option in options.items()}
+        object.__setattr__(generator, "made_by", (maker.__name__, *kept))
+        return generator
+
+    return make
+
+
+def _kept(argument: Any) -> Any:
+    """Return an argument as it is now: a schema may be changed later."""
+    return deepcopy(argument) if isinstance(argument, dict | list) else argument
+
+
+def _made_again(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Generator:
+    """Return a generator that was pickled."""
+    generator: Generator = globals()[name](*args, **options)
+    return generator
+
+
+@_pickled
 def text(model: LanguageModel, *, sampler: Sampler | BeamSearch | None = None) -> Generator:
     """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
     _check(model, sampler)
     return Generator(model, sampler or greedy(), None, str, _source("text", None))
 
 
+@_pickled
 def regex(
     model: LanguageModel, pattern: str, *, sampler: Sampler | BeamSearch | None = None, force: bool = True
 ) -> Generator:
@@ -235,6 +290,7 @@ def regex(
     return _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern))
 
 
+@_pickled
 def choice(
     model: LanguageModel, options: Sequence[str], *, sampler: Sampler | BeamSearch | None = None, force: bool = True
 ) -> Generator:
@@ -246,6 +302,7 @@ def choice(
     return _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options)))
 
 
+@_pickled
 def json(
     model: LanguageModel,
     schema: Any,
@@ -291,6 +348,7 @@ def _parser_of(schema: Any) -> Callable[[str], Any]:
     return lambda text: dict(iter(arguments.model_validate_json(text)))
 
 
+@_pickled
 def format(
     model: LanguageModel, type: Any, *, sampler: Sampler | BeamSearch | None = None, force: bool = True
 ) -> Generator:
@@ -309,6 +367,7 @@ def format(
     return _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type))
 
 
+@_pickled
 def cfg(
     model: LanguageModel,
     grammar: str,
@@ -330,6 +389,7 @@ def cfg(
     return _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options]))
 
 
+@_pickled
 def fsm(
     model: LanguageModel,
     expression: Expression | str,
@@ -426,7 +486,7 @@ def _piece_text(model: LanguageModel, row: StateRow) -> str:
 
 def _squeezed(grid: list[list[Any]]) -> Any:
     """Return `[batch][sample]` lists without the dimensions of size 1."""
-    rows = [group[0] for group in grid] if len(grid[0]) == 1 else grid
+    rows = [group[0] for group in grid] if all(len(group) == 1 for group in grid) else grid
     return rows[0] if len(grid) == 1 else rows
 
 

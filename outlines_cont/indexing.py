@@ -34,10 +34,8 @@ def parse_key(key: Any, batch_size: int, num_samples: int) -> Key:
     Raises:
         IndexError: the key has the wrong number of parts or a part of the wrong type, or an int is out of range.
     """
-    parts = list(key) if isinstance(key, tuple) else [key]
-    if len(parts) == 2 and parts[0] is Ellipsis:
-        parts = [slice(None), slice(None), parts[1]]
-    elif len(parts) == 2:
+    parts = _filled(list(key) if isinstance(key, tuple) else [key])
+    if len(parts) == 2:
         parts = [slice(None), *parts] if batch_size == 1 else [parts[0], slice(None), parts[1]]
         _check_arity(batch_size == 1 or num_samples == 1, key, batch_size, num_samples)
     elif len(parts) == 1:
@@ -48,6 +46,15 @@ def parse_key(key: Any, batch_size: int, num_samples: int) -> Key:
     return Key(_indices(batch, batch_size, "batch"), _indices(samples, num_samples, "sample"), ids)
 
 
+def _filled(parts: list[Any]) -> list[Any]:
+    """Return the parts with whole axes in place of one `...`, as many as make three axes."""
+    places = [at for at, part in enumerate(parts) if part is Ellipsis]
+    if len(places) != 1 or len(parts) > 4:
+        return parts
+    (at,) = places
+    return parts[:at] + [slice(None)] * (4 - len(parts)) + parts[at + 1 :]
+
+
 def cut(ids: int | slice, length: int, row: tuple[int, int]) -> slice:
     """Return what `ids` takes of a row of `length` items: a slice with 0 <= start, and stop and step as for `range`.
 
@@ -56,6 +63,10 @@ def cut(ids: int | slice, length: int, row: tuple[int, int]) -> slice:
     """
     if isinstance(ids, slice):
         return slice(*ids.indices(length))
+    if not length:
+        raise IndexError(
+            f"expected a slice for the row at {list(row)}, which has nothing to take an item from, got {ids}"
+        )
     if not -length <= ids < length:
         raise IndexError(
             f"expected an index from {-length} to {length - 1} for the row at {list(row)}, which has {length} items, got "
@@ -85,6 +96,8 @@ def _part(part: Any, key: Any, batch_size: int, num_samples: int) -> int | slice
 def _indices(part: int | slice, size: int, axis: str) -> range:
     if isinstance(part, slice):
         return range(size)[part]
+    if not size:
+        raise IndexError(f"expected a slice on the {axis} axis, which is empty, got {part}")
     if not -size <= part < size:
         raise IndexError(f"expected a {axis} index from {-size} to {size - 1}, got {part}")
     return range(part % size, part % size + 1)

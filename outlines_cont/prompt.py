@@ -21,7 +21,7 @@ from outlines_cont.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
 
-Prompt = str | SequenceState | Sequence[str] | Sequence[SequenceState]
+Prompt = str | SequenceState | Sequence[str | SequenceState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,41 +44,89 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
 
     Args:
         model: the model that will continue them.
-        prompt: a text, a list of texts, a state or a list of states.
-        num_samples: S, None to follow the state; 1 for texts.
-        rng: see `open_seeds`; None continues the streams of a state.
+        prompt: a text, a state, or a list of texts and states; a text becomes one batch entry.
+        num_samples: S, None to follow the states; 1 where there are only texts.
+        rng: see `open_seeds`; None continues the streams of states.
 
     Raises:
         PromptTypeError: `prompt` is something else, or an empty list.
-        EmptyPrompt, ContextLengthError, TokenizerError: no row at all can run. Where some can, the others keep their error.
+        EmptyPrompt, ContextLengthError, TokenizerError: there are only texts, and none of them can run. Where some can, the
+            others keep their error.
         SampleMismatch, ModelMismatch: a state does not fit.
     """
+    items = _items(prompt)
+    samples = _common_samples(model, items, num_samples)
+    entries = [entry for item in items for entry in ([item] if isinstance(item, str) else item.rows)]
+    drawn, own = open_seeds(rng, len(entries))
+    fresh = [RandomStream(seed, 0 if own else batch) for batch, seed in enumerate(drawn)]
+    texts = {b: _prompt_row(model, entry, fresh[b]) for b, entry in enumerate(entries) if isinstance(entry, str)}
+    if texts and len(texts) == len(entries):
+        _check_some_run(list(texts.values()))
+    if samples > 1:
+        # Fed once, so that all samples begin with the same keys, values and logits.
+        texts = dict(zip(texts, prefilled(model, list(texts.values())), strict=True))
+    rows: list[list[StateRow]] = []
+    for batch, entry in enumerate(entries):
+        if isinstance(entry, str):
+            rows.append([_at_sample(texts[batch], fresh[batch], sample) for sample in range(samples)])
+        else:
+            group = [_continued(row) for row in entry]
+            kept = group if rng is None else [_at_sample(row, fresh[batch], i) for i, row in enumerate(group)]
+            rows.append(kept)
+    given = [row for batch, group in enumerate(rows) if batch not in texts for row in group]
+    reused = sum(row.cached for row in given if row.error is None)
+    seeds = drawn if rng is not None else _continued_seeds(items, drawn)
+    return Opened(rows, seeds[0] if not own and len(set(seeds)) == 1 else tuple(seeds), reused)
+
+
+def _items(prompt: Any) -> list[str | SequenceState]:
+    """Return the texts and states of a prompt."""
     items: Any = [prompt] if isinstance(prompt, str | SequenceState) else prompt
-    if isinstance(items, Sequence) and not isinstance(items, bytes | bytearray) and items:
-        if all(isinstance(item, str) for item in items):
-            return _open_texts(model, list(items), num_samples or 1, rng)
-        if all(isinstance(item, SequenceState) for item in items):
-            return _open_states(model, list(items), num_samples, rng)
+    is_list = isinstance(items, Sequence) and not isinstance(items, bytes | bytearray)
+    if is_list and items and all(isinstance(item, str | SequenceState) for item in items):
+        return list(items)
     raise PromptTypeError(
-        "expected a prompt that is a text, a SequenceState, or a list with one or more of either, "
+        "expected a prompt that is a text, a SequenceState, or a list with one or more of them, "
         f"got {_describe(prompt)}. Chat messages become a text by the tokenizer's `apply_chat_template`."
     )
 
 
-def _open_texts(model: LanguageModel, texts: list[str], num_samples: int, rng: Rng) -> Opened:
-    seeds, own = open_seeds(rng, len(texts))
-    prompts = [
-        _prompt_row(model, text, RandomStream(seed, 0 if own else batch))
-        for batch, (text, seed) in enumerate(zip(texts, seeds, strict=True))
-    ]
-    errors = [row.error for row in prompts]
-    if errors[0] is not None and all(errors):
-        raise located(errors[0], 0) if len(texts) > 1 else errors[0]
-    if num_samples > 1:
-        # Fed once, so that all samples begin with the same keys, values and logits.
-        prompts = prefilled(model, prompts)
-    rows = [[_sample_of(row, sample) for sample in range(num_samples)] for row in prompts]
-    return Opened(rows, tuple(seeds) if own else seeds[0])
+def _common_samples(model: LanguageModel, items: Sequence[str | SequenceState], num_samples: int | None) -> int:
+    """Return S: what is asked for, or what the states have; 1 without either. A state without a batch entry fits any."""
+    states = [item for item in items if isinstance(item, SequenceState)]
+    for state in states:
+        if state.model is not model:
+            raise ModelMismatch(
+                f"expected a state of the generator's model {model!r}, got one of {state.model!r}. "
+                "Give its text to this model instead: `generator(str(state))`."
+            )
+    counts = [state.num_samples for state in states if state.batch_size]
+    if counts and not any(counts) and len(states) == len(items):
+        return 0  # there is nothing to continue, whatever the sampler
+    samples = num_samples or next(iter(counts), 1) or 1
+    odd = next((count for count in counts if count != samples), samples)
+    if odd != samples:
+        advice = (
+            f"Use a sampler with n={odd}, or `greedy()`, which takes any number; `state.fork(n)` widens a state."
+            if odd
+            else "Leave it out: where there is no sample, there is nothing to continue."
+        )
+        raise SampleMismatch(f"expected a state with {samples} samples, got one with {odd}. {advice}")
+    return samples
+
+
+def _check_some_run(rows: Sequence[StateRow]) -> None:
+    first = rows[0].error
+    if first is not None and all(row.error for row in rows):
+        raise located(first, 0) if len(rows) > 1 else first
+
+
+def _continued_seeds(items: Sequence[str | SequenceState], drawn: Sequence[int]) -> list[int]:
+    """Return the seed of every batch entry where states keep theirs; `drawn` has new ones for the texts."""
+    seeds: list[int] = []
+    for item in items:
+        seeds += [drawn[len(seeds)]] if isinstance(item, str) else item.seeds
+    return seeds
 
 
 def _prompt_row(model: LanguageModel, text: str, stream: RandomStream) -> StateRow:
@@ -106,34 +154,9 @@ def _check_length(model: LanguageModel, token_ids: list[int]) -> None:
         )
 
 
-def _sample_of(row: StateRow, sample: int) -> StateRow:
-    return replace(row, stream=replace(row.stream, sample=sample))
-
-
-def _open_states(model: LanguageModel, states: list[SequenceState], num_samples: int | None, rng: Rng) -> Opened:
-    samples = states[0].num_samples
-    for state in states:
-        if state.model is not model:
-            raise ModelMismatch(
-                f"expected a state of the generator's model {model!r}, got one of {state.model!r}. "
-                "Give its text to this model instead: `generator(str(state))`."
-            )
-        if state.num_samples != (num_samples or samples):
-            raise SampleMismatch(
-                f"expected a state with {num_samples or samples} samples, got one with {state.num_samples}. "
-                f"Use a sampler with n={state.num_samples}, or `greedy()`, which takes any number; `state.fork(n)` widens a state."
-            )
-    rows = [[_continued(row) for row in group] for state in states for group in state.rows]
-    reused = sum(row.cached for group in rows for row in group if row.error is None)
-    if rng is None:
-        seeds = [seed for state in states for seed in _seeds_of(state)]
-        return Opened(rows, seeds[0] if len(set(seeds)) == 1 else tuple(seeds), reused)
-    seeds, own = open_seeds(rng, len(rows))
-    fresh = [
-        [replace(row, stream=RandomStream(seed, 0 if own else batch, sample)) for sample, row in enumerate(group)]
-        for batch, (group, seed) in enumerate(zip(rows, seeds, strict=True))
-    ]
-    return Opened(fresh, tuple(seeds) if own else seeds[0], reused)
+def _at_sample(row: StateRow, stream: RandomStream, sample: int) -> StateRow:
+    """Return the row with `stream` as that of the sample with this index."""
+    return replace(row, stream=replace(stream, sample=sample))
 
 
 def _continued(row: StateRow) -> StateRow:
@@ -144,10 +167,6 @@ def _continued(row: StateRow) -> StateRow:
         "expected a row of one token or more, got one with no token: a slice has left nothing of it. Add some text to it."
     )
     return replace(row, error=error, finish_reason="error")
-
-
-def _seeds_of(state: SequenceState) -> list[int]:
-    return list(state.seed) if isinstance(state.seed, tuple) else [state.seed] * state.batch_size
 
 
 def _describe(prompt: object) -> str:

@@ -6,14 +6,15 @@ A special token has no text. At the beginning of a row it belongs to position 0,
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.state_row import APPENDED, StateRow
+from outlines_cont.state_row import APPENDED, WRITTEN, StateRow
 
-_CONTINUATIONS = {bytes([byte]) for byte in range(0x80, 0xC0)}
+# What was written is given text where the tokens that it was written after are gone.
+_GIVEN = bytes.maketrans(WRITTEN, APPENDED * len(WRITTEN))
 
 
 class RowText:
@@ -28,9 +29,9 @@ class RowText:
         self._row = row
         self._tokenizer = tokenizer
         lengths = [len(tokenizer.text_bytes([token_id])) for token_id in row.token_ids]
-        data = tokenizer.text_bytes(row.token_ids)
+        self._data = tokenizer.text_bytes(row.token_ids)
         self.text = tokenizer.decode(row.token_ids)
-        whole, ends = _characters(data)
+        whole, ends = _characters(self._data)
         # A prefix space is in the first token and not in the text.
         hidden = len(whole) - len(self.text)
         self._char_ends = ends[hidden:]
@@ -44,21 +45,27 @@ class RowText:
         The characters of a token that is cut are encoded anew.
         """
         if part.step != 1:
-            return self._anew("".join([self.text[i] for i in _chosen(part)]))
+            return self._anew("".join([self.text[i] for i in _chosen(part)]).encode())
         start, stop = part.start, max(part.start, part.stop)
         if start == 0:
             return self._row if stop == len(self.text) else self._head(stop)
-        return self._middle(start, stop) if start < stop else self._anew("")
+        return self._middle(start, stop) if start < stop else self._anew(b"")
 
     def num_tokens_inside(self, stop: int) -> int:
         """Return how many tokens lie whole inside the first `stop` characters, special tokens at the beginning included."""
-        return len(self._row.token_ids) if stop >= len(self.text) else max(self._tokens_before(stop), self._leading)
+        if stop >= len(self.text):
+            return len(self._row.token_ids)
+        # A space that is hidden, but no prefix space, belongs to the first character.
+        before = 0 if not stop and self._row.starts_inside else self._tokens_before(stop)
+        return max(before, self._leading)
 
     def _head(self, stop: int) -> StateRow:
         """Return the row of the first `stop` characters; there are more."""
         kept = self.num_tokens_inside(stop)
-        rest = self.text[self._char_at(kept) : stop]
-        return extended(kept_tokens(self._row, kept), rest, self._tokenizer)
+        row = kept_tokens(self._row, kept)
+        first = self._token_ends[kept] if row.starts_inside and stop else self._char_ends[self._char_at(kept)]
+        rest = self._data[first : self._char_ends[stop]]
+        return row.append(_spelled(rest, row.token_ids, self._tokenizer, inside=row.starts_inside), reset=False)
 
     def _middle(self, start: int, stop: int) -> StateRow:
         """Return the row of the characters from `start` on, 0 < start < stop."""
@@ -75,30 +82,17 @@ class RowText:
             # It would be read as a prefix space, so the token is encoded anew with what is before it.
             textual = next(i for i in range(first, last) if self._token_ends[i] < self._token_ends[i + 1])
             first = next((i for i in range(textual + 1, last + 1) if self._is_border(i)), last)
+        begin, end = self._char_ends[start], self._char_ends[stop]
         if first >= last:
-            return self._anew(self.text[start:stop])
-        head = encoded_start(self.text[start : self._char_at(first)], self._tokenizer)
-        row = self._row
-        middle = replace(
-            row,
-            token_ids=(*head, *row.token_ids[first:last]),
-            kinds=APPENDED * len(head) + row.kinds[first:last],
-            logprobs=(0.0,) * len(head) + row.logprobs[first:last],
-            sampling_logprobs=(0.0,) * len(head) + row.sampling_logprobs[first:last],
-            weight_start=max(min(row.weight_start, last) - first + len(head), 0),
-            ends=row.ends if last == len(row.token_ids) else 0.0,
-            kv=None,
-            logits=None,
-            piece=None,
-            finish_reason="error" if row.error is not None else "",
-            value=None,
-            search=None,
-        )
-        return extended(middle, self.text[self._char_at(last) : stop], self._tokenizer)
+            return self._anew(self._data[begin:end])
+        head = _spelled(self._data[begin : self._token_ends[first]], (), self._tokenizer)
+        row = _replaced(tail_tokens(self._row, first, last), 0, 0, head)
+        rest = self._data[self._token_ends[last] : end]
+        return row.append(_spelled(rest, row.token_ids, self._tokenizer), reset=False)
 
-    def _anew(self, text: str) -> StateRow:
-        token_ids = encoded_start(text, self._tokenizer)
-        return kept_tokens(self._row, 0).append(token_ids, reset=False)
+    def _anew(self, data: bytes) -> StateRow:
+        token_ids = _spelled(data, (), self._tokenizer)
+        return replace(kept_tokens(self._row, 0), starts_inside=False).append(token_ids, reset=False)
 
     def _tokens_before(self, stop: int) -> int:
         """Return how many tokens spell the first `stop` characters or less, up to a border of characters."""
@@ -143,24 +137,46 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
     )
 
 
-def tokens_cut(row: StateRow, part: slice) -> StateRow:
+def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
     """Return the row of the tokens that `part` takes, a slice as `indexing.cut` makes it; from the start on with its cache."""
     if part.step == 1 and part.start == 0:
         return kept_tokens(row, max(part.stop, 0))
     chosen = _chosen(part)
-    token_ids = [row.token_ids[i] for i in chosen]
-    if part.step != 1:
-        return kept_tokens(row, 0).append(token_ids, reset=False)
-    first, last = chosen.start, max(chosen.start, chosen.stop)
+    inside = row.starts_inside or bool(tokenizer.text_bytes(row.token_ids[: chosen.start]))
+    if part.step == 1:
+        return replace(tail_tokens(row, chosen.start, max(chosen.start, chosen.stop)), starts_inside=inside)
+    picked = kept_tokens(row, 0).append([row.token_ids[i] for i in chosen], reset=False)
+    return replace(picked, starts_inside=inside)
+
+
+def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
+    """Return the row of the tokens from `first` up to `last`, 0 < first, as given text: what they were written after is gone."""
+    zeros = (0.0,) * (last - first)
     return replace(
         kept_tokens(row, 0),
-        token_ids=tuple(token_ids),
-        kinds=row.kinds[first:last],
-        logprobs=row.logprobs[first:last],
-        sampling_logprobs=row.sampling_logprobs[first:last],
-        weight_start=max(min(row.weight_start, last) - first, 0),
-        ends=row.ends if last == len(row.token_ids) else 0.0,
+        token_ids=row.token_ids[first:last],
+        kinds=row.kinds[first:last].translate(_GIVEN),
+        logprobs=zeros,
+        sampling_logprobs=zeros,
+        starts_inside=False,
         search=None,
+    )
+
+
+def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) -> StateRow:
+    """Return the row with others, encoded anew, in place of the tokens from `first` up to `last`; without its cache."""
+    zeros = (0.0,) * len(token_ids)
+    start = row.weight_start
+    return replace(
+        row,
+        token_ids=row.token_ids[:first] + tuple(token_ids) + row.token_ids[last:],
+        kinds=row.kinds[:first] + APPENDED * len(token_ids) + row.kinds[last:],
+        logprobs=row.logprobs[:first] + zeros + row.logprobs[last:],
+        sampling_logprobs=row.sampling_logprobs[:first] + zeros + row.sampling_logprobs[last:],
+        weight_start=start if start <= first else max(start, last) + len(token_ids) - (last - first),
+        kv=None,
+        logits=None,
+        search=None if row.search is None else row.search.moved(len(token_ids) - (last - first)),
     )
 
 
@@ -201,32 +217,33 @@ def healed(row: StateRow, text: str, tokenizer: Tokenizer) -> StateRow:
 
 
 def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
-    """Return the row of `left` and, after it, the text of `right`; the keys and values of `left` are kept, weights add."""
-    if not tokenizer.text_bytes(left.token_ids) and left.token_ids == right.token_ids[: len(left.token_ids)]:
-        return replace(right, ends=right.ends + left.weight, stream=left.stream, piece=None)
-    skipped = _leading(right.token_ids, tokenizer)
-    head: list[int] = []
-    if tokenizer.text_bytes(right.token_ids)[:1] in _CONTINUATIONS:
-        # Bytes that are no text by themselves would complete a character of `left`.
-        head, skipped = tokenizer.encode_inside(tokenizer.decode(right.token_ids), left.token_ids), len(right.token_ids)
-    elif _loses_space(right.token_ids, tokenizer):
-        skipped += 1
-        head = tokenizer.encode_inside(tokenizer.decode(right.token_ids[:skipped]), left.token_ids)
-    longer = left.append(head, reset=False)
+    """Return the row of `left` and, after it, that of `right`, byte by byte; the keys and values of `left` are kept, weights add.
+
+    Where `right` is no slice of tokens from inside a row, it has a beginning, which is none after `left`: the special tokens
+    that the tokenizer puts in front of a text, and the prefix space.
+    """
+    has_text = bool(tokenizer.text_bytes(left.token_ids))
+    opening = 0 if right.starts_inside else _num_opening(right.token_ids, tokenizer)
+    if left.token_ids in ((), right.token_ids[:opening]) and not right.starts_inside:
+        whole = replace(right, ends=right.ends + left.weight, stream=left.stream, piece=None)
+        return whole if left.error is None else replace(whole, error=left.error, finish_reason="error", value=None)
+    if has_text and not right.starts_inside:
+        right = _without_prefix_space(right, left.token_ids, tokenizer)
     return replace(
-        longer,
-        token_ids=longer.token_ids + right.token_ids[skipped:],
-        kinds=longer.kinds + right.kinds[skipped:],
-        logprobs=longer.logprobs + right.logprobs[skipped:],
-        sampling_logprobs=longer.sampling_logprobs + right.sampling_logprobs[skipped:],
-        weight_start=max(right.weight_start - skipped, 0) + len(longer.token_ids),
+        left,
+        token_ids=left.token_ids + right.token_ids[opening:],
+        kinds=left.kinds + right.kinds[opening:],
+        logprobs=left.logprobs + right.logprobs[opening:],
+        sampling_logprobs=left.sampling_logprobs + right.sampling_logprobs[opening:],
+        weight_start=max(right.weight_start - opening, 0) + len(left.token_ids),
         ends=left.weight + right.ends,
-        logits=longer.logits if skipped == len(right.token_ids) and not head else None,
+        logits=left.logits if opening == len(right.token_ids) else None,
         piece=None,
         finish_reason="error" if left.error or right.error else "",
         value=None,
         error=left.error or right.error,
-        search=left.joined_score(right, len(longer.token_ids), skipped),
+        search=left.joined_score(right, len(left.token_ids), opening),
+        starts_inside=left.starts_inside if has_text else left.starts_inside or right.starts_inside,
     )
 
 
@@ -234,19 +251,57 @@ def preceded(row: StateRow, text: str, tokenizer: Tokenizer) -> StateRow:
     """Return the row with `text` in front, special tokens at the beginning staying there; without keys and values."""
     if not text:
         return row
-    leading = _leading(row.token_ids, tokenizer)
-    front = kept_tokens(row, 0).append((*row.token_ids[:leading], *encoded_start(text, tokenizer)), reset=False)
-    if _loses_space(row.token_ids, tokenizer):
-        leading += 1
-        front = front.append(
-            tokenizer.encode_inside(tokenizer.decode(row.token_ids[:leading]), front.token_ids), reset=False
-        )
+    leading = 0 if row.starts_inside else _leading(row.token_ids, tokenizer)
+    front = replace(kept_tokens(row, 0), starts_inside=False)
+    front = front.append((*row.token_ids[:leading], *encoded_start(text, tokenizer)), reset=False)
+    if not row.starts_inside:
+        row = _without_prefix_space(row, front.token_ids, tokenizer)
     return front.append(row.token_ids[leading:], reset=True)
 
 
 def _leading(token_ids: Sequence[int], tokenizer: Tokenizer) -> int:
     """Return how many special tokens stand at the beginning."""
     return next((i for i, t in enumerate(token_ids) if tokenizer.text_bytes([t])), len(token_ids))
+
+
+def _num_opening(token_ids: Sequence[int], tokenizer: Tokenizer) -> int:
+    """Return how many tokens at the beginning are the special ones that the tokenizer puts in front of every text."""
+    opening = tokenizer.encode("", add_special_tokens=True)
+    return len(opening) if list(token_ids[: len(opening)]) == opening and not tokenizer.text_bytes(opening) else 0
+
+
+def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Tokenizer) -> StateRow:
+    """Return a row as it goes on after text: the prefix space, which is no part of its text, is taken out of its first token."""
+    if not _loses_space(row.token_ids, tokenizer):
+        return row
+    first = _leading(row.token_ids, tokenizer)
+    rest = tokenizer.text_bytes(row.token_ids[first : first + 1])[1:]
+    return _replaced(row, first, first + 1, _spelled(rest, before, tokenizer, inside=True))
+
+
+def _spelled(data: bytes, before: Sequence[int], tokenizer: Tokenizer, *, inside: bool = False) -> list[int]:
+    """Return ids that spell `data` after `before`; bytes that are no text are spelled one by one.
+
+    Where no text is before it, `data` begins a row and may get a prefix space, unless it stands `inside` one.
+    """
+    token_ids: list[int] = []
+    for text, broken in _runs(data):
+        known = [*before, *token_ids]
+        if text and (inside or tokenizer.text_bytes(known)):
+            token_ids += tokenizer.encode_inside(text, known)
+        elif text:
+            token_ids += encoded_start(text, tokenizer)
+        token_ids += _byte_ids(broken, tokenizer) if broken else []
+    return token_ids
+
+
+def _byte_ids(data: bytes, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of the single bytes of `data`; of U+FFFD where the vocabulary lacks one. Cost: a pass over the vocabulary."""
+    wanted = {bytes([byte]) for byte in data}
+    ids = {token: i for i, token in enumerate(tokenizer.token_bytes) if token in wanted}
+    if len(ids) < len(wanted):
+        return tokenizer.encode_inside(data.decode(errors="replace"), ())
+    return [ids[bytes([byte])] for byte in data]
 
 
 def encoded_start(text: str, tokenizer: Tokenizer) -> list[int]:
@@ -268,24 +323,32 @@ def _loses_space(token_ids: Sequence[int], tokenizer: Tokenizer) -> bool:
 
 def _characters(data: bytes) -> tuple[str, list[int]]:
     """Return the text of `data`, decoded with `errors="replace"`, and where its characters begin, and its end, in bytes."""
-    view = memoryview(data)
     parts: list[str] = []
     starts: list[int] = []
     at = 0
-    while at < len(data):
-        try:
-            good, bad = str(view[at:], "utf-8"), 0
-        except UnicodeDecodeError as error:
-            good, bad = str(view[at : at + error.start], "utf-8"), error.end - error.start
+    for good, bad in _runs(data):
         for character in good:
             starts.append(at)
             at += len(character.encode())
         parts.append(good)
         if bad:
-            parts.append("�")
+            parts.append("\ufffd")
             starts.append(at)
-            at += bad
+            at += len(bad)
     return "".join(parts), [*starts, len(data)]
+
+
+def _runs(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the text and the bytes after it that are none, each of which `errors="replace"` reads as one U+FFFD; either may be empty."""
+    view = memoryview(data)
+    at = 0
+    while at < len(data):
+        try:
+            good, start, end = str(view[at:], "utf-8"), len(data), len(data)
+        except UnicodeDecodeError as error:
+            good, start, end = str(view[at : at + error.start], "utf-8"), at + error.start, at + error.end
+        yield good, data[start:end]
+        at = end
 
 
 def _chosen(part: slice) -> range:

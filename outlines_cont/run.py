@@ -86,7 +86,8 @@ class Run:
             prompt = _widened(prompt, sampler.samples)
         opened = open_prompt(maker.model, prompt, None if resume else _num_samples(sampler, prompt), rng)
         self._seed = opened.seed
-        self._num_samples = len(opened.rows[0])
+        self._batch_size = len(opened.rows)
+        self._num_samples = max(map(len, opened.rows), default=0)
         self._results = [_searched(row, sampler) for group in opened.rows for row in group]
         self._counts = Meter(reused_tokens=opened.reused)
         # Hypotheses are compared by all of their tokens.
@@ -151,7 +152,7 @@ class Run:
     def _places(self) -> list[range]:
         """For each batch entry the indices of its samples."""
         samples = self._num_samples
-        return [range(start, start + samples) for start in range(0, len(self.rows), samples)]
+        return [range(b * samples, (b + 1) * samples) for b in range(self._batch_size)]
 
     def _collect(self, job: Job) -> None:
         """Take in what has become of the rows."""
@@ -164,8 +165,8 @@ class Run:
 
     def _collect_found(self, found: list[list[StateRow]]) -> None:
         streams = [[self._results[i].stream for i in place] for place in self._places]
-        self._num_samples = max(map(len, found))
-        padded = [rows + [_missing(rows)] * (self._num_samples - len(rows)) for rows in found]
+        self._num_samples = max(map(len, found), default=0)
+        padded = [rows + [_missing(rows)] * (self._num_samples - len(rows)) if rows else [] for rows in found]
         self._results = [
             replace(row, stream=stream)
             for rows, own in zip(padded, streams, strict=True)
@@ -174,8 +175,7 @@ class Run:
 
     def state(self) -> SequenceState:
         """Return the state that the run has come to; to be asked after `steps`."""
-        samples, flat = self._num_samples, self._results
-        rows = tuple(tuple(flat[i : i + samples]) for i in range(0, len(flat), samples))
+        rows = tuple(tuple(self._results[place.start : place.stop]) for place in self._places)
         state = SequenceState(self._maker.model, rows, self._seed)
         if not isinstance(self._maker.sampler, BestOf):
             return state
@@ -209,7 +209,7 @@ class Run:
         return self._maker.is_whole(row)
 
     def _check_resumed(self) -> None:
-        if not any(row.piece for row in self._results):
+        if self._results and not any(row.piece for row in self._results):
             raise ResumeError(
                 "expected a state whose last piece was cut, got one in which nothing was generated, or text was appended since. "
                 "Begin a new piece with `continuous(generator)(state)`."
@@ -269,20 +269,16 @@ class TextFeed:
 
 def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
     """Return S for `open_prompt`; the forks of a state for `best_of` are as many as they are."""
-    return None if isinstance(sampler, BestOf) and _is_state(prompt) else sampler.num_samples
-
-
-def _is_state(prompt: Any) -> bool:
-    """Return whether a prompt is a state, or a sequence of states."""
     items = prompt if isinstance(prompt, list | tuple) else [prompt]
-    return bool(items) and all(isinstance(item, SequenceState) for item in items)
+    has_rows = any(isinstance(item, SequenceState) and item.batch_size for item in items)
+    return None if isinstance(sampler, BestOf) and has_rows else sampler.num_samples
 
 
 def _widened(prompt: Any, count: int) -> Any:
     """Return what is given with `count` forks of every row of a state; texts as they are."""
-    if not _is_state(prompt):
-        return prompt
-    return prompt.fork(count) if isinstance(prompt, SequenceState) else [state.fork(count) for state in prompt]
+    if isinstance(prompt, list | tuple):
+        return [item.fork(count) if isinstance(item, SequenceState) else item for item in prompt]
+    return prompt.fork(count) if isinstance(prompt, SequenceState) else prompt
 
 
 def _best_of_each(state: SequenceState, count: int, is_whole: Callable[[StateRow], bool]) -> SequenceState:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any, Self
 
 import numpy as np
 import torch
@@ -67,6 +68,11 @@ class SequenceState:
         return self.batch_size, self.num_samples, max((len(row.token_ids) for row in self._flat), default=0)
 
     @property
+    def seeds(self) -> list[int]:
+        """The seed of each batch entry."""
+        return list(self.seed) if isinstance(self.seed, tuple) else [self.seed] * self.batch_size
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the model."""
         return self.model.tokenizer
@@ -94,30 +100,33 @@ class SequenceState:
 
     @property
     def weights(self) -> torch.Tensor:
-        """(B, S) float32: sum of `logprobs` since the last reset, and that of the end where one was sampled."""
-        return torch.tensor(self._grid(lambda row: row.weight), dtype=torch.float32)
+        """(B, S) float32: sum of `logprobs` since the last reset, and that of the end where one was sampled.
+
+        `+` with text, and a slice that does not begin at the start, are resets.
+        """
+        return self._numbers(lambda row: row.weight, torch.float32)
 
     @property
     def scores(self) -> torch.Tensor:
         """(B, S) float32: what `best` and `sort` rank by: the weights, but for rows that a search wrote, which text added between
         pieces does not reset; see `samplers.beam_search`.
         """
-        return torch.tensor(self._grid(lambda row: row.score), dtype=torch.float32)
+        return self._numbers(lambda row: row.score, torch.float32)
 
     @property
     def cached(self) -> torch.Tensor:
         """(B, S) int64: how many tokens of each row have their keys and values held."""
-        return torch.tensor(self._grid(lambda row: row.cached), dtype=torch.int64)
+        return self._numbers(lambda row: row.cached, torch.int64)
 
     @property
     def retries(self) -> torch.Tensor:
         """(B, S) int64: how often the last piece of each row went back because a value failed a check."""
-        return torch.tensor(self._grid(lambda row: row.piece.retries if row.piece else 0), dtype=torch.int64)
+        return self._numbers(lambda row: row.piece.retries if row.piece else 0, torch.int64)
 
     @property
     def finished(self) -> torch.Tensor:
         """(B, S) bool: the last piece came to its end; False where it was cut or failed."""
-        return torch.tensor(self._grid(lambda row: row.finish_reason in ("stop", "constraint")), dtype=torch.bool)
+        return self._numbers(lambda row: row.finish_reason in ("stop", "constraint"), torch.bool)
 
     @property
     def finish_reasons(self) -> list[list[str]]:
@@ -183,7 +192,8 @@ class SequenceState:
         known = next((row.logits for row in rows if row.logits is not None), torch.empty(0))
         missing = torch.full((self.model.vocab_size,), torch.nan, dtype=known.dtype, device=known.device)
         lines = [row.logits if row.logits is not None else missing for row in rows]
-        return torch.stack(lines).reshape(self.batch_size, self.num_samples, -1) if lines else missing[None, None, :0]
+        shape = (self.batch_size, self.num_samples, self.model.vocab_size)
+        return torch.stack(lines).reshape(shape) if lines else missing.new_empty(shape)
 
     @property
     def tokens(self) -> TokenView:
@@ -194,10 +204,12 @@ class SequenceState:
         """Return some rows, and of each the characters that the last part of the key takes.
 
         `state[batch, sample, ids]`, ints or slices, negative as in Python; `state[ids]` for one row, `state[sample, ids]` for
-        one batch entry, `state[batch, ids]` for one sample, `state[..., ids]` for any shape. An int keeps its axis.
+        one batch entry, `state[batch, ids]` for one sample. `...` stands for all axes that are not named, so that
+        `state[..., ids]` is for any shape, and `state[batch, ...]` has whole rows. An int keeps its axis; an axis may be empty.
 
         A slice from the first character on keeps the keys and values of the tokens inside it; what is left of a token that
-        is cut is encoded anew. Any other slice starts without.
+        is cut is encoded anew. Any other slice starts without, and its tokens are given text: their log-probabilities
+        belonged to what was before them, so they are 0, and so is the weight.
 
         Raises:
             IndexError: the key has another form, or an int is out of range.
@@ -244,7 +256,7 @@ class SequenceState:
         """
         indices = [_pair(item) for item in rows]
         groups = tuple(self[b, s, :].rows[0] for b, s in indices)
-        seeds = self._seeds()
+        seeds = self.seeds
         return SequenceState(self.model, groups, _seed([seeds[b] for b, _ in indices]))
 
     @classmethod
@@ -257,23 +269,28 @@ class SequenceState:
         """
         if not states or not all(isinstance(state, SequenceState) for state in states):
             raise OptionError(f"expected a list of one or more states, got {states!r}", "states")
-        first = states[0]
-        for state in states[1:]:
+        first = next((state for state in states if state.batch_size), states[0])
+        for state in states:
             first._check_model(state)
-            _check_samples(first.num_samples, state.num_samples)
+            if state.batch_size:  # without one it has no number of samples
+                _check_samples(first.num_samples, state.num_samples)
         rows = tuple(group for state in states for group in state.rows)
-        return cls(first.model, rows, _seed([seed for state in states for seed in state._seeds()]))
+        return cls(first.model, rows, _seed([seed for state in states for seed in state.seeds]))
 
     def best(self, n: int = 1) -> SequenceState:
         """Return the `n` samples of each batch entry with the largest scores, the largest first; failed rows come last.
 
         The score of a row is its weight, but for rows that a search wrote; see `scores`.
 
+        Of no samples the best are none.
+
         Raises:
             OptionError: `n` is not an int from 1 to the number of samples.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= self.num_samples:
-            raise OptionError(f"expected an int from 1 to {self.num_samples} as `n`, got {n!r}", "n")
+        largest = self.num_samples
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= (largest or n):
+            wanted = f"an int from 1 to {largest}" if largest else "an int, 1 or more,"
+            raise OptionError(f"expected {wanted} as `n`, got {n!r}", "n")
         return replace(self, rows=tuple(tuple(sorted(group, key=_rank)[:n]) for group in self.rows))
 
     def sort(self) -> SequenceState:
@@ -321,7 +338,7 @@ class SequenceState:
             groups.append((replace(StateRow.of_prompt(kept, stream), kv=share),))
         return cls(model, tuple(groups), tuple(seeds) if own else seeds[0])
 
-    def save(self, path: str | os.PathLike[str], *, kv: bool = True) -> None:
+    def save(self, path: str | os.PathLike[str] | IO[bytes], *, kv: bool = True) -> None:
         """Write the state to one safetensors file, all or nothing.
 
         Tokens, log-probabilities, random streams and where pieces begin are kept, so that a piece that was cut can be resumed
@@ -330,7 +347,7 @@ class SequenceState:
 
         Args:
             path: the file; one that is there is replaced and keeps its mode, a new one follows the umask. Of a link the file that it
-                names is written.
+                names is written. Or an open file or buffer, which gets the bytes.
             kv: write keys, values and logits, too, so that nothing is fed again; what rows share is written once.
 
         Raises:
@@ -340,8 +357,8 @@ class SequenceState:
         save_state(path, self.model, self.rows, self.seed, kv=kv)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], model: LanguageModel) -> SequenceState:
-        """Return the state that `save` wrote.
+    def load(cls, path: str | os.PathLike[str] | IO[bytes], model: LanguageModel) -> SequenceState:
+        """Return the state that `save` wrote to a path, or to an open file or buffer, which is read to its end.
 
         Raises:
             StateFileError: the file is missing, cut, altered, or something else. Nothing is loaded.
@@ -407,7 +424,9 @@ class SequenceState:
         return self._with_texts(other, lambda row, item: extended(row, item, self.tokenizer).append((), reset=True))
 
     def __radd__(self, text: object) -> SequenceState:
-        """Return the state with text in front of its rows; all of it is fed again."""
+        """Return the state with text in front of its rows; all of it is fed again. 0, with which `sum` begins, adds nothing."""
+        if isinstance(text, int) and not isinstance(text, bool) and text == 0:
+            return self
         if not isinstance(text, str | list | tuple):
             return NotImplemented
         return self._with_texts(text, lambda row, item: preceded(row, item, self.tokenizer))
@@ -480,9 +499,6 @@ class SequenceState:
     def _map(self, change: Callable[[StateRow], StateRow]) -> SequenceState:
         return replace(self, rows=tuple(tuple(change(row) for row in group) for group in self.rows))
 
-    def _seeds(self) -> list[int]:
-        return list(self.seed) if isinstance(self.seed, tuple) else [self.seed] * self.batch_size
-
     def _texts(self, text: str | Sequence[str]) -> list[str]:
         if not isinstance(text, str | list | tuple):
             raise TypeError(f"expected text or a list of texts, got {type(text).__name__}")
@@ -502,6 +518,16 @@ class SequenceState:
     def __iter__(self) -> Iterator[str]:
         return iter([self.tokenizer.decode(row.token_ids) for row in self._flat])
 
+    def __reversed__(self) -> Iterator[str]:
+        """The texts of the rows, the last row first; `state[..., ::-1]` has the characters in reverse."""
+        return reversed(list(self))
+
+    def __contains__(self, item: object) -> bool:
+        raise TypeError(
+            "a state is a text and a list of texts, so `in` could mean either. Instead of `x in state` write "
+            "`x in str(state)` for a part of its text, or `x in list(state)` for the whole text of a row."
+        )
+
     def __len__(self) -> int:
         return len(self._flat)
 
@@ -511,6 +537,10 @@ class SequenceState:
             return texts[0]
         samples = self.num_samples
         return "\n".join(f"[{i // samples}, {i % samples}] {text!r}" for i, text in enumerate(texts))
+
+    def __format__(self, spec: str) -> str:
+        """Return `str(state)` as a text is formatted: `f"{state:>10}"`."""
+        return format(str(self), spec)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: tokens by probability, forced and cached ones marked."""
@@ -525,12 +555,31 @@ class SequenceState:
         )
 
     def __eq__(self, other: object) -> bool:
-        """The same model, ids and weights."""
+        """The same model and, row by row, the same token ids, and so the same texts; not weights, caches or random streams."""
         if not isinstance(other, SequenceState):
             return NotImplemented
-        return self.model is other.model and _identity(self) == _identity(other)
+        return self.model is other.model and self._key == other._key
 
-    __hash__ = None  # type: ignore[assignment]  # equality compares sums of floats; a state is no key
+    def __hash__(self) -> int:
+        return hash((id(self.model), self._key))
+
+    def __copy__(self) -> Self:
+        """Return the same: a state never changes."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: a state never changes."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model and the bytes that `save` writes, keys and values included; `detach_cache()` makes them fewer."""
+        file = io.BytesIO()
+        self.save(file)
+        return _loaded, (type(self), self.model, file.getvalue())
+
+    @property
+    def _key(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        return tuple(tuple(row.token_ids for row in group) for group in self.rows)
 
     @property
     def _flat(self) -> tuple[StateRow, ...]:
@@ -538,6 +587,9 @@ class SequenceState:
 
     def _grid(self, of: Callable[[StateRow], Any]) -> list[list[Any]]:
         return [[of(row) for row in group] for group in self.rows]
+
+    def _numbers(self, of: Callable[[StateRow], Any], dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor(self._grid(of), dtype=dtype).reshape(self.batch_size, self.num_samples)
 
     def _padded(self, lines: Sequence[Sequence[Any]], dtype: type) -> np.ndarray[Any, Any]:
         batch, samples, width = self.shape
@@ -555,11 +607,13 @@ class TokenView:
 
     def __getitem__(self, key: Any) -> SequenceState:
         """Return some rows, and of each the tokens that the last part of the key takes; else as `state[key]`."""
-        return self.state._cut(key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at)))
+        tokenizer = self.state.tokenizer
+        return self.state._cut(key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at), tokenizer))
 
 
-def _identity(state: SequenceState) -> list[list[tuple[tuple[int, ...], float]]]:
-    return [[(row.token_ids, row.weight) for row in group] for group in state.rows]
+def _loaded(cls: type[SequenceState], model: LanguageModel, data: bytes) -> SequenceState:
+    """Return a state that was pickled."""
+    return cls.load(io.BytesIO(data), model)
 
 
 def kv_bytes(states: Sequence[SequenceState]) -> int:
@@ -607,6 +661,7 @@ def _moved(row: StateRow, model: LanguageModel, device: torch.device) -> StateRo
 
 
 def _seed(seeds: list[int]) -> int | tuple[int, ...]:
+    """Return one seed where all are equal, else one per batch entry."""
     return seeds[0] if len(set(seeds)) == 1 else tuple(seeds)
 
 
@@ -618,7 +673,8 @@ def _pair(item: Any) -> tuple[int, int]:
 
 def _check_samples(first: int, second: int) -> None:
     if first != second:
+        advice = "`state.fork(n)` widens a state, `state.best(n)` narrows it."
         raise SampleMismatch(
             f"expected two states with one number of samples, got {first} and {second}. "
-            "`state.fork(n)` widens a state, `state.best(n)` narrows it."
+            + (advice if first and second else "Leave the one without samples out: it has no row.")
         )

@@ -9,6 +9,7 @@ to. What rows share is written once.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -17,12 +18,14 @@ import shutil
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as tensors_of_bytes
+from safetensors.torch import save as safetensors_bytes
 from safetensors.torch import save_file
 
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch
@@ -36,7 +39,8 @@ from outlines_cont.state_row import GENERATED, WRITTEN, Piece, StateRow
 
 _FORMAT = "outlines-cont state 1"
 _METADATA = "outlines_cont"
-_MAX_EMPTY = 1_000_000
+# Batch entries without a sample, which take no room in the file.
+_MAX_EMPTY = 2**16
 # By how much rounding may lift a log-probability above 0.
 _ROUNDING = 1e-3
 Rows = tuple[tuple[StateRow, ...], ...]
@@ -83,6 +87,7 @@ class _RowRecord(_Record):
     parts: list[_PartRecord]
     logits: _Count | None
     search: _ScoreRecord | None = None
+    starts_inside: bool = False
 
 
 class _StateRecord(_Record):
@@ -99,7 +104,7 @@ class _StateRecord(_Record):
 
 
 def save_state(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | IO[bytes],
     model: LanguageModel,
     rows: Rows,
     seed: Any,
@@ -119,21 +124,27 @@ def save_state(
         model=model.fingerprint,
         tokenizer=model.tokenizer.fingerprint,
         num_samples=len(rows[0]) if rows else 0,
+        batch_size=len(rows) if rows and not flat else None,
         seed=list(seed) if isinstance(seed, tuple) else seed,
         num_layers=shelf.num_layers,
         rows=records,
         constrained_from=constrained_from,
-        batch_size=len(rows) if rows and not flat else None,
     )
     tensors = shelf.tensors(flat)
     # Without a constraint the file is one that older versions read, too.
     text = record.model_dump_json(exclude_defaults=True)
-    _write(_path(path), tensors, {_METADATA: text, "digest": _digest(tensors, text)})
+    metadata = {_METADATA: text, "digest": _digest(tensors, text)}
+    if isinstance(path, str | os.PathLike):
+        _write(_path(path), tensors, metadata)
+    else:
+        _opened(path, "write").write(safetensors_bytes(tensors, metadata))
 
 
-def load_state(path: str | os.PathLike[str], model: LanguageModel) -> tuple[Rows, int | tuple[int, ...], int | None]:
+def load_state(
+    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
+) -> tuple[Rows, int | tuple[int, ...], int | None]:
     """Return rows and seed of the state at `path`, and where its constraint began. See `SequenceState.load`."""
-    tensors, text = _read(_path(path))
+    tensors, text = _read(_path(path)) if isinstance(path, str | os.PathLike) else _read_bytes(path)
     try:
         record = _StateRecord.model_validate_json(text)
     except ValidationError as error:
@@ -183,6 +194,7 @@ class _Shelf:
             parts=parts,
             logits=self._put_logits(row.logits) if held else None,
             search=None if row.search is None else _score_record(row.search),
+            starts_inside=row.starts_inside,
         )
 
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
@@ -334,6 +346,7 @@ class _Reader:
             value=row.value,
             error=None if row.error is None else SavedError(row.error),
             search=self._search(row),
+            starts_inside=row.starts_inside,
         )
 
     def _are_ids(self, token_ids: Sequence[int]) -> bool:
@@ -411,7 +424,7 @@ def _check_origin(path: Any, record: _StateRecord, model: LanguageModel) -> None
     ):
         if saved != own:
             raise StateMismatch(
-                f"expected a state of this {what} ({own[:12]}) in {str(path)!r}, got one of another ({saved[:12]}). "
+                f"expected a state of this {what} ({own[:12]}) in {_shown(path)}, got one of another ({saved[:12]}). "
                 "Load it with the model, the weights and the float type that it was saved with."
             )
 
@@ -432,7 +445,7 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
         )
     if target.is_symlink() or (target.exists() and not target.is_file()):
         what = "the folder" if target.is_dir() else "what is no file"
-        raise StateFileError(f"expected the path of a file to write, got {what} {str(path)!r}.")
+        raise StateFileError(f"expected the path of a file to write, got {what} {_shown(path)}.")
     part = target.with_name(f"{target.name[:40]}{secrets.token_hex(8)}.part")
     # As `open` makes a file, so that the umask counts; who may read a file that is there may go on reading it.
     os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -451,19 +464,47 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
 def _read(path: Path) -> tuple[dict[str, torch.Tensor], str]:
     """Return the tensors and the description of a file whose digest is right."""
     if not path.is_file():
-        raise StateFileError(f"expected a file that `state.save` wrote, but {str(path)!r} does not exist or is no file")
+        raise StateFileError(
+            f"expected a file that `state.save` wrote, but {_shown(path)} does not exist or is no file"
+        )
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if _METADATA not in metadata:
-                raise _broken(path, "it is a safetensors file of something else")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
     except (SafetensorError, OSError, RuntimeError) as error:
         raise _broken(path, str(error)) from error
+    return tensors, _described(path, metadata, tensors)
+
+
+def _read_bytes(file: IO[bytes]) -> tuple[dict[str, torch.Tensor], str]:
+    """Return the same of a file that is open."""
+    data = _opened(file, "read").read()
+    if not data:
+        raise _broken(file, "there is nothing to read from where it stands; after writing, `seek(0)`")
+    try:
+        tensors = tensors_of_bytes(data)
+        # What safetensors has read whole has a header: its length, 8 bytes, and JSON.
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    except (SafetensorError, ValueError, RuntimeError) as error:
+        raise _broken(file, str(error)) from error
+    return tensors, _described(file, header.get("__metadata__", {}), tensors)
+
+
+def _opened(file: IO[bytes], verb: str) -> IO[bytes]:
+    """Return the file, if it is one that is open for bytes."""
+    if not hasattr(file, verb) or isinstance(file, io.TextIOBase):
+        raise TypeError(f"expected a path, or a file or buffer that is open for bytes, got {type(file).__name__}")
+    return file
+
+
+def _described(path: Any, metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return the description in a file whose digest is right."""
+    if _METADATA not in metadata:
+        raise _broken(path, "it is a safetensors file of something else")
     text = metadata[_METADATA]
     if metadata.get("digest") != _digest(tensors, text):
         raise _broken(path, "its digest is wrong: it was altered or damaged")
-    return tensors, text
+    return text
 
 
 def _digest(tensors: Mapping[str, torch.Tensor], text: str) -> str:
@@ -477,7 +518,7 @@ def _digest(tensors: Mapping[str, torch.Tensor], text: str) -> str:
 
 def _broken(path: Any, reason: str) -> StateFileError:
     return StateFileError(
-        f"expected a whole file that `state.save` of this version wrote at {str(path)!r}, but {reason}. Nothing was loaded."
+        f"expected a whole file that `state.save` of this version wrote at {_shown(path)}, but {reason}. Nothing was loaded."
     )
 
 
@@ -487,3 +528,7 @@ def _plain(value: Any) -> Any:
         return value if json.loads(json.dumps(value, allow_nan=False)) == value else None
     except (TypeError, ValueError):
         return None
+
+
+def _shown(path: Any) -> str:
+    return repr(str(path)) if isinstance(path, str | os.PathLike) else repr(path)

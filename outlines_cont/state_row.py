@@ -54,6 +54,8 @@ class StateRow:
         value: what the last generator made of its piece, None where it was cut or failed.
         error: what the last generator failed with on this row.
         search: what counts in `score`; None where no search has written in the row.
+        starts_inside: the tokens were cut out of the middle of a text: they have no beginning, and a space there is no prefix
+            space. It counts where the row is joined to another.
     """
 
     token_ids: tuple[int, ...]
@@ -70,6 +72,7 @@ class StateRow:
     value: Any = None
     error: Exception | None = None
     search: SearchScore | None = None
+    starts_inside: bool = False
 
     @classmethod
     def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream) -> StateRow:

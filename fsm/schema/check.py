@@ -203,8 +203,8 @@ class SchemaCheck:
         uri = document.resources.uri
         found = translation.pointer_to(place.schema) if translation else _pointer(document.root.schema, place.schema)
         if found is None:
-            for name, schema in document.registry.items():
-                found = _pointer(schema, place.schema)
+            for name, other in document.registry.items():
+                found = _pointer(other, place.schema)
                 if found is not None:
                     uri = name
                     break

@@ -27,6 +27,7 @@ from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, S
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
+from fsm.recipe import remembered
 from fsm.schema import spelling
 from fsm.schema.array import array_node
 from fsm.schema.blame import Build, SchemaOrigin
@@ -44,6 +45,7 @@ from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 from fsm.schema.tool import refuse_wrapper
 
 
+@remembered
 def json_schema(
     schema: dict[str, Any] | str | bool | type | Any,
     *,

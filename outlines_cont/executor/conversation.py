@@ -34,7 +34,7 @@ from outlines_cont.executor.rotary import Rotary
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.constraint import Constraint
 from outlines_cont.random_stream import RandomStream
-from outlines_cont.row_text import extended, joined, kept_tokens
+from outlines_cont.row_text import extended, joined, kept_tokens, tail_tokens
 from outlines_cont.samplers import Sampler
 from outlines_cont.state import SequenceState
 from outlines_cont.state_file import save_state
@@ -603,14 +603,14 @@ def only_row(state: SequenceState) -> StateRow:
 
 
 def _without(row: StateRow, start: int, stop: int) -> StateRow:
-    """Return the row without some tokens, with the keys and values of those before them."""
-    head = kept_tokens(row, start)
+    """Return the row without some tokens, with the keys and values of those before them; those after them are given text."""
+    head, rest = kept_tokens(row, start), tail_tokens(row, stop, len(row.token_ids))
     return replace(
         head,
-        token_ids=head.token_ids + row.token_ids[stop:],
-        kinds=head.kinds + row.kinds[stop:],
-        logprobs=head.logprobs + row.logprobs[stop:],
-        sampling_logprobs=head.sampling_logprobs + row.sampling_logprobs[stop:],
+        token_ids=head.token_ids + rest.token_ids,
+        kinds=head.kinds + rest.kinds,
+        logprobs=head.logprobs + rest.logprobs,
+        sampling_logprobs=head.sampling_logprobs + rest.sampling_logprobs,
         weight_start=max(min(row.weight_start, start), row.weight_start - (stop - start)),
     )
 

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from outlines_cont.models.hugging_face import HuggingFaceModel, check_device, from_transformers
+from outlines_cont.models.opening import Opening
 
 
 @contextmanager
@@ -40,4 +41,6 @@ def tiny(*, device: str | torch.device | None = None, dtype: torch.dtype = torch
     with _no_progress_bar(), as_file(files("outlines_cont.models") / "tiny") as folder:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    return from_transformers(model if device is None else model.to(device), tokenizer)
+    wrapped = from_transformers(model if device is None else model.to(device), tokenizer)
+    wrapped.opening = Opening.of(wrapped, tiny, {"device": device, "dtype": dtype})
+    return wrapped

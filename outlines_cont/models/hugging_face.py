@@ -25,7 +25,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from outlines_cont.errors import MissingTokenizer, OptionError
+from outlines_cont.errors import MissingTokenizer, NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
 from outlines_cont.kv.growing import GrowingCache
@@ -38,6 +38,7 @@ from outlines_cont.models.capability import (
     probe,
 )
 from outlines_cont.models.meter import Meter, MeterBoard
+from outlines_cont.models.opening import Opening, reopened
 from outlines_cont.models.tokenizer import Tokenizer
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
@@ -54,6 +55,7 @@ class HuggingFaceModel:
         vocab_size: V, the width of the logits.
         context_length: the largest number of tokens of a sequence, None where the config sets none.
         eos_token_ids: every id that ends a text: those of the generation config and the tokenizer's.
+        opening: how it was opened, by which it is pickled; None for one that was wrapped.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: Any, *, kv_budget_bytes: int | None = None) -> None:
@@ -66,6 +68,7 @@ class HuggingFaceModel:
         config: Any = model.config.get_text_config(decoder=True)
         self.context_length: int | None = getattr(config, "max_position_embeddings", None)
         self.eos_token_ids = _eos_token_ids(model, self.tokenizer)
+        self.opening: Opening | None = None
         self._meters = MeterBoard()
         # Values that belong to one model, such as its vocabulary and its token FSMs, by name.
         self.memo: dict[object, Any] = {}
@@ -78,9 +81,28 @@ class HuggingFaceModel:
         if self.is_recurrent:
             check_recurrent(model, self.forward, self.new_cache)
 
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
+    def __copy__(self) -> Self:
+        """Return the same: it never changes, and its weights are there once."""
         return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes, and its weights are there once."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle how the model was opened, no weights. A process that has it open gets that one, others open it, once.
+
+        Raises:
+            NotPicklable: it was wrapped, so nothing says where it came from.
+        """
+        if self.opening is None:
+            raise NotPicklable(
+                f"expected a model that another process can open, got {self!r}, which was wrapped with "
+                "`models.from_transformers`. Save it with `save_pretrained` and open it with `models.transformers(path)`, or "
+                "open it in each process by itself; states go there as files: `state.save(file)`, "
+                "`SequenceState.load(file, model)`."
+            )
+        return reopened, (self.opening, self.fingerprint)
 
     @property
     def device(self) -> torch.device:
@@ -192,6 +214,8 @@ def transformers(
         **kwargs: given to `AutoModelForCausalLM.from_pretrained`; `revision`, `token`, `cache_dir`, `local_files_only`,
             `subfolder` and `trust_remote_code` to the tokenizer, too.
 
+    Pickled, the model is these arguments but for `token`: another process opens it again, with the login that it has itself.
+
     Raises:
         OptionError: `id_or_path` is no id and no folder, or there is no such device.
         OSError: transformers finds no such model.
@@ -213,7 +237,13 @@ def transformers(
             f"expected a tokenizer beside the model at {str(id_or_path)!r}, but: {error}. "
             "Load the two yourself and give them to `models.from_transformers(model, tokenizer)`."
         ) from error
-    return from_transformers(model, tokenizer, kv_budget_bytes=kv_budget_bytes)
+    wrapped = from_transformers(model, tokenizer, kv_budget_bytes=kv_budget_bytes)
+    # Another process may stand in another folder.
+    source = str(Path(id_or_path).resolve()) if Path(id_or_path).is_dir() else str(id_or_path)
+    options = {"id_or_path": source, "device": device, "dtype": dtype, "kv_budget_bytes": kv_budget_bytes, **kwargs}
+    options.pop("token", None)
+    wrapped.opening = Opening.of(wrapped, transformers, options)
+    return wrapped
 
 
 def _check_source(id_or_path: object) -> None:

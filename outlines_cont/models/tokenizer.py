@@ -67,6 +67,10 @@ class Tokenizer:
         self.drops_prefix_space = table.has_prefix_space
         self._joinable = tuple([token or b"" for token in self.token_bytes])
 
+    def __copy__(self) -> Self:
+        """Return the same: it never changes."""
+        return self
+
     def __deepcopy__(self, memo: object) -> Self:
         """Return the same: it never changes."""
         return self

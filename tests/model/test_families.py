@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from functools import cache
 from typing import Any
@@ -221,3 +222,35 @@ def test_a_model_whose_cache_is_not_exact_is_refused() -> None:
     t5 = transformers.T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     with pytest.raises(UnsupportedModel, match="an encoder-decoder"):
         models.from_transformers(transformers.T5ForConditionalGeneration(t5), FakeTokenizer())
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", *sorted(_RECURRENT)])
+def test_slices_sums_files_and_empty_axes_of_every_kind_of_cache(family: str) -> None:
+    model = _model(family)
+    write = continuous(generate.text(model))
+    state = write(["the name é🙂", "a"], max_tokens=5)
+    row = state.rows[0][0]
+    for at in range(len(row.token_ids) + 1):
+        both = state[0, ...].tokens[:at] + state[0, ...].tokens[at:]
+        assert both == state[0, ...]
+    parts = [
+        state[..., 3:],
+        state.tokens[..., 1:],
+        state.tokens[..., :-2] + state.tokens[..., -2:],
+        state[..., :4] + state,
+    ]
+    for part in parts:
+        assert _worst(model, [part]) <= 1e-4
+    assert not parts[0].logprobs.any()
+    assert not parts[1].weights.any()
+    file = io.BytesIO()
+    state.save(file)
+    file.seek(0)
+    loaded = SequenceState.load(file, model)
+    assert (loaded, hash(loaded)) == (state, hash(state))
+    assert write.resume(loaded, max_tokens=3) == write.resume(state, max_tokens=3)
+    for empty in (state[0:0, ...], state[:, 0:0, :]):
+        assert write(empty, max_tokens=2) == empty
+    assert write([state, "of"], max_tokens=2) == SequenceState.stack(
+        [write(state, max_tokens=2), write("of", max_tokens=2)]
+    )

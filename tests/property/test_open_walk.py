@@ -11,11 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, json_schema, regex, token_fsm
-from fsm import node as nodes
-from fsm.automaton import DEAD
-from fsm.node import Kind
-from fsm.open_loop import OpenLoop, accepting, closed, opened_loops
+from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, json_schema, regex
 from fsm.walk import walk_wide
 
 Tokens = tuple[list[bytes | None], list[int]]

@@ -297,12 +297,13 @@ def test_weights_follow_slices_and_sums() -> None:
     assert cut.weights.item() == pytest.approx(sum(row.logprobs[:-2]))
     assert cut.logprobs.flatten().tolist() == state.logprobs.flatten().tolist()[:-2]
     tail = state.tokens[-2:]
-    assert tail.weights.item() == pytest.approx(sum(row.logprobs[-2:]))
-    assert (state + tail).weights.item() == pytest.approx(row.weight + sum(row.logprobs[-2:]))
+    assert tail.weights.item() == 0
+    assert (state + tail).weights.item() == pytest.approx(row.weight)
+    assert (state + state).weights.item() == pytest.approx(2 * row.weight)
     assert (state + "x").weights.item() == 0
     assert state.append("x").weights.item() == pytest.approx(row.weight)
     assert ("x" + state).weights.item() == 0
-    assert (state + "x" + tail).weights.item() == pytest.approx(sum(row.logprobs[-2:]))
+    assert (state + "x" + state).weights.item() == pytest.approx(row.weight)
 
 
 def test_the_best_come_first_and_failed_rows_last() -> None:

@@ -1,0 +1,85 @@
+"""Recipes: the call that an expression was made by. Pickled, it is its calls, so that its terms are made where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+# An `Expression`; this module is below it.
+E = TypeVar("E")
+# A function or method, its arguments, and those with a name.
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+class Result(int):
+    """The number of the call whose result is an argument."""
+
+
+def remembered(maker: Callable[P, E]) -> Callable[P, E]:
+    """Have the expressions of a public function or method remember the call. Dicts and lists are copied, as they may change."""
+
+    @wraps(maker)
+    def make(*args: P.args, **options: P.kwargs) -> E:
+        expression = maker(*args, **options)
+        kept = tuple(map(_kept, args)), {name: _kept(option) for name, option in options.items()}
+        object.__setattr__(expression, "made_by", (make, *kept))
+        return expression
+
+    return make
+
+
+def _kept(argument: Any) -> Any:
+    return deepcopy(argument) if isinstance(argument, dict | list) else argument
+
+
+def recipe(expression: Any) -> list[Call]:
+    """Return the calls that make an expression, in order; arguments that are expressions are the `Result` of an earlier call.
+
+    Raises:
+        TypeError: a part of it was made in another way, of which nothing is known.
+
+    Cost: linear in the number of different parts.
+    """
+    kind = type(expression)
+    numbers: dict[int, Result] = {}
+    calls: list[Call] = []
+    stack = [expression]
+    while stack:
+        top = stack[-1]
+        if id(top) in numbers:
+            stack.pop()
+            continue
+        if top.made_by is None:
+            raise TypeError(
+                f"expected an expression of the public functions of `fsm` to pickle, received one with a part that was made in "
+                f"another way, {top!r}. Make it in each process by itself."
+            )
+        make, args, options = top.made_by
+        missing = [part for part in (*args, *options.values()) if isinstance(part, kind) and id(part) not in numbers]
+        if missing:
+            stack += missing
+            continue
+        named = {name: _shown(option, kind, numbers) for name, option in options.items()}
+        calls.append((make, tuple(_shown(part, kind, numbers) for part in args), named))
+        numbers[id(stack.pop())] = Result(len(calls) - 1)
+    return calls
+
+
+def _shown(argument: Any, kind: type, numbers: dict[int, Result]) -> Any:
+    return numbers[id(argument)] if isinstance(argument, kind) else argument
+
+
+def follow(calls: list[Call]) -> Any:
+    """Return the expression that the last call makes."""
+    made: list[Any] = []
+    for make, args, options in calls:
+        named = {name: _found(option, made) for name, option in options.items()}
+        made.append(make(*(_found(part, made) for part in args), **named))
+    return made[-1]
+
+
+def _found(argument: Any, made: list[Any]) -> Any:
+    return made[argument] if isinstance(argument, Result) else argument

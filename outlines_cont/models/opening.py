@@ -1,0 +1,66 @@
+"""`Opening`: how a model was opened. A pickled model is opened so again, once in a process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+from outlines_cont.errors import ModelMismatch
+
+_LOCK = threading.RLock()
+# The models of this process by their openings.
+_OPEN: WeakValueDictionary[tuple[str, int], Any] = WeakValueDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A call that opens a model.
+
+    Attributes:
+        function: a public function of `models`.
+        options: its arguments, by name.
+        name: what tells this call from others: equal for equal calls.
+        number: how many models that were opened by an equal call were there before.
+    """
+
+    function: Callable[..., Any]
+    options: Mapping[str, Any]
+    name: str
+    number: int = 0
+
+    @classmethod
+    def of(cls, model: object, function: Callable[..., Any], options: Mapping[str, Any]) -> Opening:
+        """Return the opening of a model that was opened just now."""
+        name = f"{function.__name__}({', '.join(f'{key}={options[key]!r}' for key in sorted(options))})"
+        with _LOCK:
+            number = next(n for n in range(len(_OPEN) + 1) if (name, n) not in _OPEN)
+            _OPEN[name, number] = model
+        return cls(function, options, name, number)
+
+
+def reopened(opening: Opening, fingerprint: str) -> Any:
+    """Return the model that was opened so: the one that is open in this process, else opened now.
+
+    Raises:
+        ModelMismatch: it has another config or other weights than `fingerprint` says.
+        Exception: what opening raises, such as for a device that is not there.
+    """
+    place = opening.name, opening.number
+    with _LOCK:
+        known = _OPEN.get(place)
+        if known is not None:
+            return known
+        model = opening.function(**opening.options)
+        if model.fingerprint != fingerprint:
+            raise ModelMismatch(
+                f"expected the model that was pickled ({fingerprint[:12]}), but {opening.name} holds another one now "
+                f"({model.fingerprint[:12]}): its files or its weights were changed. Save the changed model with "
+                "`save_pretrained`, open it from there, and pickle that."
+            )
+        _OPEN.pop((model.opening.name, model.opening.number), None)
+        _OPEN[place] = model
+        model.opening = opening
+        return model

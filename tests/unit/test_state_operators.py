@@ -1,0 +1,175 @@
+"""What Python's own functions and operators make of a state."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+
+from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, PromptTypeError, SampleMismatch
+from tests.fakes import random_model
+
+
+def _grid() -> SequenceState:
+    return continuous(generate.text(random_model(), sampler=samplers.multinomial(2)))(["a", "b"], max_tokens=2, rng=1)
+
+
+def test_states_are_equal_by_model_and_tokens_and_hash_accordingly() -> None:
+    write = continuous(generate.text(random_model()))
+    state = write("the name", max_tokens=3)
+    same = [
+        state[: len(str(state))], state.append(""), state + "", state.detach_cache(), state[...], state.tokens[:],
+        state.tokens[:4] + state.tokens[4:], write("the name", max_tokens=3, rng=7),
+    ]  # fmt: skip
+    assert (state + "").weights.item() != state.weights.item()
+    for other in same:
+        assert other == state
+        assert hash(other) == hash(state)
+    assert len({state, *same}) == 1
+    different = [
+        write("the name", max_tokens=2), write(["the name"] * 2, max_tokens=3), state.fork(2), state[1:],
+        continuous(generate.text(random_model("gpt2")))("the name", max_tokens=3), state[0:0, :, :], state[:, 0:0, :],
+    ]  # fmt: skip
+    for other in different:
+        assert other != state
+    assert len({state, *different}) == 1 + len(different)
+    assert state != str(state)
+    assert write(["a", "b"], max_tokens=1) != write(["a", "b"], max_tokens=1).take([(1, 0), (0, 0)])
+
+
+def test_formats_are_those_of_the_text() -> None:
+    state = continuous(generate.text(random_model()))("the", max_tokens=1)
+    assert f"{state:>20}" == f"{state!s:>20}"
+    assert f"{state}" == str(state)
+    assert f"{state:.2}" == "th"
+    with pytest.raises(ValueError, match="format code"):
+        f"{state:d}"
+
+
+def test_sums_begin_with_nothing() -> None:
+    write = continuous(generate.text(random_model()))
+    first, second = write("the", max_tokens=1), write(" name", max_tokens=2)
+    assert sum([first, second, second]) == first + second + second
+    assert sum([first]) is first
+    assert sum([second], first) == first + second
+    assert sum([" and ", second], first) == first + " and " + second
+    for wrong in (lambda: first + 0, lambda: 1 + first, lambda: False + first, lambda: 0.0 + first):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            wrong()  # type: ignore[no-untyped-call]
+    with pytest.raises(BatchMismatch):
+        sum([first, _grid()])
+
+
+def test_an_ellipsis_stands_for_the_axes_that_are_not_named() -> None:
+    state = _grid()
+    assert state[...] == state[:, :, :] == state
+    assert state[0, ...] == state[0, :, :]
+    assert state[..., :1] == state[:, :, :1] == state[..., :, :1]
+    assert state[1, ..., :1] == state[1, :, :1]
+    assert state[1, 0, ...] == state[1, 0, :, ...] == state[1, 0, :]
+    assert state.tokens[...] == state
+    assert state.crop(...) == state
+    assert state[...].weights.equal(state.weights)
+    one = state[0, 0, :]
+    assert one[...] == one[0, ...] == one
+    for key in ((..., ...), (..., 0, ...), (0, 0, 0, 0, ...), (0, 0, 0, 0)):
+        with pytest.raises(IndexError, match="expected `state"):
+            state[key]
+
+
+def test_iteration_length_and_truth_agree_and_in_is_refused() -> None:
+    state = _grid()
+    assert list(reversed(state)) == list(state)[::-1]
+    assert len(list(state)) == len(state) == 4
+    assert bool(state)
+    assert not state[0:0, ...]
+    with pytest.raises(TypeError, match=r"`x in str\(state\)`.*`x in list\(state\)`"):
+        "a" in state  # noqa: B015
+    assert state in [state]
+
+
+def test_texts_and_states_may_be_mixed_in_a_prompt() -> None:
+    model = random_model()
+    write = continuous(generate.text(model))
+    state = write(["the name", "a"], max_tokens=3)
+    mixed = write(["of", state, "it"], max_tokens=3)
+    alone = [write("of", max_tokens=3), write(state, max_tokens=3), write("it", max_tokens=3)]
+    assert mixed == SequenceState.stack(alone)
+    assert mixed.shape[:2] == (4, 1)
+    with model.meter() as meter:
+        write([state, "of"], max_tokens=1)
+    assert meter.fed_tokens == 2 + len(write("of", max_tokens=1).rows[0][0].token_ids) - 1
+    assert meter.reused_tokens == int(state.cached.sum())
+
+
+def test_texts_beside_states_have_their_samples_and_streams_of_their_own() -> None:
+    model = random_model()
+    write = continuous(generate.text(model, sampler=samplers.multinomial(3)))
+    state = write("the name", max_tokens=2, rng=5)
+    mixed = write([state, "of"], max_tokens=4, rng=[8, 9])
+    assert mixed == SequenceState.stack([write(state, max_tokens=4, rng=[8]), write("of", max_tokens=4, rng=[9])])
+    assert mixed.seed == (8, 9)
+    going_on = write([state, "of"], max_tokens=4)
+    assert going_on[0, ...] == write(state, max_tokens=4)
+    assert going_on.seeds[0] == 5
+    assert len(set(going_on[1, ...])) > 1
+    greedy = continuous(generate.text(model))([state, "of"], max_tokens=1)
+    assert greedy.shape[:2] == (2, 3)
+    best = continuous(generate.text(model, sampler=samplers.best_of(2)))([state, "of"], max_tokens=2, rng=1)
+    assert best.shape[:2] == (2, 3)
+    beams = continuous(generate.text(model, sampler=samplers.beam_search(3)))([state, "of"], max_tokens=2)
+    assert beams.shape[:2] == (2, 3)
+
+
+def test_errors_of_mixed_prompts() -> None:
+    model = random_model()
+    write = continuous(generate.text(model))
+    state = write("the name", max_tokens=2)
+    long = write([state, "x" * 300], max_tokens=1)
+    assert [type(error) for (error,) in long.errors] == [type(None), ContextLengthError]
+    with pytest.raises(SampleMismatch, match="got one with 1"):
+        continuous(generate.text(model, sampler=samplers.multinomial(2)))(["a", state], max_tokens=1)
+    with pytest.raises(ModelMismatch):
+        continuous(generate.text(random_model("gpt2")))(["a", state], max_tokens=1)
+    wrong: Any = ["a", state, 3]
+    with pytest.raises(PromptTypeError, match="a list of SequenceState, int, str"):
+        write(wrong)
+
+
+def test_a_state_of_a_cache_of_transformers_is_a_state_like_others() -> None:
+    model = random_model()
+    token_ids = torch.tensor([[3 + byte for byte in b"the name"], [3 + byte for byte in b"is green"]])
+    out = model.hugging_face(token_ids, use_cache=True)
+    state = SequenceState.from_cache(model, token_ids, out.past_key_values)
+    assert list(state) == ["the name", "is green"]
+    assert state.tokens[..., :3] + state.tokens[..., 3:] == state
+    assert state[..., :3] + state[..., 3:] == state
+    assert (state[..., 2:].cached.sum(), state[..., :2].cached.sum()) == (0, 4)
+    assert sum([state, state]).cached.tolist() == [[8], [8]]
+    assert {state} == {state.detach_cache()}
+    assert copy.deepcopy(state) is state
+    write = continuous(generate.text(model))
+    mixed = write([state, "of"], max_tokens=2)
+    assert mixed == SequenceState.stack([write(state, max_tokens=2), write("of", max_tokens=2)])
+    assert state[:, 0:0, :].kv_cache is None
+    file = io.BytesIO()
+    state.save(file)
+    file.seek(0)
+    assert SequenceState.load(file, model).cached.equal(state.cached)
+
+
+def test_operations_on_rows_that_failed_keep_their_errors() -> None:
+    state = continuous(generate.text(random_model()))(["the name", "x" * 300], max_tokens=2)
+    for changed in (state[...], state[..., 1:], state[..., :2], state.tokens[..., 1:], state.tokens[..., ::-1], state + "a",
+                    "a" + state, state + state, sum([state, state]), state.fork(2), copy.copy(state)):  # fmt: skip
+        errors = [error for _, *group in [(0, *changed.errors[1])] for error in group]
+        assert all(isinstance(error, ContextLengthError) for error in errors)
+        assert set(changed.finish_reasons[1]) == {"error"}
+        assert not any(changed.errors[0])
+    assert state.weights[1].item() == 0
+    mixed = continuous(generate.text(random_model()))(["of", state], max_tokens=1)
+    assert [error is None for (error,) in mixed.errors] == [True, True, False]
