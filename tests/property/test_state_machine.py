@@ -187,5 +187,7 @@ class Third(States):
 
 
 TestFirst, TestSecond, TestThird = First.TestCase, Second.TestCase, Third.TestCase
-for case in (TestFirst, TestSecond, TestThird):  # the first of three runs is always the simplest one
-    case.settings = settings(max_examples=3, stateful_step_count=100, deadline=None)
+# The first of three runs is always the simplest one.
+TestFirst.settings = TestSecond.settings = TestThird.settings = settings(
+    max_examples=3, stateful_step_count=100, deadline=None
+)
