@@ -174,5 +174,20 @@ class States(RuleBasedStateMachine):
                 assert next_logits(self.model, row)[-1].numpy() == pytest.approx(logits.numpy(), abs=1e-6)
 
 
-TestStates = States.TestCase
-TestStates.settings = settings(max_examples=3, stateful_step_count=300, deadline=None)
+class First(States):
+    """A part of the runs, so that several processes share them; each class draws runs of its own."""
+
+
+class Second(States):
+    """Another part."""
+
+
+class Third(States):
+    """Another part."""
+
+
+TestFirst, TestSecond, TestThird = First.TestCase, Second.TestCase, Third.TestCase
+# The first of three runs is always the simplest one.
+TestFirst.settings = TestSecond.settings = TestThird.settings = settings(
+    max_examples=3, stateful_step_count=100, deadline=None
+)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -13,8 +11,16 @@ import pytest
 
 import fsm.errors
 import outlines_cont.errors
+from tests.page_server import PageServer
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PageServer]:
+    """Runs pages, with torch imported once."""
+    with PageServer() as server:
+        yield server
 
 
 @pytest.mark.parametrize(
@@ -31,16 +37,14 @@ ROOT = Path(__file__).parents[2]
         "docs/sampling.md",
     ],
 )
-def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
+def test_the_python_of_a_page_runs(page: str, server: PageServer, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert blocks
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks), encoding="utf-8")
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    code, out, err = server.run(script)
+    assert code == 0, err
+    assert out.strip()
 
 
 @pytest.mark.parametrize(
