@@ -114,7 +114,7 @@ def _compile(
     """
     negations: Negations
     readings: list[tuple[Negations, bool]] = [(negations, False) for negations in get_args(Negations)]
-    most = limits.max_work + _WORK_PER_PART * _num_parts(root)
+    most = limits.max_work
     while True:
         negations, is_coarse = readings.pop(0)
         document = Document(
@@ -128,7 +128,7 @@ def _compile(
         )
         context = Context(document, syntax_of(whitespace), limits, key_order, strict)
         try:
-            with work.Bound("max_work", most, "making the terms of the schema"):
+            with work.Bound("max_work", most, "compiling the schema", _HEAVY, _ADVICE):
                 node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
                 is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
         except TooCostly:
@@ -136,24 +136,11 @@ def _compile(
         except BudgetExceeded as error:
             if error.limit not in _OF_WORK or is_coarse or strict or not document.can_be_coarser:
                 raise
-            most //= 2
+            most //= 4
             readings = [("none", True)]
             continue
         document.settle_accounts()
         return context, EMPTY if is_empty else node
-
-
-def _num_parts(schema: Schema) -> int:
-    """How many objects and arrays a schema is written with, and values of its arrays."""
-    count, stack = 0, [schema]
-    seen = set[int]()
-    while stack:
-        part = stack.pop()
-        if isinstance(part, dict | list) and id(part) not in seen:
-            seen.add(id(part))
-            count += 1
-            stack += part.values() if isinstance(part, dict) else part
-    return count
 
 
 def _report(context: Context) -> Report:
@@ -221,7 +208,8 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_WORK_PER_PART = 1
+_HEAVY = "thousands of objects, or keywords whose alternatives multiply"
+_ADVICE = "Make it smaller, or give a larger `limits=Limits(max_work=...)`"
 _OF_WORK = frozenset({"max_work", "max_step", "max_search", "max_key_kinds"})
 
 Key = tuple[tuple[tuple[object, ...], ...], ...]
@@ -262,7 +250,7 @@ class _Frame:
 _Bound = int
 """How a term depends on the depth. 0: not at all; 1: roughly, it holds values of any type; 2: it holds its own kind."""
 _STEP = 16
-_FRAME_WORK = 25
+_FRAME_WORK = 15
 
 
 class _Terms:
@@ -468,7 +456,7 @@ class _Level:
             self._depend(2)  # it was built for another depth already; this one can wait until a text comes there
             return self._terms.reference(key, places, nesting, pointer or "#")
         self._num_opened += 1
-        work.add(_FRAME_WORK)
+        work.add(_FRAME_WORK if is_value else 1)
         work.check()
         self._limits.check("max_subschemas", self._num_opened, "subschemas", pointer)
         frame = self._open[key] = _Frame(key, places, steps, pointer, nesting, is_value)
