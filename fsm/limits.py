@@ -46,7 +46,7 @@ class Limits:
     max_enum_values: int = 100_000
     max_pattern_length: int = 10_000
     max_number_digits: int = 1_000
-    max_work: int = 110_000
+    max_work: int = 120_000
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -153,7 +153,7 @@ VALUES = [None, 1, 6, 7, "", "ab", "aa", "bb", [], [1], [1, 2], {}, {"a": 1}, {"
 def test_what_is_left_to_checks_accepts_the_same(schema: dict[str, Any]) -> None:
     validator = jsonschema_rs.validator_for(schema)
     expected = [validator.is_valid(value) for value in VALUES]
-    for most in (60, 110_000):  # few steps of work, so that little is left in the automaton
+    for most in (60, DEFAULT_LIMITS.max_work):  # few steps of work, so that little is left in the automaton
         try:
             expression = json_schema(schema, limits=Limits(max_work=most))
         except BudgetExceeded:
