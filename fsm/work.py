@@ -18,7 +18,7 @@ HEAVY = "loops inside loops that can begin and end in many places, or lookaround
 class _Meter(threading.local):
     done = 0
     most: float = float("inf")
-    bound: tuple[str, int, str] = "", 0, ""
+    bound: tuple[str, int, str, str, str] = "", 0, "", "", ""
 
 
 _meter = _Meter()
@@ -41,12 +41,14 @@ class Bound:
         name: of the bound.
         most: work.
         doing: what is bounded, for people.
+        heavy: what takes much work there.
+        advice: what to do; without it: simplify the expression, or raise the bound.
     """
 
     __slots__ = ("_before", "_new")
 
-    def __init__(self, name: str, most: int, doing: str) -> None:
-        self._new = most, (name, most, doing)
+    def __init__(self, name: str, most: int, doing: str, heavy: str = HEAVY, advice: str = "") -> None:
+        self._new = most, (name, most, doing, heavy, advice or f"Simplify the expression, or raise `{name}`")
 
     def __enter__(self) -> None:
         self._before = _meter.most, _meter.bound
@@ -76,9 +78,9 @@ def check() -> None:
         BudgetExceeded: it is not.
     """
     if _meter.done > _meter.most:
-        name, most, doing = _meter.bound
+        name, most, doing, heavy, advice = _meter.bound
         raise BudgetExceeded(
-            f"{doing} takes more than {most:,} steps of work: {HEAVY}. Simplify the expression, or raise `{name}`.",
+            f"{doing} takes more than {most:,} steps of work: {heavy}. {advice}.",
             name,
             most,
         )

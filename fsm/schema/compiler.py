@@ -96,9 +96,7 @@ def json_schema(
         Document, root, limits, registry, asserts_format=asserts_format, validators=validators, dialect=dialect
     )
     # What a type says is ours to know.
-    context, node = _compile(
-        partial(read, is_strict=strict or is_type), _num_parts(root), limits, whitespace, key_order, strict
-    )
+    context, node = _compile(partial(read, is_strict=strict or is_type), limits, whitespace, key_order, strict)
     if node is EMPTY:
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
@@ -127,7 +125,6 @@ def json_schema(
 
 def _compile(
     read: Callable[..., Document],
-    num_parts: int,
     limits: Limits,
     whitespace: Whitespace,
     key_order: KeyOrder,
@@ -137,7 +134,6 @@ def _compile(
 
     Args:
         read: makes a document of the schema, given `negations` and `is_coarse`.
-        num_parts: the size of the schema.
         limits, whitespace, key_order, strict: as for `json_schema`.
 
     Raises:
@@ -145,13 +141,13 @@ def _compile(
     """
     negations: Negations
     readings: list[tuple[Negations, bool]] = [(negations, False) for negations in get_args(Negations)]
-    most = limits.max_work + _WORK_PER_PART * num_parts
+    most = limits.max_work
     while True:
         negations, is_coarse = readings.pop(0)
         document = read(negations=negations, is_coarse=is_coarse)
         context = Context(document, syntax_of(whitespace), limits, key_order, strict)
         try:
-            with work.Bound("max_work", most, "making the terms of the schema"):
+            with work.Bound("max_work", most, "compiling the schema", _HEAVY, _ADVICE):
                 node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
                 is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
         except TooCostly:
@@ -159,24 +155,11 @@ def _compile(
         except BudgetExceeded as error:
             if error.limit not in _OF_WORK or is_coarse or strict or not document.can_be_coarser:
                 raise
-            most //= 2
+            most //= 4
             readings = [("none", True)]
             continue
         document.settle_accounts()
         return context, EMPTY if is_empty else node
-
-
-def _num_parts(schema: Schema) -> int:
-    """How many objects and arrays a schema is written with, and values of its arrays."""
-    count, stack = 0, [schema]
-    seen = set[int]()
-    while stack:
-        part = stack.pop()
-        if isinstance(part, dict | list) and id(part) not in seen:
-            seen.add(id(part))
-            count += 1
-            stack += part.values() if isinstance(part, dict) else part
-    return count
 
 
 def _report(context: Context) -> Report:
@@ -268,7 +251,8 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_WORK_PER_PART = 1
+_HEAVY = "thousands of objects, or keywords whose alternatives multiply"
+_ADVICE = "Make it smaller, or give a larger `limits=Limits(max_work=...)`"
 _OF_WORK = frozenset({"max_work", "max_step", "max_search", "max_key_kinds"})
 
 Key = tuple[tuple[tuple[object, ...], ...], ...]
@@ -309,7 +293,7 @@ class _Frame:
 _Bound = int
 """How a term depends on the depth. 0: not at all; 1: roughly, it holds values of any type; 2: it holds its own kind."""
 _STEP = 16
-_FRAME_WORK = 25
+_FRAME_WORK = 15
 
 
 class _Terms:
@@ -517,7 +501,7 @@ class _Level:
             self._depend(2)  # it was built for another depth already; this one can wait until a text comes there
             return self._terms.reference(key, places, nesting, pointer or "#")
         self._num_opened += 1
-        work.add(_FRAME_WORK)
+        work.add(_FRAME_WORK if is_value else 1)
         work.check()
         self._limits.check("max_subschemas", self._num_opened, "subschemas", pointer)
         frame = self._open[key] = _Frame(key, places, steps, pointer, nesting, is_value)

@@ -35,7 +35,7 @@ _OPEN = nodes.literal(b"{")
 _CLOSE = nodes.literal(b"}")
 _MAX_PATTERNS = 16  # patterns of keys whose languages are told from one another
 _MAX_COARSE_PATTERNS = 2  # the same, where everything together was too much
-_PROPERTY_WORK = 6
+_OBJECT_WORK, _PROPERTY_WORK = 20, 6
 _MAX_FEW = 32  # keys of a language that are taken as if they were declared
 _MAX_LENGTH = 200
 _MAX_DUTIES = 3  # "some member ..." in one object
@@ -71,7 +71,7 @@ def object_node(places: Conjunction, context: Context) -> Steps:
     names = declared | required
     pointer = places[0].pointer if places else ""
     context.limits.check("max_properties", len(names), "properties of an object", pointer)
-    work.add(_PROPERTY_WORK * len(names))
+    work.add(_OBJECT_WORK + _PROPERTY_WORK * len(names))
     work.check()
     is_special = any(place.says(_SPECIAL) for place in places)
     keys = _Keys(places, context)
