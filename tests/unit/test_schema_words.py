@@ -145,6 +145,26 @@ def test_words_of_older_drafts_mean_what_they_meant(
             assert not accepts({**around, **schema}, value), value
 
 
+@pytest.mark.parametrize(
+    ("around", "first"),
+    [
+        ({}, {"enum": ["x"], "nullable": True}),
+        ({"$schema": D4}, {"const": "x"}),  # no keyword of draft 4
+        (
+            {"$schema": D7, "definitions": {"a": {}}},
+            {"$ref": "#/definitions/a", "enum": ["x"]},
+        ),  # nothing counts beside `$ref`
+    ],
+)
+def test_branches_that_overlap_by_the_words_of_their_draft_are_not_taken_apart(
+    around: dict[str, Any], first: dict[str, Any]
+) -> None:
+    branches = [{"required": ["a"], "properties": {"a": schema}} for schema in (first, {"enum": [None]})]
+    schema = {**around, "type": "object", "oneOf": branches}
+    assert not accepts(schema, {"a": None})
+    assert accepts(schema, {"a": "x"})
+
+
 def test_the_type_any_is_read_as_draft_3_means_it() -> None:
     with pytest.warns(SchemaWarning, match="'any' is no type since draft 4"):
         assert accepts({"properties": {"a": {"type": "any"}}}, {"a": [1]})
