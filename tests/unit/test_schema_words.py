@@ -130,6 +130,7 @@ LATER = [{}, {"$schema": D2020}, {"$schema": D2019}]
         ({"type": "string", "nullable": False}, ["a"], [1, None]),
         ({"enum": ["a"], "nullable": True}, ["a", None], ["b"]),
         ({"const": "a", "nullable": True}, ["a", None], ["b"]),
+        ({"items": {"enum": ["a"], "nullable": True}, "uniqueItems": True, "minItems": 2, "type": "array"}, [["a", None]], [["a", "a"]]),
         ({"type": "object", "nullable": True, "allOf": [{"required": ["a"]}]}, [{"a": 1}, None], [{}, 1]),
         ({"definitions": {"x": {"type": "string"}}, "items": {"$ref": "#/definitions/x", "nullable": True}}, [["a", None]], [[1]]),
     ],
