@@ -1,4 +1,4 @@
-"""fsm: languages over bytes as values, compiled lazily to token automata. Never imports torch."""
+"""fsm: sets of texts as values, compiled lazily to token automata. Never imports torch."""
 
 from fsm import types
 from fsm.draw import draw
@@ -11,13 +11,16 @@ from fsm.errors import (
     RegexSyntaxError,
     SchemaError,
     SchemaWarning,
+    TerminalCollision,
     TokenNotAllowed,
     UnknownState,
+    UnsupportedPython,
     UnsupportedRegex,
     VocabularyError,
     VocabularyGap,
 )
 from fsm.expression import Expression, Report, ReportLine
+from fsm.from_interegular import from_interegular
 from fsm.grammar import grammar
 from fsm.limits import Limits
 from fsm.option import choice
@@ -43,16 +46,19 @@ __all__ = [
     "ReportLine",
     "SchemaError",
     "SchemaWarning",
+    "TerminalCollision",
     "TokenFSM",
     "TokenNotAllowed",
     "TokenTables",
     "UnknownState",
+    "UnsupportedPython",
     "UnsupportedRegex",
     "Vocabulary",
     "VocabularyError",
     "VocabularyGap",
     "choice",
     "draw",
+    "from_interegular",
     "grammar",
     "json_schema",
     "regex",

@@ -8,6 +8,11 @@ walks), the single steps of `next_state`, and what comes first in it, so that it
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+import numpy as np
 
 from fsm import node as nodes
 from fsm.derivative import Derivatives
@@ -164,7 +169,12 @@ class Automaton:
         return len(self.nodes) - 1
 
     def check(self, state: int) -> None:
-        """Raise `UnknownState` unless `state` is a live state of this automaton."""
+        """Raise `UnknownState` unless `state` is a live state of this automaton, `TypeError` where it is no integer."""
+        if not isinstance(state, int | np.integer):
+            raise TypeError(
+                f"expected one state, an int, received {state!r}. States come from `initial_state` and `next_state`; rows of a batch have "
+                "one each."
+            )
         if not 0 < state < len(self.nodes):
             raise UnknownState(
                 f"expected a state of this automaton (1 <= state < {len(self.nodes)}), received {state!r}. "
@@ -369,6 +379,25 @@ class Automaton:
     def accepts(self, data: bytes) -> bool:
         """True when `data` belongs to the language."""
         return self.is_accepting(self.next_state(self.initial_state, data))
+
+    def accepted(self, texts: Sequence[bytes]) -> list[bytes]:
+        """Those of many texts that belong to the language, in their order: what `accepts` says of each, some 0.2 us per byte."""
+        lengths = np.fromiter(map(len, texts), np.intp, len(texts))
+        order = np.argsort(-lengths, kind="stable")
+        starts, left = (np.cumsum(lengths) - lengths)[order], lengths[order]
+        data = np.frombuffer(b"".join(texts), np.uint8)
+        rows = self.rows()
+        codes = np.full(len(texts), rows.code(self.initial_state), np.int32)
+        for position in range(int(lengths.max(initial=0))):
+            if rows.is_full:
+                return [text for text in texts if self.accepts(text)]
+            num_open = int(np.searchsorted(-left, -position))
+            codes[:num_open] = rows.step(codes[:num_open] + data[starts[:num_open] + position].astype(np.intp))
+        ends, which = np.unique(rows.states(codes), return_inverse=True)
+        accepting = np.array([self.is_accepting(state) for state in ends.tolist()], bool)[which]
+        found = np.zeros(len(texts), bool)
+        found[order] = accepting
+        return [texts[number] for number in np.flatnonzero(found).tolist()]
 
     def forced_text(self, state: int) -> bytes:
         """The bytes with which every accepted continuation begins; empty where `state` accepts or has a choice.

@@ -91,7 +91,7 @@ class Captures:
                 return None
             found: dict[str, str | None] = dict.fromkeys(self._part.names)
             for name, start, stop in division.named(self._part, 0, len(data)):
-                found[name] = data[start:stop].decode("utf-8", "replace")
+                found[name] = data[start:stop].decode()
             return found
 
 

@@ -52,8 +52,21 @@ class GrammarError(FSMError, ValueError):
     """A grammar is malformed, or uses something that is not supported; the message says where."""
 
 
+class TerminalCollision(GrammarError):
+    """Two terminals match one text where both may come, and the grammar was to be read strictly."""
+
+    def __init__(self, message: str, terminals: tuple[str, str], text: str) -> None:
+        super().__init__(message)
+        self.terminals = terminals
+        self.text = text
+
+
 class NotRegular(SchemaError):
     """A keyword of a schema asks for what no automaton here can tell; where it can be checked instead, nobody sees this."""
+
+
+class UnsupportedPython(FSMError, ImportError):
+    """This version of Python has changed a private part of `re` that patterns are read with; raised when `fsm` is imported."""
 
 
 class EmptyLanguage(FSMError, ValueError):

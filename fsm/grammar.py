@@ -23,19 +23,19 @@ that `fsm.regex` refuses, and those that look at what stands around the terminal
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from lark import Lark
 from lark.exceptions import LarkError
 
 from fsm import node as nodes
-from fsm.conflict import is_lalr
+from fsm.conflict import accepted_terminals, is_lalr
 from fsm.derivative import Derivatives
-from fsm.errors import EmptyLanguage, GrammarError
+from fsm.errors import EmptyLanguage, GrammarError, TerminalCollision
 from fsm.expression import Expression
 from fsm.limits import DEFAULT_LIMITS, Limits
-from fsm.node import EMPTY, EPSILON, Kind, Node, Rule
+from fsm.node import EMPTY, EPSILON, Kind, Node, Rules
 from fsm.rendering import shorten
 from fsm.template import check_templates
 from fsm.terminal import Context, Ignored, Lexing, Terminals
@@ -54,6 +54,7 @@ def grammar(
     *,
     ignored: Ignored = "one",
     lexer: Lexer = "contextual",
+    strict: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Expression:
     """Return the texts that a grammar describes.
@@ -63,9 +64,13 @@ def grammar(
         start: the rule that a whole text is.
         ignored: how much of what `%ignore` names may stand in one place; see the top of this module.
         lexer: whether `lark.Lark(text, parser="lalr")` reads what is written, too; see the top of this module.
+        strict: refuse a grammar in which two regular expressions of one priority match one text where both may come, as Lark's
+            strict mode does. Where the LALR parser of Lark takes the grammar, its states tell what may come; else all that follows the
+            last terminal anywhere in the grammar.
         limits: bounds of compiling.
 
     Raises:
+        TerminalCollision: with `strict`, two terminals collide; the error names both, and a text that both match.
         GrammarError: the grammar is malformed, or uses something that is not supported; see the top of this module.
         EmptyLanguage: no text ends a derivation of `start`.
         BudgetExceeded: a bound of `limits` is exceeded.
@@ -86,7 +91,10 @@ def grammar(
     lexing: Lexing = "none"
     if lexer == "contextual":
         lexing = "all" if is_lalr(parser.rules, start) else "keywords"
-    node = _Productions(parser, start, limits, ignored, lexing).whole()
+    productions = _Productions(parser, start, limits, ignored, lexing)
+    if strict:
+        productions.refuse_collisions(accepted_terminals(parser.rules, start) if lexer == "contextual" else None, text)
+    node = productions.whole()
     if node is EMPTY or not Derivatives().is_inhabited(node) or _ends_nowhere(node):
         raise EmptyLanguage(
             f"no text satisfies the grammar: the rule {start!r} never comes to an end, or one terminal takes what the next should "
@@ -142,6 +150,12 @@ def _is_quoted_wrongly(text: str, error: Exception) -> bool:
     if not found or int(found[1]) > len(lines):
         return False
     return lines[int(found[1]) - 1][int(found[2]) - 1 :].startswith("'")
+
+
+def _place(name: str, text: str) -> str:
+    """In which line of a grammar a terminal is defined; nothing where it has no name, or was imported."""
+    found = re.search(rf"^\s*{re.escape(name)}\s*(?:\.\s*-?\d+\s*)?:", text, re.MULTILINE)
+    return f" in line {text.count(chr(10), 0, found.end()) + 1}" if found else ""
 
 
 class _Symbol(NamedTuple):
@@ -230,7 +244,8 @@ class _Productions:
         self._start = self._placed(_Symbol(start, is_term=False), frozenset(self._facts.first[start]))
         self._rules = self._spread(written)
         sure = self._sure()
-        self._named = {symbol: Rule(symbol.name, is_sure=symbol in sure) for symbol in self._rules}
+        self._bodies = Rules()
+        self._named = {symbol: self._bodies.rule(symbol.name, is_sure=symbol in sure) for symbol in self._rules}
         for component in _components({symbol: self._leading(symbol) for symbol in self._rules}):
             self._define(component)
 
@@ -266,7 +281,34 @@ class _Productions:
         margin = (
             self._terminals.gap(frozenset(self._facts.first[self._start.name])) if self._ignored == "any" else EPSILON
         )
-        return nodes.concat(margin, self._symbol(self._start))
+        start = self._bodies.entrance(self._named[self._start])
+        return nodes.concat(margin, nodes.optional(start) if self._facts.is_nullable(self._start) else start)
+
+    def refuse_collisions(self, contexts: Iterable[Context] | None, text: str) -> None:
+        """Raise where two regular expressions match one text.
+
+        Args:
+            contexts: for each place, the terminals that may come there; None: what follows a terminal anywhere.
+            text: the grammar.
+
+        Raises:
+            TerminalCollision: they do, and have one priority.
+        """
+        if contexts is None:
+            first = self._facts.first[self._start.name]
+            contexts = dict.fromkeys(map(frozenset, (first, *self._facts.following.values())))
+        found = self._terminals.collision(contexts)
+        if found is None:
+            return
+        one, other = (
+            f"{name!r} {self._terminals.written(name)}{_place(name, text)}" for name in (found.first, found.second)
+        )
+        raise TerminalCollision(
+            f"expected terminals of which no two match one text where both may come, received {one} and {other}, which both match "
+            f"{shorten(found.text)!r}. Give one of them a higher priority, as in `NAME.1: ...`, change a pattern, or leave out `strict`.",
+            (found.first, found.second),
+            found.text,
+        )
 
     def _spread(self, written: dict[str, list[tuple[_Symbol, ...]]]) -> dict[_Symbol, list[tuple[_Symbol, ...]]]:
         """The productions of each rule in each of its places; where these are too many, rules are read as if everything might come."""

@@ -26,6 +26,8 @@ class Limits:
         max_enum_values: values of one `enum`.
         max_pattern_length: characters of one `pattern`.
         max_number_digits: digits of a bound or divisor written out, exponent expanded.
+        max_work: work that making the terms of a schema may take, beside what its size needs (`work.py`): 3 to 10 us each. What
+            takes more is made again, with more left to checks; `strict` refuses at once.
 
     Raises:
         ValueError: a bound is not a positive int.
@@ -44,6 +46,7 @@ class Limits:
     max_enum_values: int = 100_000
     max_pattern_length: int = 10_000
     max_number_digits: int = 1_000
+    max_work: int = 80_000
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -128,6 +128,11 @@ class CharacterLoop:
         arrays: what `arrays` of such a loop gave, in place of the walk.
         exits: where exits are remembered, for loops of one vocabulary together.
 
+    Attributes:
+        automaton: the states of `body*`.
+        rounds: per token, its rounds, one that it ends in the middle of included; NEVER where it does not stay inside.
+        between: per node of the trie, the rounds before it where it lies between two; else NEVER.
+
     Cost: 1 to 4 ms and 1 MB for 131,072 tokens, and as much for the first exit.
     """
 
@@ -156,16 +161,16 @@ class CharacterLoop:
             self._run(automaton, node)
         else:
             self._read(arrays)
-        self._inside = pack(self._rounds < NEVER)
+        self._inside = pack(self.rounds < NEVER)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What a loop can be made from again: all that its walk found, and the exits that were grouped."""
-        is_between = self._between < NEVER
+        is_between = self.between < NEVER
         out: dict[str, NDArray[Any]] = {
             "inside": self._inside.view(np.uint8),
-            "rounds": self._rounds[self._rounds < NEVER],
+            "rounds": self.rounds[self.rounds < NEVER],
             "between": pack(is_between).view(np.uint8),
-            "between_rounds": self._between[is_between],
+            "between_rounds": self.between[is_between],
             "most_rounds": np.array([self.most_rounds]),
         }
         for byte, of_all in ((byte, of_all) for byte in range(256) for of_all in (False, True)):
@@ -175,10 +180,10 @@ class CharacterLoop:
         return out
 
     def _read(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._rounds = np.full(len(self._tokens), NEVER, np.uint16)
-        self._rounds[to_ids(arrays["inside"])] = arrays["rounds"]
-        self._between = np.full(len(self._trie), NEVER, np.uint16)
-        self._between[to_ids(arrays["between"])] = arrays["between_rounds"]
+        self.rounds = np.full(len(self._tokens), NEVER, np.uint16)
+        self.rounds[to_ids(arrays["inside"])] = arrays["rounds"]
+        self.between = np.full(len(self._trie), NEVER, np.uint16)
+        self.between[to_ids(arrays["between"])] = arrays["between_rounds"]
         (self.most_rounds,) = arrays["most_rounds"].tolist()
         for byte, of_all in {tuple(map(int, name.split()[:2])) for name in arrays if " " in name}:
             prefix = f"{byte} {of_all} "
@@ -208,12 +213,12 @@ class CharacterLoop:
             is_between[child] = state == between
             rounds[child] = rounds[parent] + (state == between)
             self.most_rounds = max(self.most_rounds, int(rounds[child]))
-        self._between = (rounds * is_between)[:-1]
-        self._between -= 1  # 0 becomes NEVER
+        self.between = (rounds * is_between)[:-1]
+        self.between -= 1  # 0 becomes NEVER
         rounds += (rounds > 0) & ~is_between  # a round that was begun counts
         rounds -= 1
         rounds[node] = NEVER  # what ends there is no token below it
-        self._rounds = rounds.take(trie.ends, mode="clip")
+        self.rounds = rounds.take(trie.ends, mode="clip")
 
     @property
     def is_wide(self) -> bool:
@@ -223,7 +228,7 @@ class CharacterLoop:
     @property
     def nbytes(self) -> int:
         """Bytes held, without the exits; the states of `body*` are guessed."""
-        return 60_000 + self._rounds.nbytes + self._between.nbytes + self._inside.nbytes
+        return 60_000 + self.rounds.nbytes + self.between.nbytes + self._inside.nbytes
 
     def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
         """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.
@@ -248,7 +253,7 @@ class CharacterLoop:
         if int(trie.num_texts[steps].sum()) > 16 * self.max_exits:
             return None
         which, ids = trie.texts_below(steps)
-        leaves = np.arange(len(ids)) if of_all else np.flatnonzero(self._rounds[ids] == NEVER)
+        leaves = np.arange(len(ids)) if of_all else np.flatnonzero(self.rounds[ids] == NEVER)
         if len(leaves) > self.max_exits:
             return None
         ids, which = ids[leaves], which[leaves]
@@ -265,7 +270,7 @@ class CharacterLoop:
     def _steps(self, bytes_: Collection[int]) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
         """The nodes that are reached with one of `bytes_` from between two rounds, and the rounds before it."""
         steps = self._trie.nodes_with(bytes_)
-        rounds = self._between[self._trie.parent[steps]]
+        rounds = self.between[self._trie.parent[steps]]
         leaves = np.flatnonzero(rounds < NEVER)
         return steps[leaves], rounds[leaves]
 
@@ -274,7 +279,7 @@ class CharacterLoop:
         leaving = self._leaving(automaton, lo, hi, rest)
         if leaving is None:
             return None
-        words = pack(self._rounds <= hi) if hi is not None and self._counts(hi) else self._inside.copy()
+        words = pack(self.rounds <= hi) if hi is not None and self._counts(hi) else self._inside.copy()
         for ids in leaving:
             add_ids(words, ids)
         return words
@@ -285,7 +290,7 @@ class CharacterLoop:
         if leaving is None:
             return False
         if hi is not None and self._counts(hi):
-            words |= pack(self._rounds <= hi)
+            words |= pack(self.rounds <= hi)
         else:
             words |= self._inside
         for ids in leaving:

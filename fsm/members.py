@@ -81,7 +81,7 @@ class MemberTable:
         self.is_ordered, self.comma, self.close = is_ordered, comma, close
         self._slots = 1 + max((e.slot for e in entries if e.slot is not None), default=-1)
         self._required = sum(1 << slot for slot in {e.slot for e in entries if e.is_required} if slot is not None)
-        self.parts = tuple(dict.fromkeys(part for e in entries for part in (e.key, e.value)))
+        self.parts = tuple(dict.fromkeys((comma, close, *(part for e in entries for part in (e.key, e.value)))))
         self._hash = hash(self._content())
 
     def __hash__(self) -> int:
@@ -152,7 +152,7 @@ class MemberTable:
                 yield entry
 
     def is_inhabited(self, state: State, alive: dict[Node, bool]) -> bool:
-        """True when one member and whatever must follow it have a text, given which keys and values have one.
+        """True when one member and whatever must follow it have a text, given which parts have one.
 
         Cost: the entries, times the combinations of entries that do the duties that are left.
         """
@@ -164,8 +164,12 @@ class MemberTable:
             return False
         has_others = any(e.slot is None for e in able)
         room = None if self.hi is None else self.hi - count
-        if not able or (not has_others and count + len(slots) < self.lo):
+        if not able or not alive[self.close] or (not has_others and count + len(slots) < self.lo):
             return False
+        if not alive[self.comma]:  # then it is the last member
+            if count + 1 < self.lo:
+                return False
+            room = 1 if room is None else min(room, 1)
         left = [duty for duty in range(self.duties) if not done >> duty & 1]
         helpers = [[e for e in able if e.duties >> duty & 1] for duty in left]
         sizes = (self._size(chosen, missing) for chosen in product(*helpers) if not _clash(chosen))

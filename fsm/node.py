@@ -94,7 +94,8 @@ class Node:
 class Rule:
     """A named term that may refer to itself; it is given its body once, with `define` or by `build` when it is first asked for.
 
-    The body must not match the empty text (JSON values never do), so that nullability needs no fixed point.
+    The body must not match the empty text (JSON values never do), so that nullability needs no fixed point. A rule keeps its body. Where
+    the body leads back to the rule nobody would ever let go of the two: make such rules with `Rules`.
 
     Args:
         name: for people.
@@ -102,9 +103,21 @@ class Rule:
         is_sure: a promise that the body is not empty, nor what any of its texts begins.
         is_inhabited: a promise that some text belongs to the body; so it need not be built to find that out.
         family: what rules have in common that differ in how deep they may be nested; they hold the same checks.
+        keeps: what must live as long as the rule.
     """
 
-    __slots__ = ("__weakref__", "_body", "_build", "family", "is_inhabited", "is_sure", "name")
+    __slots__ = (
+        "__weakref__",
+        "_body",
+        "_build",
+        "_family",
+        "_keeps",
+        "_rules",
+        "is_inhabited",
+        "is_sure",
+        "name",
+        "number",
+    )
 
     def __init__(
         self,
@@ -114,37 +127,54 @@ class Rule:
         is_sure: bool = False,
         is_inhabited: bool = False,
         family: Hashable = None,
+        keeps: object = None,
     ) -> None:
         self.name = name
+        self.number = next(_numbers)
         self.is_sure = is_sure
         self.is_inhabited = is_sure or is_inhabited
-        self.family = family or self
+        self._family, self._keeps = family, keeps
         self._build = build
         self._body: Node | None = None
+        self._rules: ref[Rules] | None = None
+
+    @property
+    def family(self) -> Hashable:
+        """What this rule has in common with others; itself where it has nothing."""
+        return self if self._family is None else self._family
 
     @property
     def is_built(self) -> bool:
         """Whether the body is there already."""
-        return self._body is not None
+        return self._known() is not None
 
     @property
     def body(self) -> Node:
         """What the rule stands for.
 
         Raises:
-            ExpressionError: the rule was never defined.
+            ExpressionError: the rule was never defined, or the rules that it is one of are gone.
         """
-        if self._body is None:
+        body = self._known()
+        if body is None:
             with _building:
-                if self._body is None:
+                body = self._known()
+                if body is None:
                     if self._build is None:
                         raise ExpressionError(
-                            f"rule {self.name!r} has no body. Define it before the expression is used."
+                            f"rule {self.name!r} has no body. Define it before the expression is used, and keep the expression "
+                            "as long as what is left of it."
                         )
                     with work.uncounted():
-                        self.define(self._build())
-        assert self._body is not None
-        return self._body
+                        body = self._build()
+                        self.define(body)
+        return body
+
+    def _known(self) -> Node | None:
+        if self._rules is None:
+            return self._body
+        rules = self._rules()
+        return None if rules is None else rules.bodies.get(self)
 
     def define(self, body: Node) -> None:
         """Set what the rule stands for.
@@ -152,13 +182,52 @@ class Rule:
         Raises:
             ExpressionError: the rule has a body already, or `body` matches the empty text.
         """
-        if self._body is not None:
+        if self._known() is not None:
             raise ExpressionError(f"rule {self.name!r} is defined already. Give each rule one body.")
         if body.nullable:
             raise ExpressionError(
                 f"rule {self.name!r} matches the empty text. Make the place that uses it optional instead."
             )
-        self._body, self._build = body, None
+        rules = None if self._rules is None else self._rules()
+        if rules is None:
+            self._body, self._build = body, None
+        else:
+            rules.bodies[self] = body
+
+
+class Rules:
+    """Rules whose bodies lead back to them, and these bodies.
+
+    Such a rule finds its body here and does not keep it; what keeps all bodies is the term from outside, `entrance`. So nothing keeps
+    itself, and everything is freed with the last term that holds an entrance.
+
+    What is left of an entrance after some bytes does not keep the bodies that it refers to: whoever asks it for more keeps the
+    entrance, as an automaton keeps its first state.
+
+    Attributes:
+        bodies: of the rules that are defined.
+    """
+
+    __slots__ = ("__weakref__", "bodies")
+
+    def __init__(self) -> None:
+        self.bodies: dict[Rule, Node] = {}
+
+    def rule(self, name: str, *, is_sure: bool = False) -> Rule:
+        """A rule whose body will lie here; see `Rule`."""
+        made = Rule(name, is_sure=is_sure)
+        made._rules = ref(self)
+        return made
+
+    def entrance(self, rule: Rule) -> Node:
+        """What a rule stands for, as a term that keeps all bodies.
+
+        Raises:
+            ExpressionError: the rule has no body yet.
+        """
+        outer = Rule(rule.name, is_sure=rule.is_sure, is_inhabited=rule.is_inhabited, family=rule, keeps=self)
+        outer.define(rule.body)
+        return reference(outer)
 
 
 class WordList:
@@ -189,13 +258,22 @@ _interned: dict[tuple[Any, ...], _Entry] = {}
 _building = threading.RLock()
 _lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread holds the lock
 _serial = iter(range(1 << 62))
+_numbers = iter(range(1 << 62))  # of rules
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
 _FINITE = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.LITERAL, Kind.WORDS})
 _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.COURSE, Kind.EMPTY})
 
 
-def _intern(kind: Kind, args: tuple[Any, ...], nullable: bool, children: tuple[Node, ...] = ()) -> Node:
-    key = (kind, *args)
+def _intern(
+    kind: Kind,
+    args: tuple[Any, ...],
+    nullable: bool,
+    children: tuple[Node, ...] = (),
+    key: tuple[Any, ...] | None = None,
+) -> Node:
+    """The one node with these arguments. `key` tells it from others where the arguments would lead from there back to the node."""
+    if key is None:
+        key = (kind, *args)
     entry = _interned.get(key)
     node = None if entry is None else entry()
     if node is not None:
@@ -472,6 +550,7 @@ def _unite(children: Iterable[Node]) -> _Union:
         elif kind is not Kind.EMPTY:
             members[child] = None
     work.add(len(members) + 1)
+    work.check()
     for check, found in bodies.items():  # texts that pass one check are read in one way
         united = found[0] if len(found) == 1 else (yield found)
         assert united is not None
@@ -554,14 +633,17 @@ def intersection(children: Iterable[Node]) -> Node:
             members[child] = None
             if kind is Kind.BYTES:
                 masks.append(child)
-            elif kind is Kind.COMPLEMENT and child.args[0].kind not in _FINITE:
-                excluded.append(child)
+            elif kind is Kind.COMPLEMENT:
+                excluded.append(child.args[0])
     if EPSILON in members:
         return EPSILON if all(m.nullable for m in members) else EMPTY
-    if len(excluded) > 1:  # as a union, what is excluded may have common heads and neighbouring counts
-        for member in excluded:
-            del members[member]
-        return intersection((*members, complement(alternation(member.args[0] for member in excluded))))
+    if any(left_out in members for left_out in excluded):
+        return EMPTY
+    united = [left_out for left_out in excluded if left_out.kind not in _FINITE]
+    if len(united) > 1:  # as a union, what is excluded may have common heads and neighbouring counts
+        for left_out in united:
+            del members[complement(left_out)]
+        return intersection((*members, complement(alternation(united))))
     if len(masks) > 1:
         mask = ALL_BYTES
         for member in masks:
@@ -644,7 +726,7 @@ def optional(body: Node) -> Node:
 
 def reference(rule: Rule) -> Node:
     """What `rule` stands for, looked up when it is first needed."""
-    return _intern(Kind.RULE, (rule,), False)
+    return _intern(Kind.RULE, (rule,), False, key=(Kind.RULE, rule.number))
 
 
 def divisible(divisor: int, remainder: int = 0, most: int | None = None) -> Node:

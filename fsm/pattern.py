@@ -1,7 +1,7 @@
 r"""Regular expressions in Python's syntax and with Python's meaning: `regex`.
 
-The text is read by the parser of the standard library itself (`re._parser`), because that is exact by definition: every
-escape, flag and quirk means what it means to `re` in the Python that runs. It has been in that place since Python 3.11.
+The text is read by the parser of the standard library itself (`re_parser.py`), because that is exact by definition: every
+escape, flag and quirk means what it means to `re` in the Python that runs.
 
 Supported: literals, escapes, classes, `.`, groups of all kinds, alternation, greedy and lazy repetition with any
 counts, the flags i s m a u x (global and scoped), `^ $ \A \Z \b \B`, lookahead and lookbehind anywhere. They see the text of
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
 from fsm import characters
@@ -41,12 +40,13 @@ from fsm.postfix import (
     boundary,
 )
 from fsm.preferred import preferred
+from fsm.re_parser import re_parser
 from fsm.rendering import shorten
 
 MAX_PATTERN_DEPTH = 200  # the parser of `re` takes two Python frames for each level, out of 1,000
 MAX_PATTERN_LENGTH = 1_000_000
 
-_sre: Any = import_module("re._parser")
+_sre = re_parser()
 
 # Plain integers: `&` of two flags makes an enum member, which would be half of the time for a long pattern.
 _IGNORECASE, _MULTILINE, _DOTALL, _ASCII = int(re.IGNORECASE), int(re.MULTILINE), int(re.DOTALL), int(re.ASCII)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from weakref import WeakMethod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +31,15 @@ class Rows:
     So nothing is determinised ahead, and one look-up per byte is all that a walk does.
 
     Args:
-        arcs: the disjoint byte masks on which a state goes on, and where each leads.
+        arcs: a method that tells the disjoint byte masks on which a state goes on, and where each leads. Its object is not kept, as it
+            keeps the rows: whoever walks holds on to it.
         max_bytes: where `is_full` begins. A walk that fills its rows goes on with a new object.
 
     Several threads may use one object.
     """
 
     def __init__(self, arcs: Callable[[int], Iterable[tuple[int, int]]], max_bytes: int) -> None:
-        self._arcs = arcs
+        self._arcs = WeakMethod(arcs)
         self._max_rows = max(max_bytes // 1024, 2)
         self._lock = threading.RLock()
         self._flat = np.zeros(16 * 256, np.int32)
@@ -77,7 +79,9 @@ class Rows:
         return codes
 
     def _fill(self, state: int) -> int:
-        arcs = self._arcs(state)
+        find = self._arcs()
+        assert find is not None, "the automaton of these rows is gone"
+        arcs = find(state)
         with self._lock:
             code = self._codes.get(state)
             if code is not None:

@@ -13,6 +13,7 @@ from fsm.errors import ExpressionError
 from fsm.expression import Expression
 from fsm.node import Node
 from fsm.rendering import shorten
+from fsm.texts import encode
 from fsm.until import until
 
 State = tuple[int, bytes]
@@ -104,17 +105,14 @@ def substring(text: str, *, end: str = "") -> Expression:
     mark ends it.
 
     Raises:
-        ExpressionError: `text` or `end` is not text.
+        ExpressionError: `text` or `end` is not text, or holds a lone surrogate.
 
     Cost: one pass over `text`, 3 us per character; an arc per next character when a state is reached.
     """
     for name, value in (("text", text), ("end", end)):
         if not isinstance(value, str):
             raise ExpressionError(f"expected a text as `{name}`, received {shorten(repr(value))}.")
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise ExpressionError(f"`{name}` holds a lone surrogate, which has no UTF-8. Remove it.") from error
+        encode(value, f"`{name}`")
     # A mark of one character is in no substring of what stands between the marks.
     texts = text.split(end) if len(end) == 1 else [text]
     node = nodes.concat(nodes.machine(Substrings(texts), (0, b""), is_plain=True), nodes.literal(end.encode()))

@@ -26,6 +26,7 @@ from lark.lexer import PatternStr, TerminalDef
 
 from fsm import node as nodes
 from fsm.automaton import Automaton
+from fsm.collision import Collision, find_collision
 from fsm.derivative import Derivatives
 from fsm.elimination import as_loops
 from fsm.ending import Ending
@@ -33,6 +34,7 @@ from fsm.errors import BudgetExceeded, ExpressionError, GrammarError
 from fsm.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 from fsm.pattern import looks_outside, preferred_texts, regex, without_last_look
 from fsm.preferred import simplest
+from fsm.rendering import shorten
 
 Ignored = Literal["one", "any"]
 Lexing = Literal["none", "keywords", "all"]
@@ -55,7 +57,8 @@ class _Terminal:
         self.text = pattern.value.encode() if isinstance(pattern, PatternStr) else None
         self.flags = frozenset(pattern.flags)
         self.order = -definition.priority, -pattern.max_width, -len(pattern.value), definition.name
-        self._pattern = pattern.to_regexp()
+        self.is_string = isinstance(pattern, PatternStr)
+        self.pattern = pattern.to_regexp()
 
     @cached_property
     def language(self) -> Node:
@@ -69,7 +72,7 @@ class _Terminal:
             return nodes.literal(self.text)
         try:
             parts = self._parts
-            node = regex(self._pattern).node if parts is None else parts[0]
+            node = regex(self.pattern).node if parts is None else parts[0]
         except ExpressionError as error:
             raise GrammarError(f"terminal {self.name!r}: {error}") from None
         if node.nullable or not Derivatives().is_inhabited(node):
@@ -85,9 +88,9 @@ class _Terminal:
         Raises:
             GrammarError: the pattern looks outside in another way, or there may be several texts after which that holds.
         """
-        if self.is_plain or not looks_outside(self._pattern):
+        if self.is_plain or not looks_outside(self.pattern):
             return None
-        parts = without_last_look(self._pattern)
+        parts = without_last_look(self.pattern)
         if parts is None or not _is_one_at_a_time(*parts):
             raise GrammarError(
                 f"terminal {self.name!r}: an anchor or a lookaround sees what stands around the terminal. At its end `(?!...)` may, "
@@ -112,7 +115,7 @@ class _Terminal:
         if self.is_plain:
             return self.language
         language = self.language
-        found = simplest(preferred_texts(self._pattern), language) if self._parts is None else language
+        found = simplest(preferred_texts(self.pattern), language) if self._parts is None else language
         if _is_made_of_loops(found):
             return found
         loops = as_loops(found)
@@ -178,7 +181,7 @@ class Terminals:
             if terminal.text is not None and terminal.is_plain:
                 self._plain.setdefault(terminal.text, []).append(terminal)
         self._texts = sorted(self._plain)
-        self._patterns = [terminal for terminal in self._by_name.values() if not terminal.is_plain]
+        self.patterns = [terminal for terminal in self._by_name.values() if not terminal.is_plain]
 
     def rivals(self, name: str) -> Context:
         """The terminals whose being allowed beside this one changes what it reads.
@@ -203,7 +206,7 @@ class Terminals:
         first = bisect_left(self._texts, text)
         longer = takewhile(lambda other: other.startswith(text), islice(self._texts, first, None))
         shorter = (text[:size] for size in range(1, len(text)) if text[:size] in self._plain)
-        return (*self._patterns, *(other for found in (*shorter, *longer) for other in self._plain[found]))
+        return (*self.patterns, *(other for found in (*shorter, *longer) for other in self._plain[found]))
 
     def symbol(self, name: str, context: Context, following: Context) -> Node:
         """A terminal where those of `context` may come, and what is ignored after it, where then those of `following` may come."""
@@ -223,6 +226,23 @@ class Terminals:
                 known = _perhaps(nodes.alternation(text.short(_shortened(text.head), after) for text in texts))
             self._gaps[context] = known
         return known
+
+    def collision(self, contexts: Iterable[Context]) -> Collision | None:
+        """Two regular expressions that match one text where both may come, one context for each place; None: there are none.
+
+        Raises:
+            GrammarError: a terminal has no pattern, or one that is not supported.
+            BudgetExceeded: two of them are too large to tell.
+        """
+        return find_collision(self._expressions(context | self._ignored) for context in contexts)
+
+    def _expressions(self, names: Context) -> list[_Terminal]:
+        """Those of some terminals that are regular expressions."""
+        return [terminal for terminal in map(self._terminal, names) if not terminal.is_string]
+
+    def written(self, name: str) -> str:
+        """The regular expression of a terminal, for people."""
+        return f"/{shorten(self._terminal(name).pattern)}/"
 
     def _first_bytes(self, names: Context) -> int:
         """A mask of the bytes with which a text of some terminals may begin."""

@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 from fsm import bitmask, work
 from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton, as_loop, begins_with_byte_loop
+from fsm.cache import ByteCache
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.exclusion import as_exclusion, forbidden
 from fsm.expression import Expression, as_bytes
 from fsm.loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.node import Kind, Node
+from fsm.open_walk import as_counted
 from fsm.rendering import render
 from fsm.short_loop import is_byte, is_narrow
+from fsm.spelling import Spelling, Steps, survivors
 from fsm.token_tables import TokenTables, token_tables
 from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
@@ -26,6 +29,9 @@ from fsm.walk import walk_narrow, walk_wide
 
 _BEGINNINGS = b'0"-[{tn}]a'
 """Bytes that may stand at a place of a JSON text; where they do not, somebody forbids them."""
+
+_MAX_GAP_STATES = 100
+"""States that are looked at to say which bytes a vocabulary lacks."""
 
 MASK_OVERHEAD = 1_000
 """Bytes that a mask takes beside its words: the terms that are its key alone, the array object, the entry."""
@@ -72,16 +78,19 @@ class TokenFSM:
         initial_state: the state before any token.
 
     Raises:
+        TypeError: `expression` is no expression, or `vocabulary` no vocabulary.
         EmptyLanguage: no text satisfies `expression`.
         VocabularyGap: the tokens cannot spell any text that does.
         BudgetExceeded: neither could be decided within the budget.
 
+    In a vocabulary that lacks bytes a token is allowed only where tokens after it are known to spell a text; see `spelling.py`.
     States are small ints, valid for this object and for its whole life. Several threads may use one object.
     Masks belong to the vocabulary and are shared by all constraints in which the same situation occurs.
     """
 
     max_gap_search = 1_000
     max_mask_work = 150_000
+    max_open_work = 20_000
     max_jumps = 6
     max_narrow_bytes = 24
     max_narrow_cost = 4_000
@@ -95,6 +104,7 @@ class TokenFSM:
         max_states: int = 500_000,
         max_mask_work: int | None = None,
     ) -> None:
+        _check(expression, vocabulary)
         self.expression = expression
         self.vocabulary = vocabulary
         if max_mask_work is not None:
@@ -108,8 +118,14 @@ class TokenFSM:
                 f"no text satisfies {expression!r}. Look for parts that exclude each other, such as an intersection of "
                 "disjoint languages, a minimum above a maximum, or a required property that needs itself."
             )
+        self._spelling: Spelling | None = None
+        self._masks = vocabulary.masks
         if not vocabulary.spells_everything:
-            self._check_spelling()
+            self._spelling = Spelling(self.automaton, vocabulary, self.max_gap_search)
+            # Its own, since two constraints may have found out different things.
+            self._masks = ByteCache(vocabulary.masks.max_bytes // 16)
+            if not self._spelling.can_end(self.initial_state):
+                raise self._gap(self._spelling.is_exact)
         finalize(self, vocabulary.adopt, expression.node).atexit = False
 
     def __repr__(self) -> str:
@@ -142,10 +158,13 @@ class TokenFSM:
         Cost: a look-up when the situation is known; else a walk over the trie, 5 to 30 us where few bytes are live or
         inside strings, some milliseconds for wide states of other shapes (131,072 tokens).
         """
-        key = self._keys.get(state)
+        try:
+            key = self._keys.get(state)
+        except TypeError:  # a list or an array of states
+            key = None
         if key is None:
             key = self._make_key(state)
-        mask = self.vocabulary.masks.get(key)
+        mask = self._masks.get(key)
         return self._make_mask(key) if mask is None else mask
 
     def is_late(self, state: int) -> bool:
@@ -154,7 +173,7 @@ class TokenFSM:
         So a model may be fed before the mask is made. Raises `UnknownState` as `bitmask` does. Cost: a look-up.
         """
         key = self._keys.get(state) or self._make_key(state)
-        return self.vocabulary.spells_everything and not key.nullable and key not in self.vocabulary.masks
+        return self.vocabulary.spells_everything and not key.nullable and key not in self._masks
 
     def allowed_token_ids(self, state: int) -> NDArray[np.int32]:
         """The same tokens as ids: int32, 1-D, ascending, read-only. Cost: `bitmask` and one pass over its bits."""
@@ -171,13 +190,16 @@ class TokenFSM:
 
         Cost: 0.3 us where it was asked before, else a look-up per byte of the token, some more where a state is new.
         """
-        target = self._targets.get((state, token_id))
+        try:
+            target = self._targets.get((state, token_id))
+        except TypeError:  # lists or arrays
+            target = None
         if target is not None:
             return target
         self.automaton.check(state)
         token = self._token(token_id)
         target = self.automaton.next_state(state, token) if token else DEAD
-        if target == DEAD:
+        if target == DEAD or not self._can_end(target):
             raise TokenNotAllowed(str(self.explain(state, token_id)))
         if len(self._targets) >= self.max_targets:
             self._targets = {}
@@ -225,6 +247,8 @@ class TokenFSM:
                 )
                 return Explanation(token_id, token, False, position, expected, said, rest, sources)
             state = moves[byte]
+        if not self._can_end(state):
+            return self._explain_gap(state, token_id, token)
         return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
 
     def wanted(self, state: int, text: str | bytes) -> str:
@@ -260,7 +284,17 @@ class TokenFSM:
 
         Cost: a walk of the trie per state, 0.3 to 5 ms for 131,072 tokens.
         """
-        return token_tables(self.automaton, self.vocabulary, max_states, max_bytes)
+        return token_tables(self.automaton, self.vocabulary, self._steps, max_states, max_bytes)
+
+    def _steps(self, state: int) -> Steps:
+        """The tokens that `state` allows, each with the state to which it leads."""
+        if self._spelling is None:
+            return survivors(self.automaton, self.vocabulary, state)
+        return self._spelling.steps(state)
+
+    def _can_end(self, state: int) -> bool:
+        """True when the tokens can spell some text from `state` on."""
+        return self._spelling is None or self._spelling.can_end(state)
 
     def _missing(self, state: int, written: bytes) -> tuple[str, ...]:
         """What of the source asks for more in `state`, after the text `written`."""
@@ -287,13 +321,25 @@ class TokenFSM:
             token_id, None, False, None, b"", f"token {token_id} is {what}, so it never belongs to a text."
         )
 
+    def _explain_gap(self, state: int, token_id: int, token: bytes) -> Explanation:
+        rest = render(self.automaton.nodes[state])
+        said = (
+            f"token {token_id} ({token!r}) is not allowed: no tokens of this vocabulary spell a text that follows it. What must follow: "
+            f"{rest}. Use a tokenizer with these characters (byte-level or byte-fallback ones have all)."
+        )
+        return Explanation(token_id, token, False, None, bytes(sorted(self.automaton.moves(state))), said, rest)
+
     def _token(self, token_id: int) -> bytes | None:
+        if not isinstance(token_id, int | np.integer):
+            raise TypeError(f"expected one token id, an int, received {token_id!r}. Feed tokens one after the other.")
         return self.vocabulary.tokens[token_id] if 0 <= token_id < len(self.vocabulary) else None
 
     def _make_key(self, state: int) -> Node:
         """The term to which the mask of `state` belongs."""
         self.automaton.check(state)
-        key = self._keys[state] = self._bounded(self.automaton.nodes[state])
+        node = self.automaton.nodes[state]
+        # What tokens spell in a vocabulary with gaps hangs on counts beyond one token, too.
+        key = self._keys[state] = self._bounded(node) if self._spelling is None else node
         return key
 
     def _bounded(self, node: Node) -> Node:
@@ -312,12 +358,17 @@ class TokenFSM:
 
     def _make_mask(self, key: Node) -> NDArray[np.int32]:
         with work.Bound("max_mask_work", self.max_mask_work, "the mask of one state"):
-            state = self.automaton.state_of(key)
-            words = self._walk_words(state) if self.automaton.head(state) is not None else self._words(key)
+            words = self._make_words(key)
         if key.nullable:
             words |= self.vocabulary.eos_mask
         words.setflags(write=False)
-        return self.vocabulary.masks.put(key, words, words.nbytes + MASK_OVERHEAD, self.expression.node)
+        return self._masks.put(key, words, words.nbytes + MASK_OVERHEAD, self.expression.node)
+
+    def _make_words(self, key: Node) -> NDArray[np.int32]:
+        state = self.automaton.state_of(key)
+        if self._spelling is not None:
+            return bitmask.from_ids((), self.vocabulary.num_words, [self._spelling.steps(state)[0]])
+        return self._walk_words(state) if self.automaton.head(state) is not None else self._words(key)
 
     def _words(self, node: Node) -> NDArray[np.int32]:
         """The tokens that `node` allows, without EOS: the tokens of an alternation are those of its members together."""
@@ -325,6 +376,8 @@ class TokenFSM:
         others = []
         for member in _ways(node):
             words = self._loop_words(member)
+            if words is None:
+                words = self._words_counted(member, Trie.root)
             if words is None:
                 others.append(member)
             else:
@@ -378,6 +431,22 @@ class TokenFSM:
         bitmask.add_ids(left_out, ids)
         return words & ~left_out
 
+    def _words_counted(self, node: Node, trie_node: int) -> NDArray[np.int32] | None:
+        """The tokens below a trie node of a pattern beside a count of characters, or with a counted loop inside; or None."""
+        automaton = self.automaton
+        if automaton.num_first_bytes(automaton.state_of(node)) <= self.max_narrow_bytes:
+            return None
+        counted = as_counted(node, self.vocabulary.is_class)
+        if counted is None:
+            return None
+        try:
+            with work.Bound("max_open_work", self.max_open_work, "a pattern beside its counts"):
+                walk = self.vocabulary.open_walk(counted.term, counted.body, trie_node)
+                return None if walk is None else walk.mask(automaton, counted)
+        except BudgetExceeded:  # the counts are entangled with what they count
+            work.check()
+            return None
+
     def _overlaps(self, body: Node, rest: Node) -> bool:
         """True where so many tokens may stay in a loop or leave it that it is no help to know the loop."""
         first_bytes = self.automaton.derivatives.first_bytes
@@ -416,11 +485,23 @@ class TokenFSM:
         """Add the tokens below a place where a narrow walk stopped; False where it is no loop over characters."""
         node = self.automaton.nodes[target]
         parts = as_loop(node)
+        if parts is None and begins_with_byte_loop(node):
+            return self._add_entry(words, trie_node, node)
         if parts is None:
-            return begins_with_byte_loop(node) and self._add_entry(words, trie_node, node)
+            return self._add_counted(words, trie_node, node)
         body, lo, hi, rest = parts
         loop = self._loop(body, lo, hi, trie_node)
-        return loop is not None and loop.add_to(words, self.automaton, lo, hi, rest)
+        if loop is None:
+            return self._add_counted(words, trie_node, node)
+        return loop.add_to(words, self.automaton, lo, hi, rest)
+
+    def _add_counted(self, words: NDArray[np.int32], trie_node: int, node: Node) -> bool:
+        """The same where a pattern stands beside a count of characters, or holds a counted loop."""
+        found = self._words_counted(node, trie_node)
+        if found is None:
+            return False
+        words |= found
+        return True
 
     def _add_entry(self, words: NDArray[np.int32], trie_node: int, node: Node) -> bool:
         """The same where the first round of the loop has fewer bytes to choose from, as in a name that may not begin with a digit."""
@@ -438,36 +519,37 @@ class TokenFSM:
         words |= found & ~bitmask.from_ids((), len(words), (trie.texts_below(left_out)[1],))
         return True
 
-    def _check_spelling(self) -> None:
-        """Raise unless the tokens can spell some accepted text: by single bytes, or by a search over states."""
-        automaton, vocabulary = self.automaton, self.vocabulary
-        if automaton.derivatives.is_inhabited(self.expression.node, vocabulary.single_bytes):
-            return
-        seen = {self.initial_state}
+    def _gap(self, is_certain: bool) -> VocabularyGap | BudgetExceeded:
+        """Why no text can be spelled, or none was found: what is wanted, within a few tokens, and no token is."""
+        if not is_certain:
+            return BudgetExceeded(
+                f"whether tokens of this vocabulary, which lacks bytes, can spell a text was not decided within {self.max_gap_search} "
+                "states. Add tokens of one byte to the vocabulary, or raise `TokenFSM.max_gap_search`.",
+                "max_gap_search",
+                self.max_gap_search,
+            )
         queue = [self.initial_state]
         for state in queue:
-            if automaton.is_accepting(state):
-                return
-            if len(queue) > self.max_gap_search:
-                raise BudgetExceeded(
-                    f"whether the vocabulary can spell the language was not decided within {self.max_gap_search} states. "
-                    "Add single-byte tokens to the vocabulary, or raise `TokenFSM.max_gap_search`.",
-                    "max_gap_search",
-                    self.max_gap_search,
-                )
-            for token_id in self.allowed_token_ids(state).tolist():
-                target = automaton.next_state(state, vocabulary.tokens[token_id] or b"")
-                if target not in seen:
-                    seen.add(target)
-                    queue.append(target)
-        raise VocabularyGap(self._gap(queue))
-
-    def _gap(self, states: list[int]) -> str:
-        wanted = {b for s in states for b in self.automaton.moves(s)}
+            _, targets = survivors(self.automaton, self.vocabulary, state)
+            queue += [target for target in np.unique(targets).tolist() if target not in queue]
+            if len(queue) > _MAX_GAP_STATES:
+                break
+        wanted = {b for state in queue for b in self.automaton.moves(state)}
         missing = bytes(b for b in sorted(wanted) if not self.vocabulary.single_bytes >> b & 1)
-        return (
+        return VocabularyGap(
             f"the vocabulary cannot spell any text of {self.expression!r}: no token supplies {_show(missing)} where it is needed. "
             "Use a tokenizer with these characters (byte-level or byte-fallback ones have all), or another constraint."
+        )
+
+
+def _check(expression: Expression, vocabulary: Vocabulary) -> None:
+    if not isinstance(expression, Expression):
+        raise TypeError(
+            f"expected an expression, such as `fsm.regex(...)`, received {expression!r}. For one text write `fsm.choice([text])`."
+        )
+    if not isinstance(vocabulary, Vocabulary):
+        raise TypeError(
+            f"expected a `fsm.Vocabulary`, received {type(vocabulary).__name__}. Write `fsm.Vocabulary(tokens, eos_token_ids)`."
         )
 
 

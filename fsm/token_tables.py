@@ -6,6 +6,7 @@ This is for languages with few states; what is lazy in `TokenFSM` is done for al
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 from fsm import bitmask
 from fsm.automaton import DEAD, Automaton
 from fsm.errors import BudgetExceeded
+from fsm.spelling import Steps
 from fsm.vocabulary import Vocabulary
-from fsm.walk import sweep
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,9 +71,11 @@ class TokenTables:
         return mask
 
 
-def token_tables(automaton: Automaton, vocabulary: Vocabulary, max_states: int, max_bytes: int) -> TokenTables:
-    """Walk all states that tokens reach, breadth first; see `TokenFSM.to_tensors`."""
-    return _Tables(automaton, vocabulary, max_states, max_bytes).build()
+def token_tables(
+    automaton: Automaton, vocabulary: Vocabulary, steps: Callable[[int], Steps], max_states: int, max_bytes: int
+) -> TokenTables:
+    """Walk all states that tokens reach, breadth first; see `TokenFSM.to_tensors`. `steps` gives the tokens that a state allows."""
+    return _Tables(automaton, vocabulary, steps, max_states, max_bytes).build()
 
 
 class _Tables:
@@ -82,8 +85,15 @@ class _Tables:
     before, so it suffices to note for each state what the classes of that moment do.
     """
 
-    def __init__(self, automaton: Automaton, vocabulary: Vocabulary, max_states: int, max_bytes: int) -> None:
-        self._automaton, self._vocabulary = automaton, vocabulary
+    def __init__(
+        self,
+        automaton: Automaton,
+        vocabulary: Vocabulary,
+        steps: Callable[[int], Steps],
+        max_states: int,
+        max_bytes: int,
+    ) -> None:
+        self._automaton, self._vocabulary, self._steps = automaton, vocabulary, steps
         self._max_states, self._max_bytes = max_states, max_bytes
         self._states = [DEAD, automaton.initial_state]
         self._number = np.zeros(1024, np.int32)  # by state of the automaton; 0: not met
@@ -97,7 +107,7 @@ class _Tables:
 
     def build(self) -> TokenTables:
         while len(self._done) < len(self._states):
-            token_ids, targets = self._survivors(self._states[len(self._done)])
+            token_ids, targets = self._steps(self._states[len(self._done)])
             numbers = self._numbered(targets)
             self._note_mask(token_ids)
             self._note_classes(token_ids, numbers)
@@ -112,20 +122,6 @@ class _Tables:
             _frozen(np.array(self._mask_index, np.int32)),
             _frozen(np.array(self._states, np.int32)),
         )
-
-    def _survivors(self, state: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The tokens that `state` survives, and the states that they lead to."""
-        trie = self._vocabulary.trie
-        places, states = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-        for first, codes, rows in sweep(self._automaton, trie, state):
-            alive = np.flatnonzero((codes != 0) & (trie.num_ends[first : first + len(codes)] > 0))
-            places.append(alive + first)
-            states.append(rows.states(codes[alive]))
-        found = np.concatenate(places)
-        counts = trie.num_ends[found]
-        which = np.repeat(np.arange(len(found)), counts)
-        position = np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
-        return trie.order[trie.first_text[found][which] + position], np.concatenate(states)[which]
 
     def _numbered(self, targets: NDArray[np.int32]) -> NDArray[np.int32]:
         if len(self._automaton) > len(self._number):

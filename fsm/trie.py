@@ -205,12 +205,17 @@ class Trie:
 
     def labels_at(self, nodes: NDArray[np.int32]) -> NDArray[np.int32]:
         """The labels of the texts that end at `nodes`."""
-        nodes = nodes[self.num_ends[nodes] > 0]
+        return self.labels_of(nodes)[0]
+
+    def labels_of(self, nodes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The same labels, and for each the position in `nodes` of the one where its text ends."""
+        ending = np.flatnonzero(self.num_ends[nodes])
+        nodes = nodes[ending]
         counts = self.num_ends[nodes]
         which = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
         before = np.cumsum(counts, dtype=np.int32) - counts
         labels: NDArray[np.int32] = self.order[(self.first_text[nodes] - before)[which] + np.arange(len(which))]
-        return labels
+        return labels, ending[which]
 
     def below(self, node: int) -> int:
         """How many texts go on below `node`."""

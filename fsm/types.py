@@ -171,7 +171,8 @@ def _json_string() -> Expression:
 
 
 def _json_value() -> Expression:
-    value = nodes.Rule("json_value")
+    rules = nodes.Rules()
+    value = rules.rule("json_value")
     inner = Expression(nodes.reference(value), source="types.json_value")
     space = regex(rf" ?|\n {{0,{MAX_INDENT}}}")
     comma, string = space + "," + space, _json_string()
@@ -180,7 +181,7 @@ def _json_value() -> Expression:
     array = "[" + space + (items + space).repeat(0, 1) + "]"
     members = "{" + space + (members + space).repeat(0, 1) + "}"
     value.define((array | members | string | _number() | choice(["true", "false", "null"])).node)
-    return inner
+    return Expression(rules.entrance(value), source="types.json_value")
 
 
 def _markdown_list() -> Expression:

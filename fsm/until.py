@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsm import node as nodes
+from fsm import texts
 from fsm.characters import ALL_CHARACTERS, utf8
 from fsm.errors import ExpressionError
 from fsm.expression import Expression
@@ -13,7 +14,7 @@ def until(mark: str) -> Expression:
     """Any text whose first and only occurrence of `mark` is its end, such as the thoughts of a model before `</think>`.
 
     Raises:
-        ExpressionError: `mark` is empty or not text.
+        ExpressionError: `mark` is empty, not text, or holds a lone surrogate.
 
     Cost: one state per byte of the mark.
     """
@@ -21,8 +22,7 @@ def until(mark: str) -> Expression:
         raise ExpressionError(
             f"expected a text with which the free text ends, received {shorten(repr(mark))}. Give at least one character."
         )
-    anything = nodes.repeat(utf8(ALL_CHARACTERS))
-    ends_so = nodes.concat(anything, nodes.literal(mark.encode()))
-    goes_on = nodes.sequence((ends_so, utf8(ALL_CHARACTERS), anything))
+    ends_so = nodes.concat(texts.TEXTS, nodes.literal(texts.encode(mark, "the mark")))
+    goes_on = nodes.sequence((ends_so, utf8(ALL_CHARACTERS), texts.TEXTS))
     node = nodes.intersection((ends_so, nodes.complement(goes_on)))
     return Expression(node, source=f"until({shorten(mark)!r})")

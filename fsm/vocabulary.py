@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -16,11 +16,13 @@ from fsm.automaton import Automaton
 from fsm.cache import ByteCache
 from fsm.characters import JSON_CHARACTER
 from fsm.derivative import share
-from fsm.errors import VocabularyError
+from fsm.errors import BudgetExceeded, VocabularyError
 from fsm.loop import CharacterLoop, Exits, is_character_class
-from fsm.node import ALL_BYTES, Kind, Node, memory
+from fsm.node import Kind, Node, memory
+from fsm.open_walk import OpenWalk
 from fsm.short_loop import ShortLoop, byte_loop, is_byte
 from fsm.stretch import MAX_FIRST_BYTES, Stretch, narrow_automaton
+from fsm.texts import TEXT_BYTES
 from fsm.trie import Trie
 
 
@@ -77,12 +79,14 @@ class Vocabulary:
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
         self._short_loops: ByteCache[tuple[Node, int], ShortLoop] = ByteCache(max_cache_bytes // 32)
+        self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
         self._stretches: ByteCache[tuple[Node, int], Stretch] = ByteCache(max_cache_bytes // 32)
         self._max_branch_bytes = max_cache_bytes // 16
-        self._is_class: dict[Node, bool] = {}
-        self._automata: dict[Node, Automaton | None] = {}
-        self._reaches: dict[Node, int] = {}
-        self._uses: Counter[tuple[Node, int]] = Counter()
+        # By serial number, so that no term is kept for what is known of it:
+        self._is_class: dict[int, bool] = {}
+        self._automata: dict[int, Automaton | None] = {}
+        self._reaches: dict[int, int] = {}
+        self._uses: Counter[tuple[int, int]] = Counter()
         share(JSON_CHARACTER)
         if cache_dir is None:
             self._build(spelled, lengths)
@@ -146,10 +150,19 @@ class Vocabulary:
             mask |= (1 << byte) if ends else 0
         return mask
 
-    @property
+    @cached_property
+    def all_bytes(self) -> int:
+        """The bytes that occur in some token, as a 256-bit mask."""
+        mask = 0
+        for byte in frozenset().union(*filter(None, self.tokens)):
+            mask |= 1 << byte
+        return mask
+
+    @cached_property
     def spells_everything(self) -> bool:
-        """True when every byte is a token, so that every text can be spelled."""
-        return self.single_bytes == ALL_BYTES
+        """True when every byte of UTF-8 is a token, so that every text can be spelled."""
+        missing: int = TEXT_BYTES & ~self.single_bytes
+        return not missing
 
     @property
     def nbytes(self) -> int:
@@ -159,7 +172,7 @@ class Vocabulary:
     @property
     def cache_nbytes(self) -> int:
         """Bytes held by what constraints share and what may be forgotten; see `max_cache_bytes`."""
-        caches = self.masks, self._loops, self._exits, self._short_loops, self._stretches
+        caches = self.masks, self._loops, self._exits, self._short_loops, self._stretches, self._open_walks
         return sum(cache.nbytes for cache in caches) + self.trie.branch_nbytes
 
     def clear_cache(self) -> None:
@@ -169,6 +182,7 @@ class Vocabulary:
         self._exits.clear()
         self._short_loops.clear()
         self._stretches.clear()
+        self._open_walks.clear()
         self._automata.clear()
         self.trie.forget_branches()
 
@@ -188,13 +202,38 @@ class Vocabulary:
 
         Cost: once per body and node; see `CharacterLoop`.
         """
-        if self._is_class.get(body) is False:
+        if self._is_class.get(body.serial) is False:
             return None
         key = body, node
         loop = self._loops.get(key)
         if loop is not None or not self._is_worth_a_loop(key, at_once):
             return loop
         return self._make_loop(body, node)
+
+    def open_walk(self, term: Node, body: Node | None, node: int = Trie.root) -> OpenWalk | None:
+        """How the tokens below a trie node run through an open term, counted in rounds of `body`; None where that takes too many states.
+
+        Cost: once per term and node; see `OpenWalk`.
+        """
+        key = term, node
+        if key not in self._open_walks:
+            loop = None if body is None else self.loop(body, node)
+            try:
+                walk = OpenWalk(term, loop, self.trie, node)
+            except BudgetExceeded:
+                self._open_walks.put(key, None, 2_000)
+                work.check()  # of what the thread may do itself
+            else:
+                self._open_walks.put(key, walk, walk.nbytes)
+        return self._open_walks.get(key)
+
+    def is_class(self, body: Node) -> bool:
+        """True where `body` is one class of characters; see `is_character_class`."""
+        known = self._is_class.get(body.serial)
+        if known is None:
+            with work.uncounted():
+                known = self._is_class[body.serial] = is_character_class(body)
+        return known
 
     def known_loop(self, body: Node) -> CharacterLoop | None:
         """What `loop` gave for `body` at the root, if it was asked before and has not forgotten. Cost: a look-up."""
@@ -218,11 +257,11 @@ class Vocabulary:
         """A bound for how many rounds of `body` a token may begin with: counts beyond it are alike. Cost: once per body."""
         if body.kind is not Kind.BYTES or body.args[0].bit_count() > MAX_FIRST_BYTES:
             return self.max_token_bytes
-        known = self._reaches.get(body)
+        known = self._reaches.get(body.serial)
         if known is None:
             if len(self._reaches) > 1_000:
                 self._reaches.clear()
-            known = self._reaches[body] = self._longest_run(body.args[0])
+            known = self._reaches[body.serial] = self._longest_run(body.args[0])
         return known
 
     def _longest_run(self, mask: int) -> int:
@@ -246,12 +285,12 @@ class Vocabulary:
 
     def _narrow_automaton(self, term: Node) -> Automaton | None:
         try:
-            return self._automata[term]
+            return self._automata[term.serial]
         except KeyError:
             if len(self._automata) > 200:
                 self._automata.clear()
             with work.uncounted():
-                automaton = self._automata[term] = narrow_automaton(term)
+                automaton = self._automata[term.serial] = narrow_automaton(term)
             return automaton
 
     def has_short_loop(self, body: Node, node: int) -> bool:
@@ -264,16 +303,13 @@ class Vocabulary:
         return loop is not None and loop.is_wide
 
     def _is_worth_a_loop(self, key: tuple[Node, int], at_once: bool) -> bool:
-        body, _ = key
+        body, use = key[0], (key[0].serial, key[1])
         if len(self._is_class) > 1_000 or len(self._uses) > 10_000:
             self._is_class.clear()
             self._uses.clear()
-        is_class = self._is_class.get(body)
-        if is_class is None:
-            with work.uncounted():
-                is_class = self._is_class[body] = is_character_class(body)
-        self._uses[key] += 1
-        return is_class and (at_once or self._uses[key] > self.walks_before_a_loop)
+        is_class = self.is_class(body)
+        self._uses[use] += 1
+        return is_class and (at_once or self._uses[use] > self.walks_before_a_loop)
 
 
 def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None:
@@ -283,6 +319,10 @@ def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None
             raise VocabularyError(
                 f"expected bytes or None for each token, received {token!r} at id {i}. Encode text tokens as UTF-8 bytes."
             )
+    if not isinstance(eos_token_ids, Iterable):
+        raise VocabularyError(
+            f"expected a list of EOS ids, received {eos_token_ids!r}. Write [{eos_token_ids!r}] for one."
+        )
     for eos in eos_token_ids:
         if isinstance(eos, bool) or not isinstance(eos, int | np.integer) or not 0 <= eos < len(tokens):
             raise VocabularyError(

@@ -321,19 +321,29 @@ def sweep_from(automaton: Automaton, trie: Trie, state: int, nodes: NDArray[np.i
 
     Cost: 30 us per level and 50 ns per node found.
     """
+    return sweep_each(automaton, trie, state, nodes)[0]
+
+
+def sweep_each(
+    automaton: Automaton, trie: Trie, state: int, nodes: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The same nodes, and for each the position in `nodes` of the one by way of which it was reached."""
     rows = automaton.rows()
     codes = rows.step(rows.code(state) + trie.byte[nodes].astype(np.intp))
-    found: list[NDArray[np.int32]] = []
+    origins = np.arange(len(nodes), dtype=np.int32)
+    found, came = [nodes[:0]], [origins[:0]]
     while True:
         alive = np.flatnonzero(codes)
         if not len(alive):
-            return np.concatenate(found) if found else nodes[:0]
-        nodes, codes = nodes[alive], codes[alive]
+            return np.concatenate(found), np.concatenate(came)
+        nodes, codes, origins = nodes[alive], codes[alive], origins[alive]
         found.append(nodes)
+        came.append(origins)
         if rows.is_full:
             states, rows = rows.states(codes), automaton.rows()
             codes = rows.codes(states)
         nodes, which = trie.children_of(nodes)
+        origins = origins[which]
         codes = rows.step(np.add(codes[which], trie.byte[nodes], dtype=np.intp))
 
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         TokenizerError,
         UnsupportedBranch,
         UnsupportedModel,
+        UserCodeError,
     )
     from outlines_cont.executor import BatchedExecutor, Conversation, Mark
     from outlines_cont.guidance import Guidance, guide
@@ -114,6 +115,7 @@ __all__ = [
     "TokenizerError",
     "UnsupportedBranch",
     "UnsupportedModel",
+    "UserCodeError",
     "continuous",
     "control",
     "engine_of",

@@ -167,7 +167,11 @@ class ReplayError(ScriptError):
 
 
 class EngineInterrupted(OutlinesContError, RuntimeError):
-    """A step of the engine was interrupted while a row was on its way out; the row is lost, the others go on."""
+    """A row was lost in a step that was interrupted. Steps are undone as a whole now, so nothing raises it; the name is kept."""
+
+
+class UserCodeError(OutlinesContError, RuntimeError):
+    """A check, a validator or a policy of the user raised what would end more than its row, such as `SystemExit`."""
 
 
 class ResumeError(OutlinesContError, ValueError):

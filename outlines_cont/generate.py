@@ -320,7 +320,7 @@ def cfg(
 ) -> Generator:
     """Write a text that a grammar in the language of Lark describes. The value is the text.
 
-    `options` are given to `fsm.grammar`, such as `ignored`.
+    `options` are given to `fsm.grammar`, such as `ignored` or `strict`.
 
     Raises:
         fsm.GrammarError: the grammar is malformed, or uses something that is not supported; see `fsm.grammar`.

@@ -56,7 +56,13 @@ class RandomStream:
 
 
 class OpenStream:
-    """Draws from a stream, one number after the other; the stream it came from stays as it is."""
+    """Draws from a stream, one number after the other; the stream it came from stays as it is.
+
+    A number is looked at, and taken when what it was drawn for has happened; until then it is the next one.
+
+    Attributes:
+        drawn: how many numbers were taken.
+    """
 
     def __init__(self, stream: RandomStream) -> None:
         bits = np.random.Philox(
@@ -68,16 +74,33 @@ class OpenStream:
         self._generator = np.random.Generator(bits)
         self._generator.random(rest)
         self._stream = stream
-        self._drawn = stream.drawn
+        self.drawn = stream.drawn
+        self._next: float | None = None
+
+    def peek(self) -> float:
+        """Return the next number, float64, uniform in [0, 1), without taking it."""
+        if self._next is None:
+            self._next = float(self._generator.random())
+        return self._next
+
+    def take(self) -> None:
+        """Take the number that was looked at; nothing where none was."""
+        if self._next is not None:
+            self.drawn, self._next = self.drawn + 1, None
 
     def draw(self) -> float:
-        """Return the next number, float64, uniform in [0, 1)."""
-        self._drawn += 1
-        return float(self._generator.random())
+        """Return the next number, and take it."""
+        number = self.peek()
+        self.take()
+        return number
+
+    def at(self, drawn: int) -> OpenStream:
+        """Return the same stream, of which `drawn` numbers were taken."""
+        return replace(self._stream, drawn=drawn).open()
 
     def close(self) -> RandomStream:
         """Return the place that the drawing has come to."""
-        return replace(self._stream, drawn=self._drawn)
+        return replace(self._stream, drawn=self.drawn)
 
 
 def open_seeds(rng: Rng, batch_size: int) -> tuple[list[int], bool]:

@@ -92,6 +92,7 @@ class RowText:
             piece=None,
             finish_reason="error" if row.error is not None else "",
             value=None,
+            search=None,
         )
         return extended(middle, self.text[self._char_at(last) : stop], self._tokenizer)
 
@@ -138,6 +139,7 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
         piece=None,
         finish_reason="error" if row.error is not None else "",
         value=None,
+        search=row.search.cut(count) if row.search is not None else None,
     )
 
 
@@ -158,6 +160,7 @@ def tokens_cut(row: StateRow, part: slice) -> StateRow:
         sampling_logprobs=row.sampling_logprobs[first:last],
         weight_start=max(min(row.weight_start, last) - first, 0),
         ends=row.ends if last == len(row.token_ids) else 0.0,
+        search=None,
     )
 
 
@@ -189,7 +192,12 @@ def healed(row: StateRow, text: str, tokenizer: Tokenizer) -> StateRow:
         token_ids = encoded_start(tokenizer.decode(row.token_ids[-1:]) + text, tokenizer)
     if token_ids[:1] == list(row.token_ids[-1:]):
         return row.append(token_ids[1:], reset=False)
-    return kept_tokens(row, len(before)).append(token_ids, reset=False)
+    anew = kept_tokens(row, len(before)).append(token_ids, reset=False)
+    if row.search is None or anew.search is None:
+        return anew
+    # Hypotheses that end in different tokens are healed differently; what they had stays comparable.
+    lost = row.search.total(row.logprobs) - anew.search.total(anew.logprobs)
+    return replace(anew, search=anew.search.counting(len(before), lost))
 
 
 def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
@@ -218,6 +226,7 @@ def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
         finish_reason="error" if left.error or right.error else "",
         value=None,
         error=left.error or right.error,
+        search=left.joined_score(right, len(longer.token_ids), skipped),
     )
 
 

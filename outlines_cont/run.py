@@ -22,6 +22,7 @@ from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.state import SequenceState, best_row
 from outlines_cont.state_row import StateRow
 from outlines_cont.stream import TextDecoder
+from outlines_cont.user_code import shielded
 
 
 class PieceMaker(Protocol):
@@ -86,7 +87,7 @@ class Run:
         opened = open_prompt(maker.model, prompt, None if resume else _num_samples(sampler, prompt), rng)
         self._seed = opened.seed
         self._num_samples = len(opened.rows[0])
-        self._results = [row for group in opened.rows for row in group]
+        self._results = [_searched(row, sampler) for group in opened.rows for row in group]
         self._counts = Meter(reused_tokens=opened.reused)
         # Hypotheses are compared by all of their tokens.
         score_last = score_last or isinstance(sampler, BeamSearch | BestOf)
@@ -143,7 +144,8 @@ class Run:
     def _search(self, search: BeamSearch) -> BeamJob:
         entries = [[row for i in place if (row := self.rows[i]) is not None] for place in self._places]
         ended = [[self._results[i] for i in place if self.rows[i] is None] for place in self._places]
-        return BeamJob(entries, ended, search, self._maker.model.eos_token_ids, self._counts, self)
+        model = self._maker.model
+        return BeamJob(entries, ended, search, model.eos_token_ids, self._counts, self, model.tokenizer.token_bytes)
 
     @property
     def _places(self) -> list[range]:
@@ -197,7 +199,7 @@ class Run:
         if row.error is not None:
             return row
         try:
-            return self._maker.finish(row)
+            return shielded(self._maker.finish, row)
         except Exception as error:
             # A parser of the user, such as a pydantic validator, may refuse one row; the others keep their values.
             return replace(row, error=error, finish_reason="error")
@@ -310,6 +312,13 @@ def _missing(rows: Sequence[StateRow]) -> StateRow:
         f"expected as many hypotheses as the other batch entries have, but there are only {len(rows)}: no other text is possible"
     )
     return replace(rows[-1], error=error, finish_reason="error", value=None, kv=None, logits=None)
+
+
+def _searched(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
+    """Return a row as what a sampler goes on from."""
+    if isinstance(sampler, BeamSearch):
+        return row.searched(sampler.length_penalty)
+    return row.searched() if isinstance(sampler, BestOf) else row
 
 
 def _short(text: str) -> str:

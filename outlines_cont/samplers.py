@@ -178,7 +178,7 @@ class Multinomial(_ByLaw):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BestOf(Multinomial):
-    """Draws `samples` times and keeps the sample with the largest weight."""
+    """Draws `samples` times and keeps the sample with the largest score."""
 
     def __repr__(self) -> str:
         return _call("best_of", self.samples, self.law)
@@ -190,7 +190,7 @@ class BeamSearch:
 
     Attributes:
         beams: how many are kept.
-        length_penalty: the power of the length that a weight is divided by.
+        length_penalty: the power of the number of written tokens that a score is divided by.
     """
 
     beams: int
@@ -205,10 +205,6 @@ class BeamSearch:
     def num_samples(self) -> int | None:
         """None: the samples of a state are the hypotheses to go on from, a prompt is one."""
         return None
-
-    def score(self, weight: float, num_tokens: int) -> float:
-        """Return what hypotheses are ranked by: the weight, divided by a power of the tokens that it counts."""
-        return weight / float(max(num_tokens, 1) ** self.length_penalty)
 
 
 def at_temperature(sampler: Sampler, temperature: float | None) -> Sampler:
@@ -287,7 +283,7 @@ def best_of(
     frequency_penalty: float = 0.0,
     presence_penalty: float = 0.0,
 ) -> BestOf:
-    """Draw `n` texts after every row and keep the one with the largest weight (the log-probability of the whole chain).
+    """Draw `n` texts after every row and keep the one with the largest score (the log-probability of the whole chain).
 
     A constrained text that was cut, and a row that failed, are kept only where there is nothing better.
     The prompt is fed once, and a state keeps its number of samples. The options are those of `multinomial`.
@@ -302,19 +298,22 @@ def best_of(
 def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
     """Search for the most probable texts, `beams` hypotheses at a time, across all pieces of a chain.
 
-    A hypothesis is ranked by its weight, the sum of the model's log-probabilities since the last reset, that of forced text
-    and of a sampled end included. At every step the best `beams` of all ended hypotheses and all continuations are kept. The
-    samples of a state are the hypotheses that the next piece goes on from, so a beam that began in one generator goes on in
-    the next as one sequence. The result has as many samples as hypotheses were kept, the best first.
+    A hypothesis is ranked by its score (`state.scores`): the sum of the model's log-probabilities of all that generators have written
+    in the row since the search began, forced text and sampled ends included. The score begins with the weight that the row has then.
+    Text that is added between two pieces, by `+` or `append`, leaves it as it is. At every step the best `beams` of all ended
+    hypotheses and all continuations are kept. The samples of a state are the hypotheses that the next piece goes on from, so a beam
+    that began in one generator goes on in the next as one sequence. The result has as many samples as hypotheses were kept, the best
+    first; `best` and `sort` rank by the score, too.
 
-    Hypotheses are compared at the same step, whatever their lengths: forced text counts as soon as it is appended. Rows with
-    equal tokens are one hypothesis. A constrained text that was cut ranks behind those that conform; a hypothesis that fails
-    is dropped, unless its batch entry has no other. No random numbers are drawn.
+    Hypotheses are compared at the same step, whatever their lengths: forced text counts as soon as it is appended. Hypotheses with
+    one text are one: of its spellings by different tokens the most probable is kept, with its own probability. So there may be
+    fewer hypotheses than beams. A constrained text that was cut ranks behind those that conform; a hypothesis that fails is dropped,
+    unless its batch entry has no other. No random numbers are drawn.
 
     Args:
         beams: how many hypotheses are kept.
-        length_penalty: divide weights by the number of tokens to this power before they are compared; 0 compares plain sums,
-            1 means per token, more prefers longer texts.
+        length_penalty: divide scores by the number of tokens that generators have written to this power before they are compared;
+            0 compares plain sums, 1 means per token, more prefers longer texts.
 
     Raises:
         OptionError: an option is out of its range.

@@ -98,6 +98,13 @@ class SequenceState:
         return torch.tensor(self._grid(lambda row: row.weight), dtype=torch.float32)
 
     @property
+    def scores(self) -> torch.Tensor:
+        """(B, S) float32: what `best` and `sort` rank by: the weights, but for rows that a search wrote, which text added between
+        pieces does not reset; see `samplers.beam_search`.
+        """
+        return torch.tensor(self._grid(lambda row: row.score), dtype=torch.float32)
+
+    @property
     def cached(self) -> torch.Tensor:
         """(B, S) int64: how many tokens of each row have their keys and values held."""
         return torch.tensor(self._grid(lambda row: row.cached), dtype=torch.int64)
@@ -258,7 +265,9 @@ class SequenceState:
         return cls(first.model, rows, _seed([seed for state in states for seed in state._seeds()]))
 
     def best(self, n: int = 1) -> SequenceState:
-        """Return the `n` samples of each batch entry with the largest weights, the largest first; failed rows come last.
+        """Return the `n` samples of each batch entry with the largest scores, the largest first; failed rows come last.
+
+        The score of a row is its weight, but for rows that a search wrote; see `scores`.
 
         Raises:
             OptionError: `n` is not an int from 1 to the number of samples.
@@ -268,7 +277,7 @@ class SequenceState:
         return replace(self, rows=tuple(tuple(sorted(group, key=_rank)[:n]) for group in self.rows))
 
     def sort(self) -> SequenceState:
-        """Return the state with the samples of each batch entry by weight, the largest first; failed rows come last."""
+        """Return the state with the samples of each batch entry by score, the largest first; failed rows come last."""
         return self.best(self.num_samples) if self.num_samples else self
 
     @classmethod
@@ -320,11 +329,12 @@ class SequenceState:
         constraint of a conversation is no part of its state.
 
         Args:
-            path: the file; one that is there is replaced.
+            path: the file; one that is there is replaced and keeps its mode, a new one follows the umask. Of a link the file that it
+                names is written.
             kv: write keys, values and logits, too, so that nothing is fed again; what rows share is written once.
 
         Raises:
-            StateFileError: the folder does not exist, or `path` is a folder.
+            StateFileError: the folder does not exist, or `path` is a folder, something else that is no file, or has a NUL character.
             OSError: the file cannot be written.
         """
         save_state(path, self.model, self.rows, self.seed, kv=kv)
@@ -583,12 +593,12 @@ def _forks(row: StateRow, count: int, same: bool) -> list[StateRow]:
 
 
 def best_row(rows: Sequence[StateRow]) -> StateRow:
-    """Return the row with the largest weight, the first of equal ones; a failed one only where all have failed."""
+    """Return the row with the largest score, the first of equal ones; a failed one only where all have failed."""
     return min(rows, key=_rank)
 
 
 def _rank(row: StateRow) -> float:
-    return float("inf") if row.error is not None else -row.weight
+    return float("inf") if row.error is not None else -row.score
 
 
 def _moved(row: StateRow, model: LanguageModel, device: torch.device) -> StateRow:

@@ -1,18 +1,23 @@
 """States on disk: one safetensors file, whose metadata holds everything that is no tensor as JSON.
 
-Nothing in it is executed, and nothing is believed: a digest covers all of it, the JSON is validated field by field, and the
-file names the model and the tokenizer that it belongs to. What rows share is written once.
+Nothing in it is executed, and nothing is believed, be the digest that covers it right or not: the JSON is validated field by field,
+every number in it, every name, shape, type and value of a tensor is compared with the others and with the model before anything is
+made of it. So a file takes no more memory and time than its length is worth. It names the model and the tokenizer that it belongs
+to. What rows share is written once.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-import tempfile
+import secrets
+import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -21,15 +26,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch
-from outlines_cont.interfaces import BufferStore, LanguageModel
+from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import Part, RowKV
 from outlines_cont.kv.buffer import Layer
+from outlines_cont.kv_layout import LayerLayout, kv_layout
 from outlines_cont.random_stream import RandomStream
-from outlines_cont.state_row import Piece, StateRow
+from outlines_cont.search_score import SearchScore
+from outlines_cont.state_row import GENERATED, WRITTEN, Piece, StateRow
 
 _FORMAT = "outlines-cont state 1"
 _METADATA = "outlines_cont"
-_MAX_STREAM = 2**128
+_MAX_EMPTY = 1_000_000
+# By how much rounding may lift a log-probability above 0.
+_ROUNDING = 1e-3
 Rows = tuple[tuple[StateRow, ...], ...]
 
 
@@ -37,39 +46,56 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+_Column = Annotated[int, Field(ge=0, lt=2**31)]
+_Seed = Annotated[int, Field(ge=0, lt=2**64)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
 class _PartRecord(_Record):
     """Some columns of one stored row of keys and values: those from `start` up to `stop`, or those listed."""
 
-    store: int = Field(ge=0)
-    columns: list[int]
+    store: int = Field(ge=0, lt=2**31)
+    columns: list[_Column]
+
+
+class _ScoreRecord(_Record):
+    """A `SearchScore`."""
+
+    start: _Count
+    others: list[tuple[_Count, _Finite]] = []
+    length_penalty: float = Field(default=0.0, ge=-10, le=10)
 
 
 class _RowRecord(_Record):
-    length: int = Field(ge=0)
-    weight_start: int = Field(ge=0)
-    ends: float
+    length: _Count
+    weight_start: _Count
+    ends: _Finite
     batch: int = Field(ge=0, lt=2**32)
     sample: int = Field(ge=0, lt=2**32)
-    drawn: int = Field(ge=0)
+    drawn: _Count
     path: str = Field(pattern="^[0-9a-f]{1,32}$")
-    seed: int = Field(ge=0, lt=2**64)
-    piece: tuple[int, list[int], str, int] | None
+    seed: _Seed
+    piece: tuple[_Count, list[_Count], str, _Count] | None
     finish_reason: Literal["", "stop", "constraint", "length", "error"]
     value: Any
     error: str | None
     parts: list[_PartRecord]
-    logits: int | None
+    logits: _Count | None
+    search: _ScoreRecord | None = None
 
 
 class _StateRecord(_Record):
     format: str
     model: str
     tokenizer: str
-    num_samples: int = Field(ge=0)
-    seed: int | list[int]
-    num_layers: int = Field(ge=0)
+    num_samples: _Count
+    seed: _Seed | list[_Seed]
+    num_layers: _Count
     rows: list[_RowRecord]
-    constrained_from: int | None = Field(default=None, ge=0)
+    constrained_from: _Count | None = None
+    # Of a state without rows, which batch entries may have none of.
+    batch_size: int | None = Field(default=None, ge=1, le=_MAX_EMPTY)
 
 
 def save_state(
@@ -97,16 +123,17 @@ def save_state(
         num_layers=shelf.num_layers,
         rows=records,
         constrained_from=constrained_from,
+        batch_size=len(rows) if rows and not flat else None,
     )
     tensors = shelf.tensors(flat)
     # Without a constraint the file is one that older versions read, too.
     text = record.model_dump_json(exclude_defaults=True)
-    _write(Path(path), tensors, {_METADATA: text, "digest": _digest(tensors, text)})
+    _write(_path(path), tensors, {_METADATA: text, "digest": _digest(tensors, text)})
 
 
 def load_state(path: str | os.PathLike[str], model: LanguageModel) -> tuple[Rows, int | tuple[int, ...], int | None]:
     """Return rows and seed of the state at `path`, and where its constraint began. See `SequenceState.load`."""
-    tensors, text = _read(Path(path))
+    tensors, text = _read(_path(path))
     try:
         record = _StateRecord.model_validate_json(text)
     except ValidationError as error:
@@ -114,10 +141,11 @@ def load_state(path: str | os.PathLike[str], model: LanguageModel) -> tuple[Rows
     _check_origin(path, record, model)
     try:
         rows = _Reader(record, tensors, model).rows()
-    except (KeyError, IndexError, ValueError, TypeError, RuntimeError) as error:
-        raise _broken(path, str(error) or type(error).__name__) from error
+    except ValueError as error:
+        raise _broken(path, str(error)) from error
     samples = record.num_samples
     groups = tuple(tuple(rows[i : i + samples]) for i in range(0, len(rows), max(samples, 1)))
+    groups = groups or ((),) * (record.batch_size or 0)
     seed = tuple(record.seed) if isinstance(record.seed, list) else record.seed
     return groups, seed, record.constrained_from
 
@@ -154,6 +182,7 @@ class _Shelf:
             error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",
             parts=parts,
             logits=self._put_logits(row.logits) if held else None,
+            search=None if row.search is None else _score_record(row.search),
         )
 
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
@@ -194,6 +223,23 @@ class _Shelf:
         return len(self._logits) - 1 if known is None else known
 
 
+def _score_record(search: SearchScore) -> _ScoreRecord:
+    return _ScoreRecord(start=search.start, others=list(search.others), length_penalty=search.length_penalty)
+
+
+def _numbers(used: set[int], what: str) -> int:
+    """Return how many of something there are that are numbered from 0 on."""
+    if used != set(range(len(used))):
+        raise ValueError(f"{what} are not numbered one after the other")
+    return len(used)
+
+
+def _check_logprobs(logprobs: Sequence[float], kinds: Sequence[int], counted: bytes) -> None:
+    for logprob, kind in zip(logprobs, kinds, strict=True):
+        if not -math.inf < logprob <= (_ROUNDING if kind in counted else 0) or (logprob and kind not in counted):
+            raise ValueError(f"{logprob} is no log-probability of a token of the kind {chr(kind)!r}")
+
+
 class _Reader:
     """Rows from their descriptions; everything is checked against everything else."""
 
@@ -202,22 +248,56 @@ class _Reader:
         self._tensors = tensors
         self._model = model
         self._buffers: dict[int, RowKV] = {}
+        self._layout: list[LayerLayout | None] = []
+        # Which place, after which tokens, the keys and values of a store and a column are for.
+        self._prefixes: dict[tuple[int, int], tuple[int, int]] = {}
 
     def rows(self) -> list[StateRow]:
+        self._check_shape()
+        self._check_names()
+        columns = [self._column(name) for name in ("token_ids", "kinds", "logprobs", "sampling_logprobs")]
+        out, start = [], 0
+        for row in self._record.rows:
+            out.append(self._row(row, [column[start : start + row.length] for column in columns]))
+            start += row.length
+        return out
+
+    def _check_shape(self) -> None:
         record = self._record
+        if record.rows and record.batch_size is not None:
+            raise ValueError("it has rows, and says that it has none")
         if bool(record.rows) != bool(record.num_samples) or (record.rows and len(record.rows) % record.num_samples):
             raise ValueError(f"{len(record.rows)} rows are not whole groups of {record.num_samples}")
-        batch_size = len(record.rows) // max(record.num_samples, 1)
+        batch_size = record.batch_size or len(record.rows) // max(record.num_samples, 1)
         if isinstance(record.seed, list) and len(record.seed) != batch_size:
             raise ValueError(f"{len(record.seed)} seeds for {batch_size} batch entries")
         if record.constrained_from is not None and any(record.constrained_from > row.length for row in record.rows):
             raise ValueError("a constraint begins beyond its row")
-        columns = [self._column(name) for name in ("token_ids", "kinds", "logprobs", "sampling_logprobs")]
-        out, start = [], 0
-        for row in record.rows:
-            out.append(self._row(row, [column[start : start + row.length] for column in columns]))
-            start += row.length
-        return out
+
+    def _check_names(self) -> None:
+        """Raise unless the tensors are those that the description and the model ask for, no more and no fewer."""
+        stores = _numbers({part.store for row in self._record.rows for part in row.parts}, "keys and values")
+        logits = _numbers({row.logits for row in self._record.rows if row.logits is not None}, "logits")
+        self._layout = kv_layout(self._model) if stores else []
+        if stores and not self._layout:
+            raise ValueError("it has keys and values, of which this model has none")
+        if self._record.num_layers != len(self._layout):
+            raise ValueError(
+                f"it has {self._record.num_layers} layers of keys and values, this model {len(self._layout)}"
+            )
+        kinds = ("keys", "values")
+        layers = [index for index, layer in enumerate(self._layout) if layer is not None]
+        wanted = {
+            "token_ids",
+            "kinds",
+            "logprobs",
+            "sampling_logprobs",
+            *(f"logits.{number}" for number in range(logits)),
+        }
+        wanted.update(f"kv.{number}.{index}.{kind}" for number in range(stores) for index in layers for kind in kinds)
+        odd = sorted(wanted.symmetric_difference(self._tensors))
+        if odd:
+            raise ValueError(f"`{odd[0][:40]}` is {'missing' if odd[0] in wanted else 'no part of it'}")
 
     def _column(self, name: str) -> list[Any]:
         types = {"token_ids": torch.int64, "kinds": torch.uint8}
@@ -231,12 +311,14 @@ class _Reader:
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
         token_ids, kinds, logprobs, sampling_logprobs = columns
-        if not all(0 <= token_id < self._model.vocab_size for token_id in token_ids):
+        if not self._are_ids(token_ids):
             raise ValueError("a token id is out of range")
         if not set(kinds) <= set(b"pagf") or row.weight_start > row.length:
             raise ValueError("a token is of an unknown kind, or a weight begins beyond its row")
-        if row.piece is not None and not 0 <= row.piece[0] <= row.length:
-            raise ValueError("a piece begins beyond its row")
+        _check_logprobs(logprobs, kinds, WRITTEN)
+        _check_logprobs(sampling_logprobs, kinds, GENERATED)
+        if row.piece is not None and (row.piece[0] > row.length or not self._are_ids(row.piece[1])):
+            raise ValueError("a piece begins beyond its row, or lacks a token that is out of range")
         return StateRow(
             tuple(token_ids),
             bytes(kinds),
@@ -245,52 +327,78 @@ class _Reader:
             RandomStream(row.seed, row.batch, row.sample, row.drawn, int(row.path, 16)),
             weight_start=row.weight_start,
             ends=row.ends,
-            kv=self._kv(row),
+            kv=self._kv(row, token_ids),
             logits=self._logits(row.logits),
             piece=Piece(row.piece[0], tuple(row.piece[1]), *row.piece[2:]) if row.piece is not None else None,
             finish_reason=row.finish_reason,
             value=row.value,
             error=None if row.error is None else SavedError(row.error),
+            search=self._search(row),
         )
 
-    def _kv(self, row: _RowRecord) -> RowKV | None:
+    def _are_ids(self, token_ids: Sequence[int]) -> bool:
+        return not token_ids or (min(token_ids) >= 0 and max(token_ids) < self._model.vocab_size)
+
+    def _search(self, row: _RowRecord) -> SearchScore | None:
+        search = row.search
+        if search is None:
+            return None
+        if max([search.start, *(place for place, _ in search.others)]) > row.length:
+            raise ValueError("a score begins beyond its row")
+        return SearchScore(search.start, tuple(search.others), search.length_penalty)
+
+    def _kv(self, row: _RowRecord, token_ids: Sequence[int]) -> RowKV | None:
         if not row.parts:
             return None
-        parts = []
+        parts, read = [], 0
+        prefix = 0
         for part in row.parts:
             stored = self._stored(part.store).parts[0]
             columns = np.array(part.columns, dtype=np.int64)
-            if not len(columns) or columns[0] < 0 or columns[-1] >= len(stored) or not (np.diff(columns) > 0).all():
+            if not len(columns) or columns[-1] >= len(stored) or not (np.diff(columns) > 0).all():
                 raise ValueError("a row names keys and values that are not there")
+            if read + len(columns) > len(token_ids):
+                raise ValueError("a row has more keys and values than tokens")
+            for column, token_id in zip(part.columns, token_ids[read:], strict=False):
+                prefix = hash((prefix, token_id))
+                if self._prefixes.setdefault((part.store, column), (read, prefix)) != (read, prefix):
+                    raise ValueError("keys and values are those of different tokens")
+                read += 1
             parts.append(Part(stored.buffer, 0, columns))
-        if sum(map(len, parts)) > row.length:
-            raise ValueError("a row has more keys and values than tokens")
         return RowKV(tuple(parts))
 
     def _stored(self, number: int) -> RowKV:
         if number not in self._buffers:
-            store: BufferStore = self._model.kv_store
-            layers = [self._layer(number, index) for index in range(self._record.num_layers)]
+            layers = [self._layer(number, index, layout) for index, layout in enumerate(self._layout)]
             if len({layer[0].shape[1] for layer in layers if layer}) != 1:
                 raise ValueError("the layers of a row have different lengths")
-            self._buffers[number] = RowKV.of_layers(store, layers)
+            self._buffers[number] = RowKV.of_layers(self._model.kv_store, layers)
         return self._buffers[number]
 
-    def _layer(self, number: int, index: int) -> Layer | None:
-        name = f"kv.{number}.{index}"
-        if f"{name}.keys" not in self._tensors:
+    def _layer(self, number: int, index: int, layout: LayerLayout | None) -> Layer | None:
+        if layout is None:
             return None
+        name = f"kv.{number}.{index}"
         keys, values = self._tensors[f"{name}.keys"], self._tensors[f"{name}.values"]
-        if keys.dim() != 3 or values.dim() != 3 or keys.shape[:2] != values.shape[:2] or not keys.is_floating_point():
-            raise ValueError(f"`{name}` is no pair of keys and values")
+        length = keys.shape[1] if keys.dim() == 3 else 0
+        for tensor, (heads, size) in ((keys, layout.keys), (values, layout.values)):
+            if tensor.shape != (heads, length, size) or tensor.dtype != layout.dtype or not length:
+                raise ValueError(
+                    f"`{name}` has shape {tuple(tensor.shape)} and type {tensor.dtype}, expected ({heads}, tokens, {size}) and "
+                    f"{layout.dtype}"
+                )
+            if not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"`{name}` is not finite")
         return keys.to(self._model.device), values.to(self._model.device)
 
     def _logits(self, number: int | None) -> torch.Tensor | None:
         if number is None:
             return None
         logits = self._tensors[f"logits.{number}"]
-        if logits.shape != (self._model.vocab_size,) or not logits.is_floating_point():
-            raise ValueError(f"`logits.{number}` has shape {tuple(logits.shape)}")
+        if logits.shape != (self._model.vocab_size,) or logits.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"`logits.{number}` has shape {tuple(logits.shape)} and type {logits.dtype}")
+        if not math.isfinite(float(logits.max())):
+            raise ValueError(f"`logits.{number}` has NaN or infinity")
         return logits.to(self._model.device)
 
 
@@ -308,20 +416,35 @@ def _check_origin(path: Any, record: _StateRecord, model: LanguageModel) -> None
             )
 
 
+def _path(path: str | os.PathLike[str]) -> Path:
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise StateFileError(f"expected a path without a NUL character, which no file can have, got {name!r}.")
+    return Path(name)
+
+
 def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    if not path.parent.is_dir():
+    """Write a file beside its place and move it there. A link stays one: the file that it names is written."""
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
         raise StateFileError(
-            f"expected a folder to write {path.name!r} in, but {str(path.parent)!r} does not exist or is no folder. Make it first."
+            f"expected a folder to write {target.name!r} in, but {str(target.parent)!r} does not exist or is no folder. Make it first."
         )
-    if path.is_dir():
-        raise StateFileError(f"expected the path of a file to write, got the folder {str(path)!r}.")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    os.close(handle)
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        what = "the folder" if target.is_dir() else "what is no file"
+        raise StateFileError(f"expected the path of a file to write, got {what} {str(path)!r}.")
+    part = target.with_name(f"{target.name[:40]}{secrets.token_hex(8)}.part")
+    # As `open` makes a file, so that the umask counts; who may read a file that is there may go on reading it.
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
-        save_file(tensors, name, metadata)
-        os.replace(name, path)
+        if target.exists():
+            shutil.copymode(target, part)
+        mode = stat.S_IMODE(part.stat().st_mode)
+        save_file(tensors, part, metadata)
+        part.chmod(mode)  # whatever the library has done about it
+        os.replace(part, target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
 
 
@@ -348,7 +471,7 @@ def _digest(tensors: Mapping[str, torch.Tensor], text: str) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-        digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -10,6 +10,7 @@ import torch
 
 from outlines_cont.kv import RowKV
 from outlines_cont.random_stream import RandomStream
+from outlines_cont.search_score import SearchScore
 
 PROMPT, APPENDED, GENERATED, FORCED = b"p", b"a", b"g", b"f"
 # What generators wrote.
@@ -52,6 +53,7 @@ class StateRow:
         finish_reason: why the last piece ended; empty where none was generated.
         value: what the last generator made of its piece, None where it was cut or failed.
         error: what the last generator failed with on this row.
+        search: what counts in `score`; None where no search has written in the row.
     """
 
     token_ids: tuple[int, ...]
@@ -67,6 +69,7 @@ class StateRow:
     finish_reason: str = ""
     value: Any = None
     error: Exception | None = None
+    search: SearchScore | None = None
 
     @classmethod
     def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream) -> StateRow:
@@ -89,6 +92,31 @@ class StateRow:
         """The sum of the log-probabilities since the last reset."""
         return sum(self.logprobs[self.weight_start :]) + self.ends
 
+    @property
+    def score(self) -> float:
+        """What samples are ranked by: what counts since a search began, whatever text was added since; else the weight."""
+        if self.search is None:
+            return self.weight
+        return self.search.ranked(self.search.total(self.logprobs), num_written(self.kinds, self.search.start))
+
+    def searched(self, length_penalty: float = 0.0) -> StateRow:
+        """Return the row as one that a search goes on from; where none did before, its score begins with its weight."""
+        begun = self._scored()
+        return replace(self, search=replace(begun, length_penalty=length_penalty))
+
+    def joined_score(self, right: StateRow, length: int, skipped: int) -> SearchScore | None:
+        """Return the score of this row and `right` behind it, whose first `skipped` tokens are left out, at index `length`."""
+        if self.search is None and right.search is None:
+            return None
+        left = self._scored()
+        moved = right._scored().moved(-skipped).moved(length)
+        last = moved if right.search is not None else replace(moved, length_penalty=left.length_penalty)
+        return last.counting(length, left.total(self.logprobs))
+
+    def _scored(self) -> SearchScore:
+        start = SearchScore(self.weight_start).counting(len(self.token_ids), self.ends)
+        return self.search if self.search is not None else start
+
     def append(self, token_ids: Sequence[int], *, reset: bool) -> StateRow:
         """Return the row with more given tokens at its end; `reset` starts the weight anew."""
         if not token_ids:
@@ -106,3 +134,8 @@ class StateRow:
             logits=None,
             piece=None,
         )
+
+
+def num_written(kinds: bytes | bytearray, start: int) -> int:
+    """Return how many tokens from index `start` on were written by generators."""
+    return sum(kinds.count(kind, start) for kind in WRITTEN)

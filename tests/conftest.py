@@ -1,11 +1,17 @@
-"""Fixtures for all tests."""
+"""Fixtures for all tests.
+
+Only what every test needs is imported here: the tests of `fsm` run without torch, and where `tests.vocabularies` cannot be read.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from tests.vocabularies import Tokens, sentencepiece_token_bytes, tekken_token_bytes
+if TYPE_CHECKING:
+    from tests.vocabularies import Tokens
 
 # No deadline: how long an example takes depends on what else the machine does.
 settings.register_profile("tests", deadline=None, print_blob=True)
@@ -17,10 +23,14 @@ settings.load_profile("tests")
 @pytest.fixture(scope="session")
 def tekken() -> tuple[Tokens, list[int]]:
     """The 131,072 tokens of Mistral's tekken vocabulary, and its EOS ids."""
+    from tests.vocabularies import tekken_token_bytes
+
     return tekken_token_bytes()
 
 
 @pytest.fixture(scope="session")
 def sentencepiece_32k() -> tuple[Tokens, list[int]]:
     """The 32,768 tokens of Mistral's SentencePiece vocabulary, and its EOS ids."""
+    from tests.vocabularies import sentencepiece_token_bytes
+
     return sentencepiece_token_bytes()

@@ -45,7 +45,10 @@ _MERGED = (
 
 
 class FakeTokenizer:
-    """One token per byte and some longer ones; a text is encoded by the longest token that fits, from left to right."""
+    """One token per byte and some longer ones; a text is encoded by the longest token that fits, from left to right.
+
+    Inside a text, letters that go on with a word are spelled by their bytes, as real tokenizers spell them otherwise than a new word.
+    """
 
     def __init__(self, *, bos: bool = True, eos: bool = True, extra: int = 5) -> None:
         special: list[bytes | None] = [None, None, None]
@@ -65,7 +68,9 @@ class FakeTokenizer:
         return [self.bos_token_id, *ids] if add_special_tokens and self.bos_token_id is not None else ids
 
     def encode_inside(self, text: str, before: Sequence[int] = ()) -> list[int]:
-        return self._spell(text.encode())
+        goes_on = self.text_bytes(before)[-1:].isalpha()
+        first = next((at for at, letter in enumerate(text) if not letter.isalpha()), len(text)) if goes_on else 0
+        return [self._ids[bytes([byte])] for byte in text[:first].encode()] + self._spell(text[first:].encode())
 
     def text_bytes(self, token_ids: Sequence[int]) -> bytes:
         return b"".join(self.token_bytes[token_id] or b"" for token_id in token_ids)

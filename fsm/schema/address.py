@@ -45,6 +45,18 @@ def ipv6() -> Node:
 
 
 @cache
+def ipv4_interface() -> Node:
+    """An IPv4 address, and how many of its bits name the network."""
+    return joined(ipv4(), nodes.optional(joined(text("/"), nodes.words(b"%d" % n for n in range(33)))))
+
+
+@cache
+def ipv6_interface() -> Node:
+    """An IPv6 address, and how many of its bits name the network."""
+    return joined(ipv6(), nodes.optional(joined(text("/"), nodes.words(b"%d" % n for n in range(129)))))
+
+
+@cache
 def hostname() -> Node:
     """RFC 1123 host name."""
     edge, inner = one_of(LETTERS_DIGITS), one_of(LETTERS_DIGITS + "-")

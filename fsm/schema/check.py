@@ -19,7 +19,8 @@ import jsonschema_rs
 
 from fsm.errors import SchemaError, reference
 from fsm.schema.dialect import LATEST
-from fsm.schema.keyword import escape
+from fsm.schema.formats import NUMBER_FORMATS
+from fsm.schema.keyword import Text, escape
 from fsm.schema.place import Conjunction, Place
 from fsm.schema.translation import Translation, needs_translation
 
@@ -163,14 +164,17 @@ class SchemaCheck:
 
     @cached_property
     def _validator(self) -> Any:
-        document = self._document
+        document, asserts = self._document, self._document.asserts_format
         wanted = _with_proper_references([self._reference(place) for place in self._places])
-        resources = {uri.removesuffix("#"): plain(schema) for uri, schema in document.registry.items()}
+        document_to_validate = document.root.schema if self._translation is None else self._translation.root
         name = LATEST.name if self._translation else document.dialect.name
         uri = f"{_SCHEMES[name]}://json-schema.org/{name}/schema"
-        root = plain(document.root.schema if self._translation is None else self._translation.root)
+        root = plain(document_to_validate, asserts_format=asserts)
         if isinstance(root, dict):
             root["$schema"] = uri  # whatever it names itself
+        resources = {
+            uri.removesuffix("#"): plain(schema, asserts_format=asserts) for uri, schema in document.registry.items()
+        }
         resources[document.resources.uri.removesuffix("#")] = root  # whatever the registry says
         draft = getattr(jsonschema_rs, _DRAFTS[name])
         try:
@@ -204,10 +208,11 @@ class SchemaCheck:
                 if found is not None:
                     uri = name
                     break
-        if found is None and translation is not None:
-            schema = plain(Translation(place.schema, document.dialect).root)
+        if found is not None:
+            schema: Any = {"$ref": f"{uri.partition('#')[0]}#{found}"}
         else:
-            schema = plain(place.schema) if found is None else {"$ref": f"{uri.partition('#')[0]}#{found}"}
+            read = place.schema if translation is None else Translation(place.schema, document.dialect).root
+            schema = plain(read, asserts_format=document.asserts_format)
         return {"not": schema} if place.negated else schema
 
     def __str__(self) -> str:
@@ -241,9 +246,22 @@ def _pointer(root: Any, wanted: Any) -> str | None:
     return None
 
 
-def plain(value: Any) -> Any:
-    """A schema as the validator wants it: without `Decimal`s, and with references that are proper URIs."""
-    return _with_proper_references(json.loads(json.dumps(value, default=_float)))
+def plain(value: Any, *, asserts_format: bool = False) -> Any:
+    """A schema as the validator wants it: without `Decimal`s, references proper URIs, formats of numbers in other keywords."""
+    made = _with_proper_references(json.loads(json.dumps(value, default=_float)))
+    return _with_bounds_for_formats(made) if asserts_format else made
+
+
+def _with_bounds_for_formats(value: Any) -> Any:
+    """The same with what formats such as `int32` say in one more member of `allOf`, as the validator does not know them."""
+    if isinstance(value, list):
+        return [_with_bounds_for_formats(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: part if key in ("enum", "const") else _with_bounds_for_formats(part) for key, part in value.items()}
+    name = value.get("format")
+    said = NUMBER_FORMATS.get(name) if isinstance(name, str) else None
+    return made | {"allOf": [*made.get("allOf", ()), said]} if said else made
 
 
 def _with_proper_references(value: Any) -> Any:
@@ -263,4 +281,6 @@ def _with_proper_references(value: Any) -> Any:
 def _float(value: Any) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() and value.adjusted() < 40 else float(value)
+    if isinstance(value, Text):  # what a Python type says in a term, its own code says again
+        return True
     raise TypeError(f"expected a JSON value, received {type(value).__name__}")

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from inspect import currentframe
 from typing import Any, Literal, get_args
+from weakref import WeakValueDictionary, ref
 
 from fsm import node as nodes
+from fsm import work
 from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, SchemaWarning, reference
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
+from fsm.schema import spelling
 from fsm.schema.array import array_node
 from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
@@ -31,7 +36,7 @@ from fsm.schema.disjoint import types_at
 from fsm.schema.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
 from fsm.schema.enumeration import names, scalar_node
 from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
-from fsm.schema.number import INTEGER, NUMBER, number_node
+from fsm.schema.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.object import object_node
 from fsm.schema.place import Conjunction, Place, Steps, values_of
 from fsm.schema.string import STRING, FormatPolicy, string_node
@@ -85,31 +90,21 @@ def json_schema(
     asserts_format = is_type or formats == "assert"
     root, validators = _read(schema, limits)
     refuse_wrapper(root)
-    is_strict = strict or is_type  # what a type says is ours to know
-
-    def read(negations: Negations, *, is_strict: bool) -> Document:
-        return Document(
-            root, limits, registry,
-            asserts_format=asserts_format, validators=validators, negations=negations, dialect=dialect, is_strict=is_strict,
-        )  # fmt: skip
-
-    for negations in get_args(Negations):
-        document = read(negations, is_strict=is_strict)
-        context = Context(document, syntax_of(whitespace), limits, key_order, strict)
-        try:
-            node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
-        except TooCostly:
-            continue
-        document.settle_accounts()
-        break
-    if node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node):
+    read = partial(
+        Document, root, limits, registry, asserts_format=asserts_format, validators=validators, dialect=dialect
+    )
+    # What a type says is ours to know.
+    context, node = _compile(
+        partial(read, is_strict=strict or is_type), _num_parts(root), limits, whitespace, key_order, strict
+    )
+    if node is EMPTY:
         raise EmptyLanguage(
             f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
             "false or needs itself, or values that another keyword excludes."
         )
 
     def read_again() -> tuple[Document, Build]:
-        document = read("all", is_strict=False)
+        document = read(negations="all", is_strict=False)
         document.settle_accounts()
 
         def build(places: Conjunction, order: KeyOrder) -> Node:
@@ -118,9 +113,68 @@ def json_schema(
 
         return document, build
 
-    _warn(document.remarks)
+    _warn(context.document.remarks)
     origin = SchemaOrigin(read_again, key_order == "schema")
-    return Expression(node, report=_report(context), source=f"json_schema({shorten(schema)})", origin=origin)
+    return Expression(
+        node,
+        report=_report(context).with_spelling(context.spellings),
+        source=f"json_schema({shorten(schema)})",
+        origin=origin,
+    )
+
+
+def _compile(
+    read: Callable[..., Document],
+    num_parts: int,
+    limits: Limits,
+    whitespace: Whitespace,
+    key_order: KeyOrder,
+    strict: bool,
+) -> tuple[Context, Node]:
+    """The term of a schema, EMPTY where no value satisfies it: as exact as it can be within `max_work`.
+
+    Args:
+        read: makes a document of the schema, given `negations` and `is_coarse`.
+        num_parts: the size of the schema.
+        limits, whitespace, key_order, strict: as for `json_schema`.
+
+    Raises:
+        BudgetExceeded: it is too much work though all that may be is left to checks, or `strict` forbids that.
+    """
+    negations: Negations
+    readings: list[tuple[Negations, bool]] = [(negations, False) for negations in get_args(Negations)]
+    most = limits.max_work + _WORK_PER_PART * num_parts
+    while True:
+        negations, is_coarse = readings.pop(0)
+        document = read(negations=negations, is_coarse=is_coarse)
+        context = Context(document, syntax_of(whitespace), limits, key_order, strict)
+        try:
+            with work.Bound("max_work", most, "making the terms of the schema"):
+                node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
+                is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
+        except TooCostly:
+            continue
+        except BudgetExceeded as error:
+            if error.limit not in _OF_WORK or is_coarse or strict or not document.can_be_coarser:
+                raise
+            most //= 2
+            readings = [("none", True)]
+            continue
+        document.settle_accounts()
+        return context, EMPTY if is_empty else node
+
+
+def _num_parts(schema: Schema) -> int:
+    """How many objects and arrays a schema is written with, and values of its arrays."""
+    count, stack = 0, [schema]
+    seen = set[int]()
+    while stack:
+        part = stack.pop()
+        if isinstance(part, dict | list) and id(part) not in seen:
+            seen.add(id(part))
+            count += 1
+            stack += part.values() if isinstance(part, dict) else part
+    return count
 
 
 def _report(context: Context) -> Report:
@@ -212,6 +266,9 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
 
 
+_WORK_PER_PART = 1
+_OF_WORK = frozenset({"max_work", "max_step", "max_search", "max_key_kinds"})
+
 Key = tuple[tuple[tuple[object, ...], ...], ...]
 
 
@@ -250,18 +307,25 @@ class _Frame:
 _Bound = int
 """How a term depends on the depth. 0: not at all; 1: roughly, it holds values of any type; 2: it holds its own kind."""
 _STEP = 16
+_FRAME_WORK = 25
 
 
 class _Terms:
     """The terms of one document: one per value that a text may hold, and per depth where that matters.
 
-    What a schema says of a value inside itself is a rule, one for each depth, and built when a text first comes there.
+    What a schema says of a value inside itself is a rule, one for each depth, and built when a text first comes there. A rule that is not
+    built yet keeps all this, so nothing here keeps a term with rules but while `at_work`: then they are freed with their expression.
     """
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self._known: dict[tuple[Key, _Bound, int], tuple[Node, _Frame]] = {}
-        self._references: dict[tuple[Key, int], Node] = {}
+        self._with_rules: dict[tuple[Key, int], tuple[ref[Node], _Frame]] = {}
+        self._references: WeakValueDictionary[tuple[Key, int], Node] = WeakValueDictionary()
+        self._family = object()
+        self._num_at_work = 0
+        self._in_use: list[Node] = []
+        self._searches: Derivatives | None = None
         self._tried: dict[Key, int] = {}
         self._fewest: dict[Key, int] = {}
         self._sure: dict[Key, tuple[bool, bool]] = {}
@@ -269,21 +333,36 @@ class _Terms:
 
     def find(self, key: Key, nesting: int, is_outermost: bool) -> tuple[Node, _Frame] | None:
         """A term that was built and fits, and the frame in which it was."""
-        for bound in (0, 1, 2):
-            known = self._known.get((key, bound, self._where(bound, nesting)))
+        for bound in (0, 1):
+            known = self._known.get((key, bound, bound and self.roughly(nesting)))
             if known is not None and (is_outermost or bound > 0 or known[1].height <= nesting):
                 return known
-        return None
+        found = self._with_rules.get((key, nesting))
+        node = None if found is None else found[0]()
+        return None if found is None or node is None else (node, found[1])
 
     def keep(self, frame: _Frame, node: Node, is_outermost: bool) -> None:
         """Remember a term for those who need the same."""
-        self._known[frame.key, frame.bound, self._where(frame.bound, frame.nesting)] = node, frame
-        if frame.bound == 2 and is_outermost:
-            self._recursive.add(frame.key)
+        key, bound, nesting = frame.key, frame.bound, frame.nesting
+        if bound < 2:
+            self._known[key, bound, bound and self.roughly(nesting)] = node, frame
+            return
+        self._with_rules[key, nesting] = ref(node), frame
+        self._in_use.append(node)
+        if is_outermost:
+            self._recursive.add(key)
 
-    def _where(self, bound: _Bound, nesting: int) -> int:
-        """What a term with this bound depends on."""
-        return (0, self.roughly(nesting), nesting)[bound]
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Keep all terms that are made inside, as they may be needed again soon."""
+        self._num_at_work += 1
+        try:
+            yield
+        finally:
+            self._num_at_work -= 1
+            if not self._num_at_work:
+                self._in_use.clear()
+                self._searches = None
 
     def roughly(self, nesting: int) -> int:
         """A bound for values of any type, at most `nesting`: seldom another, so that depths and schemas share terms and masks."""
@@ -294,6 +373,7 @@ class _Terms:
 
     def reference(self, key: Key, places: Conjunction, nesting: int, name: str) -> Node:
         """The term of a value inside itself, EMPTY where no value is so flat."""
+        self.context.note_spellings(spelling.nested(self.context.limits.max_nesting))
         if nesting <= 0 or not self._reaches(key, places, nesting):
             return EMPTY
         known = self._references.get((key, nesting))
@@ -305,9 +385,10 @@ class _Terms:
                     lambda: _Level(self, nesting).build(places),
                     is_sure=is_sure,
                     is_inhabited=is_inhabited,
-                    family=(self, key),
+                    family=(self._family, key),
                 )
             )
+        self._in_use.append(known)
         return known
 
     def is_recursive(self, key: Key) -> bool:
@@ -325,8 +406,10 @@ class _Terms:
 
     def _has_text(self, node: Node) -> bool:
         """Whether it is sure that a term holds a text; what may be nested deeper holds that text as well."""
+        if self._searches is None:
+            self._searches = Derivatives(max_search=300, max_memo=20_000)
         try:
-            return self.context.derivatives.is_inhabited(node)
+            return self._searches.is_inhabited(node)
         except BudgetExceeded:
             return False
 
@@ -352,7 +435,16 @@ class _Level:
         self._num_opened = 0
 
     def build(self, places: Conjunction) -> Node:
-        """Run builders on a stack of our own until the term of some places is there."""
+        """The term of some places."""
+        with self._terms.at_work():
+            try:
+                return self._build(places)
+            finally:  # builders that an error has interrupted hold this object
+                self._frames.clear()
+                self._open.clear()
+
+    def _build(self, places: Conjunction) -> Node:
+        """Run builders on a stack of our own until the term is there."""
         answer = self._look_up(places)
         frames = self._frames
         frames += [answer] if isinstance(answer, _Frame) else []
@@ -394,6 +486,7 @@ class _Level:
         node = None if place.negated else _simple_node(self._document.settle(place).schema)
         if node is not None:
             self._document.read(place)
+            self._note_spellings((place,), types_at(place))
             self._depend(0)
         return node
 
@@ -422,6 +515,8 @@ class _Level:
             self._depend(2)  # it was built for another depth already; this one can wait until a text comes there
             return self._terms.reference(key, places, nesting, pointer or "#")
         self._num_opened += 1
+        work.add(_FRAME_WORK)
+        work.check()
         self._limits.check("max_subschemas", self._num_opened, "subschemas", pointer)
         frame = self._open[key] = _Frame(key, places, steps, pointer, nesting, is_value)
         return frame
@@ -479,6 +574,8 @@ class _Level:
         context = self._context
         if not places:
             self._depend(1)
+            self._note_spellings((), frozenset(JSON_TYPES))
+            context.note_spellings(spelling.nested(self._limits.max_nesting))
             return context.syntax.any_value(self._terms.roughly(self._frames[-1].nesting))
         if len(places) == 1 and (simple := _simple_node(places[0].schema)) is not None:
             return simple
@@ -488,7 +585,9 @@ class _Level:
         except NotRegular:
             listed = None
         if listed is not None:
+            context.note_spellings(*spelling.of_listed(places, types))
             return listed
+        self._note_spellings(places, types)
         members = [nodes.literal(text) for _, text in names(places, types)]
         if not types.isdisjoint(("integer", "number")):
             members.append(self._numbers(places, types))
@@ -510,14 +609,31 @@ class _Level:
         self._depend(2)
         return types - _NESTED
 
+    def _note_spellings(self, places: Conjunction, types: frozenset[str]) -> None:
+        """Note what is never written of values of these types."""
+        context = self._context
+        if "string" in types:
+            context.note_spellings(*spelling.of_strings(places, asserts_format=context.asserts_format))
+        if not types.isdisjoint(("integer", "number")):
+            decimals, is_bounded = decimals_in(
+                places, types, asserts_format=context.asserts_format, limits=self._limits
+            )
+            context.note_spellings(spelling.of_numbers(decimals, is_bounded=is_bounded))
+        if not types.isdisjoint(_NESTED):
+            context.note_spellings(spelling.NO_SPACE if context.syntax is syntax_of("none") else spelling.ONE_SPACE)
+        if "object" in types:
+            is_ordered = context.key_order == "schema" and any(place.says(_NAMING) for place in places)
+            context.note_spellings(*((spelling.ORDERED,) if is_ordered else ()), spelling.ONCE)
+
     def _numbers(self, places: Conjunction, types: frozenset[str]) -> Node:
+        make = partial(number_node, asserts_format=self._context.asserts_format, limits=self._limits)
         try:
-            return number_node(places, types, self._limits)
+            return make(places, types)
         except NotRegular:
             for keyword in ("multipleOf", Made.NOT_MULTIPLE):
                 for place, _ in values_of(places, keyword):
                     self._context.leave_out(place, "multipleOf", "its multiples are not regular")
-            return INTEGER if "number" not in types else NUMBER
+            return make(places, types, loosely=True)
 
     def _strings(self, places: Conjunction) -> Node:
         left_out: list[tuple[Place, str]] = []
@@ -527,6 +643,7 @@ class _Level:
 
 
 _NESTED = frozenset({"array", "object"})
+_NAMING = frozenset({"properties", "required"})
 _SIMPLE = {"null": NULL, "boolean": BOOLEAN, "integer": INTEGER, "number": NUMBER, "string": STRING}
 _SAYS_MORE = (frozenset(KEYWORDS) | frozenset(Made)) - {"type"}
 

@@ -32,6 +32,7 @@ class Context:
         checked: the pointers of all such keywords, and why the automaton cannot hold them.
         shelf: terms made once that several values share.
         key_kinds: into what languages divide all keys, by the languages.
+        spellings: what is never written though the schema allows it, one sentence each.
         derivatives: for short searches, kept as terms have most of their states in common.
     """
 
@@ -44,6 +45,7 @@ class Context:
     checked: dict[str, str] = field(default_factory=dict)
     shelf: dict[object, Node] = field(default_factory=dict)
     key_kinds: dict[tuple[Node, tuple[Node, ...]], KeyKinds] = field(default_factory=dict)
+    spellings: dict[str, None] = field(default_factory=dict)
     derivatives: Derivatives = field(default_factory=lambda: Derivatives(max_search=300, max_memo=20_000))
 
     @property
@@ -75,6 +77,10 @@ class Context:
             )
         self.checked[pointer] = self.checked.get(pointer) or reason
         return pointer
+
+    def note_spellings(self, *sentences: str) -> None:
+        """Note what is never written of the values that are being built."""
+        self.spellings |= dict.fromkeys(sentences)
 
     def leave_all_out(self, missing: Iterable[tuple[Place, str]], reason: str = "") -> None:
         """Note several; see `leave_out`."""

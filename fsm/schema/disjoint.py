@@ -12,6 +12,7 @@ from functools import reduce
 from itertools import combinations
 from typing import Any, Protocol
 
+from fsm import work
 from fsm.automaton import Automaton
 from fsm.errors import NotRegular
 from fsm.limits import Limits
@@ -21,6 +22,7 @@ from fsm.schema.place import Place
 from fsm.schema.string import pattern_node, spelled
 
 _MAX_PAIRS = 20_000
+_PAIR_WORK = 1
 _MAX_DEPTH = 4  # of schemas for the same value, one in the other
 _MAX_BRANCHES = 50
 _MAX_LEVELS = 2  # of members that are looked into for a difference
@@ -228,4 +230,9 @@ def are_disjoint(owner: Place, branches: list[Place], reader: Reader) -> bool:
     comparison = _Comparison(reader)
     own = reduce(_Signature.meet, (_own_signature(place, reader) for place in around(owner)))
     signatures = [own.meet(comparison.signature(branch)) for branch in branches if branch.schema is not False]
-    return all(comparison.are_apart(a, b) for a, b in combinations(signatures, 2))
+    for one, other in combinations(signatures, 2):
+        work.add(_PAIR_WORK)
+        work.check()
+        if not comparison.are_apart(one, other):
+            return False
+    return True

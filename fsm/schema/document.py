@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, combinations
-from typing import Any, Literal
+from math import prod
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
+from fsm import work
 from fsm.ecma_pattern import read_loosely
 from fsm.errors import SchemaError
 from fsm.limits import Limits
@@ -56,6 +58,26 @@ _APART = _APPLICATORS | {"enum", "const"}
 _REFERENCE_ONLY = ANNOTATIONS | {"$ref"}
 _ANY_OF_ONLY = ANNOTATIONS | {"anyOf"}
 MAX_EXACT = 200  # cases of one value where negations make them
+MAX_JOINED = 4_000  # the weight of all places in the cases of one value that keywords beside one another multiply
+_MAX_MULTIPLIED = 32  # cases of one value that such keywords make where the rest is left to a check
+_MAX_APART = 60  # branches of `oneOf` that are told from each other one by one
+_HEAVY = frozenset(
+    {
+        "pattern",
+        "format",
+        "contains",
+        "multipleOf",
+        "patternProperties",
+        "propertyNames",
+        Made.NOT_PATTERN,
+        Made.NOT_FORMAT,
+        Made.NOT_MULTIPLE,
+        Made.SOME_ITEM,
+        Made.SOME_MEMBER,
+    }
+)
+_HEAVY_WEIGHT = 10  # of a place with one of these; of others: 1
+_STEP_WORK = 3
 _FEW_STEPS = 500
 MAX_STEPS = 3_000  # of the search for the cases of one value
 MAX_SPENT = (
@@ -67,6 +89,33 @@ _MAX_KEPT = 20_000  # cases that are remembered for those who ask again
 _MAX_SUBSETS = 6  # of the branches of an `anyOf` whose annotations count
 
 Choice = list[Conjunction]
+
+
+class _Made(NamedTuple):
+    """A choice on the way to a case: where, of how many, and whether this or one before multiplied others."""
+
+    place: Place
+    num_options: int
+    is_multiplied: bool
+
+
+class _Way(NamedTuple):
+    """A case in the making: the places that are done, those to come, what was seen, the types that are left, and the choices made."""
+
+    done: Conjunction
+    todo: Conjunction
+    seen: frozenset[object]
+    types: frozenset[str]
+    made: tuple[_Made, ...]
+
+
+def _weight(place: Place) -> int:
+    """What it costs to join a place to others."""
+    return _HEAVY_WEIGHT if place.says(_HEAVY) else 1
+
+
+Missing = dict[tuple[int, str], tuple[Place, str]]
+"""Keywords that were left out, each with its place."""
 
 
 class TooManyCases(Exception):
@@ -82,6 +131,11 @@ Negations = Literal["all", "small", "none"]
 
 `small`: those of schemas that lead to at most `_MAX_SMALL` others, and not back to themselves.
 """
+
+
+def _is_watched(place: Place) -> bool:
+    """Whether it counts which branches of a place hold, for an `unevaluated...` keyword."""
+    return place.is_watched or place.has("unevaluatedProperties") or place.has("unevaluatedItems")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +186,12 @@ class Document:
         asserts_format: whether `format` can reject a value.
         validators: checks by the names that `Made.VALIDATOR` gives them.
         negations: which of them are worked out.
+        is_coarse: whether to make few cases and leave more to checks, where everything together was too much.
         dialect: the name of the one in which the root is written; None: it says so itself.
         is_strict: whether a keyword that looks misspelt, an unknown format and the like are errors.
+
+    Attributes:
+        can_be_coarser: whether something was met that costs less then.
     """
 
     def __init__(
@@ -145,6 +203,7 @@ class Document:
         asserts_format: bool = True,
         validators: Mapping[str, Check] | None = None,
         negations: Negations = "all",
+        is_coarse: bool = False,
         dialect: str | None = None,
         is_strict: bool = False,
     ) -> None:
@@ -157,9 +216,11 @@ class Document:
         self.is_dynamic = False
         self._has_negated = False
         self._negations = negations
+        self.is_coarse = is_coarse
+        self.can_be_coarser = False
         self._left: int | None = None if negations == "none" else MAX_SPENT
         self._small: dict[tuple[object, ...], bool] = {}
-        self._known_cases: dict[tuple[object, ...], Cases | TooManyCases] = {}
+        self._known_cases: dict[tuple[object, ...], Cases | str] = {}
         self._num_kept = 0
         self.registry = dict(registry or {})
         self.validators = dict(validators or {})
@@ -187,7 +248,8 @@ class Document:
 
         Args:
             places: what holds together.
-            loosely: leave out `not` and read `oneOf` and `if` as `anyOf`, where the exact cases would be too many.
+            loosely: leave out `not`, read `oneOf` and `if` as `anyOf`, and leave out an `anyOf` that would multiply the cases of others
+                too often, where the exact cases would be too many.
 
         Raises:
             SchemaError: a place is malformed, or a reference leads nowhere, or back to itself for the same value.
@@ -199,15 +261,15 @@ class Document:
         if all(place.via is None for place in places):  # then nothing counts but what they say themselves
             key = (loosely, *(place.key for place in places))
             known = self._known_cases.get(key)
-            if isinstance(known, TooManyCases):
-                raise known
+            if isinstance(known, str):
+                raise TooManyCases(known)
             if known is not None:
                 return known
         try:
             cases = self._find_cases(places, loosely)
         except TooManyCases as reason:
             if key is not None:
-                self._known_cases[key] = reason
+                self._known_cases[key] = str(reason)  # the exception would keep the frames that it came through
             raise
         if key is not None and self._num_kept < _MAX_KEPT:
             self._num_kept += len(cases.alternatives)
@@ -229,15 +291,15 @@ class Document:
 
     def _find_cases(self, places: Conjunction, loosely: bool) -> Cases:
         found: dict[tuple[object, ...], Conjunction] = {}
-        missing: dict[tuple[int, str], tuple[Place, str]] = {}
+        missing: Missing = {}
         most = frozenset(JSON_TYPES)
-        stack: list[tuple[Conjunction, Conjunction, frozenset[object], frozenset[str]]] = [
-            ((), places, frozenset(), most)
-        ]
-        steps = num_negated = 0
+        stack = [_Way((), places, frozenset(), most, ())]
+        steps = num_negated = joined = 0
         while stack:
-            done, todo, seen, types = stack.pop()
+            done, todo, seen, types, made = stack.pop()
             steps += 1
+            work.add(_STEP_WORK)
+            work.check()
             is_many = steps > MAX_STEPS or (steps > _FEW_STEPS and len(found) + len(stack) > MAX_EXACT)
             if not loosely and is_many:
                 self._limit_exact(places)
@@ -246,29 +308,64 @@ class Document:
             if not todo:
                 found.setdefault(tuple(p.key for p in done), done)
                 self._limit_alternatives(len(found) + len(stack), places)
+                joined += sum(map(_weight, done)) if made and made[-1].is_multiplied else 0
+                if not loosely:
+                    self._limit_joined(joined, places)
                 continue
             place, rest = self.settle(todo[0]), todo[1:]
             if isinstance(place.schema, bool):
                 if place.schema != place.negated:
-                    stack.append((done, rest, seen, types))
+                    stack.append(_Way(done, rest, seen, types, made))
                 continue
             if place.key in seen and not place.is_watched:
-                stack.append((done, rest, seen, types))
+                stack.append(_Way(done, rest, seen, types, made))
                 continue
             self._visit(place)
             if place.negated:
                 num_negated += 1
                 self.spend(1)
             seen |= {place.key}
-            own, always, choices = self._parts(place, loosely, missing)
+            factor = self._factor(place, made)
+            own, always, choices = self._parts(place, loosely, missing, factor)
             if own is not None:
                 done, types = (*done, own), types & types_at(own)
             always = (*always, *rest)
             if choices is None:
-                stack.append((done, always, seen, types))
-            else:
-                stack.extend((done, (*chosen, *always), seen, types) for chosen in reversed(choices))
+                stack.append(_Way(done, always, seen, types, made))
+                continue
+            if len(choices) > 1:
+                self.can_be_coarser |= bool(made)
+                is_multiplied = factor > 1 or (bool(made) and made[-1].is_multiplied)
+                made = (*made, _Made(place, len(choices), is_multiplied))
+            stack.extend(_Way(done, (*chosen, *always), seen, types, made) for chosen in reversed(choices))
         return Cases(list(found.values()), tuple(missing.values()), _CASE_COST * len(found) if num_negated else 0)
+
+    def _factor(self, place: Place, made: tuple[_Made, ...]) -> int:
+        """How often each choice of a place is combined with others: those of places beside it, not of those around it."""
+        if not made:
+            return 1
+        if self.is_coarse:
+            return prod(choice.num_options for choice in made)
+        outer = set[int]()
+        around: Place | None = place
+        while around is not None:
+            outer.add(id(around))
+            around = around.via
+        return prod(choice.num_options for choice in made if id(choice.place) not in outer)
+
+    def _limit_joined(self, joined: int, places: Conjunction) -> None:
+        """Give up on exact cases where keywords beside one another multiply them.
+
+        Raises:
+            TooManyCases: they do.
+        """
+        if joined > (MAX_JOINED // 20 if self.is_coarse else MAX_JOINED):
+            pointer = places[0].pointer if places else ""
+            raise TooManyCases(f"too many combinations of cases for one value (at '#{pointer}')")
+
+    def _is_too_often(self, count: int) -> bool:
+        """Whether so many combinations are more than are made where the exact ones would be too many."""
+        return count > (4 if self.is_coarse else _MAX_MULTIPLIED)
 
     def spend(self, cost: int) -> None:
         """Take something from what may be spent on negations.
@@ -453,11 +550,11 @@ class Document:
         return made
 
     def _parts(
-        self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]
+        self, place: Place, loosely: bool, missing: Missing, factor: int
     ) -> tuple[Place | None, Conjunction, Choice | None]:
-        """What a place says itself, what holds beside it, and the cases that it makes."""
+        """What a place says itself, what holds beside it, and the cases that it makes, each to be combined with `factor` others."""
         if place.negated:
-            self._has_negated = True
+            self._has_negated = self.can_be_coarser = True
             return None, (), self._failures(place, loosely, missing)
         if place.has("enum") and place.has("const"):
             return None, self._parted(place), None
@@ -469,16 +566,31 @@ class Document:
         if own is not None and any(isinstance(value, dict | list) for value in values_at(place) or ()):
             cases = self._value_cases(place)
             own = None
-            choices.append([(case, cases[0]) for case in cases[1:]])
+            choices.append(("enum", [(case, cases[0]) for case in cases[1:]]))
         if not choices:
             return own, always, None
-        combined: list[Conjunction] = [()]
-        for options in choices:
-            combined = [(*left, *right) for left in combined for right in options]
-            self._limit_alternatives(len(combined), (place,))
-        return own, always, combined
+        return own, always, self._combined(place, choices, loosely, missing, factor)
 
-    def _always(self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]) -> Conjunction:
+    def _combined(
+        self, place: Place, choices: list[tuple[str, Choice]], loosely: bool, missing: Missing, factor: int
+    ) -> Choice:
+        """All combinations of the choices of a place; where it is read loosely, some keywords are left out before these are too many."""
+        combined: list[Conjunction] = [()]
+        for keyword, options in choices:
+            count = len(combined) * len(options)
+            is_multiplied = len(options) > 1 and (factor > 1 or len(combined) > 1)
+            self.can_be_coarser |= is_multiplied
+            if is_multiplied and not loosely:
+                self._limit_joined(count * len(choices), (place,))
+            may_leave = keyword in ("anyOf", "oneOf") and not _is_watched(place)
+            if is_multiplied and loosely and may_leave and self._is_too_often(factor * count):
+                missing[id(place.schema), keyword] = place, keyword
+                continue
+            self._limit_alternatives(count, (place,))
+            combined = [(*left, *right) for left in combined for right in options]
+        return combined
+
+    def _always(self, place: Place, loosely: bool, missing: Missing) -> Conjunction:
         """The places that hold beside this one: by references, `allOf` and `not`."""
         found: list[Place] = []
         for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
@@ -494,17 +606,15 @@ class Document:
                 found.append(denied)
         return tuple(found)
 
-    def _choices(self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]) -> list[Choice]:
-        """The cases that `anyOf`, `oneOf`, `if` and the dependencies of a place make."""
-        choices: list[Choice] = []
+    def _choices(self, place: Place, loosely: bool, missing: Missing) -> list[tuple[str, Choice]]:
+        """The cases that `anyOf`, `oneOf`, `if` and the dependencies of a place make, each with its keyword."""
+        choices: list[tuple[str, Choice]] = []
         if place.has("anyOf"):
             branches = self._branches(place, "anyOf")
-            if place.is_watched or place.has("unevaluatedProperties") or place.has("unevaluatedItems"):
-                choices.append(self._subsets(place, branches, missing))
-            else:
-                choices.append([(branch,) for branch in branches])
+            options: Choice = [(branch,) for branch in branches]
+            choices.append(("anyOf", self._subsets(place, branches, missing) if _is_watched(place) else options))
         if place.has("oneOf"):
-            choices.append(self._one_of(place, loosely, missing))
+            choices.append(("oneOf", self._one_of(place, loosely, missing)))
         if not place.says(_DEPENDENT):
             return choices
         if loosely:
@@ -515,24 +625,22 @@ class Document:
         if place.has("if") and self._leaves_out((place.beside(place.get("if"), "if"),), loosely):
             missing[id(place.schema), "if"] = place, "if"
         elif place.has("if"):
-            choices += self._if(place)
+            choices += [("if", choice) for choice in self._if(place)]
         for name, names in (place.get("dependentRequired") or {}).items():
             without = self.make({"properties": {name: False}}, "without", name)
             needs = self.make({"required": list(names)}, "required", *names)
-            choices.append([(place.beside(without),), (place.beside(needs),)])
+            choices.append(("dependentRequired", [(place.beside(without),), (place.beside(needs),)]))
         for name, schema in (place.get("dependentSchemas") or {}).items():
             without = self.make({"properties": {name: False}}, "without", name)
             needs = self.make({"type": "object", "required": [name]}, "an object with", name)
             both = (place.beside(needs), place.beside(schema, "dependentSchemas", name))
-            choices.append([(place.beside(without),), both])
+            choices.append(("dependentSchemas", [(place.beside(without),), both]))
         return choices
 
     def _branches(self, place: Place, keyword: str) -> list[Place]:
         return [place.beside(schema, keyword, n) for n, schema in enumerate(place.get(keyword))]
 
-    def _subsets(
-        self, place: Place, branches: list[Place], missing: dict[tuple[int, str], tuple[Place, str]]
-    ) -> Choice:
+    def _subsets(self, place: Place, branches: list[Place], missing: Missing) -> Choice:
         """Every set of branches, the largest first: which ones hold decides what counts as evaluated."""
         if len(branches) > _MAX_SUBSETS:
             missing[id(place.schema), "anyOf"] = place, "anyOf"
@@ -540,7 +648,7 @@ class Document:
         sizes = range(len(branches), 0, -1)
         return list(chain.from_iterable(combinations(branches, size) for size in sizes))
 
-    def _one_of(self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]) -> Choice:
+    def _one_of(self, place: Place, loosely: bool, missing: Missing) -> Choice:
         branches = self._branches(place, "oneOf")
         settled = [self.settle(branch) for branch in branches]
         for branch in settled:
@@ -550,6 +658,8 @@ class Document:
         if self._leaves_out(settled, loosely):
             missing[id(place.schema), "oneOf"] = place, "oneOf"
             return [(branch,) for branch in branches]
+        if len(branches) > _MAX_APART:
+            raise TooManyCases(f"more than {_MAX_APART} branches that may hold together (at '#{place.at('oneOf')}')")
         others = [place.beside(b.schema, "oneOf", n, negated=True) for n, b in enumerate(branches)]
         return [(b, *(o for m, o in enumerate(others) if m != n)) for n, b in enumerate(branches)]
 
@@ -571,7 +681,7 @@ class Document:
             fails.append(place.beside(place.get("else"), "else"))
         return [[tuple(holds), tuple(fails)]] if is_watched or len(holds) + len(fails) > 2 else []
 
-    def _failures(self, place: Place, loosely: bool, missing: dict[tuple[int, str], tuple[Place, str]]) -> Choice:
+    def _failures(self, place: Place, loosely: bool, missing: Missing) -> Choice:
         """The ways to fail a place."""
         assert isinstance(place.schema, dict)
         found: Choice = []
@@ -702,8 +812,9 @@ class Document:
                 pointer = start + keyword  # none of them needs an escape
                 known.check(value, pointer)
                 self.keywords[pointer] = keyword
-            elif keyword == Made.VALIDATOR:
-                self.keywords[place.at("validator")] = "validator"
+            elif keyword in (Made.VALIDATOR, Made.TEXT):
+                name = keyword.removeprefix("\0")
+                self.keywords[place.at(name)] = name
             elif keyword not in ANNOTATIONS and keyword != Made.RECURSIVE:
                 self._remark_unknown(place, keyword, value)
         if "pattern" in schema:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 from fsm import node as nodes
+from fsm import work
 from fsm.automaton import Automaton
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.node import Node
 from fsm.schema.keyword import Made, check_text, is_number, shorten
-from fsm.schema.number import check_digits, demand_of, number_texts, to_decimal
+from fsm.schema.number import Demand, check_digits, demand_of, is_whole, number_texts, to_decimal
 from fsm.schema.place import Conjunction, Place, values_of
 from fsm.schema.string import spelled, string_node
 
-_STRING_KEYWORDS = frozenset({"minLength", "maxLength", "pattern", "format", Made.NOT_PATTERN, Made.NOT_FORMAT})
+_STRINGS_PER_WORK = 10
+_OTHERS_PER_WORK = 1  # numbers become decimals
+_STRING_KEYWORDS = frozenset(
+    {"minLength", "maxLength", "pattern", "format", Made.NOT_PATTERN, Made.NOT_FORMAT, Made.TEXT}
+)
 
 
 def values_at(place: Place) -> list[Any] | None:
@@ -66,10 +70,18 @@ def scalar_node(places: Conjunction, types: frozenset[str], *, asserts_format: b
     listing = [(place, values) for place in places if (values := values_at(place)) is not None]
     if not listing:
         return None
+    for _, values in listing:
+        is_text = bool(values) and isinstance(values[0], str)
+        work.add(len(values) // (_STRINGS_PER_WORK if is_text else _OTHERS_PER_WORK))
+    work.check()
     strings, others = _common(listing, limits)
     texts = _strings(strings, types, places, asserts_format, limits)
     texts += [text for value, text in names(places, types) if any(value is other for other in others)]
-    return nodes.words(texts + _numbers([v for v in others if is_number(v)], types, places, limits))
+    numbers = [value for value in others if is_number(value)]
+    if numbers and not types.isdisjoint(("integer", "number")):
+        demand = demand_of(places, integers=True, asserts_format=asserts_format, limits=limits)
+        texts += _numbers(numbers, types, demand)
+    return nodes.words(texts)
 
 
 _NAMES = ((None, "null", b"null"), (True, "boolean", b"true"), (False, "boolean", b"false"))
@@ -122,20 +134,15 @@ def _strings(
     texts = [spelled(value) for value in values if value not in excluded]
     if texts and any(place.says(_STRING_KEYWORDS) for place in places):
         automaton = Automaton(string_node(places, asserts_format=asserts_format, limits=limits))
-        texts = [text for text in texts if automaton.accepts(text)]
+        texts = automaton.accepted(texts)
     return texts
 
 
-def _numbers(values: list[Any], types: frozenset[str], places: Conjunction, limits: Limits) -> list[bytes]:
-    if not values or types.isdisjoint(("integer", "number")):
-        return []
-    demand = demand_of(places, integers=True, limits=limits)
+def _numbers(values: list[Any], types: frozenset[str], demand: Demand) -> list[bytes]:
+    decimals = demand.decimals if "number" in types else None
     return [
         text
-        for value, text in number_texts(values).items()
-        if demand.allows(value) and ("integer" if _is_whole(value) else "number") in types
+        for value, texts in number_texts(values, decimals).items()
+        if demand.allows(value) and ("integer" if is_whole(value) else "number") in types
+        for text in texts
     ]
-
-
-def _is_whole(value: Decimal) -> bool:
-    return value == value.to_integral_value()

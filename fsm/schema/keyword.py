@@ -16,6 +16,7 @@ from reprlib import Repr
 from typing import Any
 
 from fsm.errors import SchemaError
+from fsm.node import Node
 
 Schema = dict[str, Any] | bool
 JSON_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
@@ -61,6 +62,7 @@ class Made(StrEnum):
     NOT_MULTIPLE = "\0notMultipleOf"
     SOME_ITEM = "\0someItem"  # (start, schema): an item from `start` on satisfies the schema
     SOME_MEMBER = "\0someMember"  # a `Member`
+    TEXT = "\0text"  # a `Text`: the strings that a Python type reads
     VALIDATOR = "\0validator"  # the name of a check that the document knows: Python code that looks at the value
 
 
@@ -73,6 +75,14 @@ class Member:
     key: Schema = True
     known: tuple[str, ...] = ()
     known_patterns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The inside of strings as a term, and what it leaves out, for people."""
+
+    node: Node
+    spelling: str
 
 
 _SHORT = Repr()

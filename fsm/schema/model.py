@@ -6,16 +6,17 @@ satisfies the schema passes `TypeAdapter(type).validate_json` (for a model: `Mod
 
 - objects are closed, unless the model says extra="allow";
 - `date`, `datetime`, `time`, `UUID`, IP addresses as pydantic reads them; a `datetime` has an offset unless it is a `NaiveDatetime`;
-- a `Decimal` is a JSON number; with `decimal_places` it has at most so many digits;
-- URLs are a careful part of those that pydantic reads: a host with a name that ends in letters, a plain path;
+- a `Decimal` is a string of plain digits, as pydantic writes it in JSON (see `decimal_text.py`); pydantic reads JSON numbers, too, but
+  would round them to doubles and lose their zeros, so they are not written;
+- URLs are those that pydantic reads, with a host and in the spelling that `uri.py` tells; where several hosts may stand there is one;
 - a `pattern` is narrowed so that it is right for the regex engine of pydantic, whose `\\d`, `\\w`, `\\s` know all of Unicode;
 - the tag of a tagged union is required, as pydantic requires it.
 
 - what only Python code can tell is *checked*: validator functions, `__post_init__`, `model_post_init`, bounds of dates, stripping or
   changing the case of strings that have bounds. The automaton allows what the type says without it, and the code is asked when the value
   is complete. What it changes is not seen in the text;
-- a `timedelta` is an ISO 8601 duration of days and times; a set is a list without equal items; the keys of a dict may be texts, whole
-  numbers, and what JSON writes as a string;
+- a `timedelta` is an ISO 8601 duration of years, days and times; a set is a list without equal items; the keys of a dict may be texts,
+  whole numbers, and what JSON writes as a string;
 - a function stands for its arguments, as an object.
 
 Refused, because no useful language is known for them: `Json`, complex numbers, classes as values and every other type that is not named
@@ -25,8 +26,8 @@ here. Not seen: what a type says about itself in `__get_pydantic_json_schema__`,
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from enum import Enum
+from functools import reduce
 from inspect import Parameter, signature
 from types import FunctionType
 from typing import Any, ClassVar, get_type_hints
@@ -40,13 +41,27 @@ from pydantic_core import SchemaValidator
 from fsm.errors import SchemaError
 from fsm.node import Check
 from fsm.schema.check import TypeCheck
-from fsm.schema.keyword import Made, shorten
+from fsm.schema.decimal_text import DecimalText
+from fsm.schema.keyword import Made, Text, shorten
+from fsm.schema.number import to_decimal
+from fsm.schema.number_range import Bound, higher, lower
+from fsm.schema.spelling import DECIMAL, URL
+from fsm.schema.uri import MAX_URL_BYTES, url
 
 _ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and validate the result yourself"
 _SCALARS = (str, int, float, bool, type(None))
 _LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string will do
+_URL_KEYS = ("preserve_empty_path", "cls")
 _KNOWN_VALIDATORS = frozenset({"path_validator", "EmailStr._validate"})  # any text; `format` tells the rest
-_OURS = {"email": "x-mailbox", "time": "x-clock"}
+_OURS = {
+    "email": "x-mailbox",
+    "time": "x-clock",
+    "base64": "byte",
+    "base64url": "x-base64url",
+    "ipv4interface": "x-ipv4-interface",
+    "ipv6interface": "x-ipv6-interface",
+}
+_EITHER = {"ipvanyaddress": ("ipv4", "ipv6"), "ipvanyinterface": ("x-ipv4-interface", "x-ipv6-interface")}
 
 # What `\d`, `\s`, `\w` may match in the regex engines of pydantic (Rust's and Python's), and ECMA's do not; a character
 # that this Python does not know yet (Cn) may be anything there.
@@ -120,9 +135,9 @@ def _replace_format(part: dict[str, Any], name: str) -> None:
         del part["format"]
     elif name in _OURS:
         part["format"] = _OURS[name]
-    elif name == "ipvanyaddress":
+    elif name in _EITHER:
         del part["format"]
-        part["anyOf"] = [{"format": "ipv4"}, {"format": "ipv6"}]
+        part["anyOf"] = [{"format": one} for one in _EITHER[name]]
 
 
 def _refuse(what: str, advice: str = _ESCAPE) -> SchemaError:
@@ -271,12 +286,25 @@ class _Reader(GenerateJsonSchema):
         return self._asked(schema, "the keys of a dict", found) if bounded else found
 
     def timedelta_schema(self, schema: Any) -> dict[str, Any]:
-        """A duration of days and times, as ISO 8601 writes it."""
-        some = (
-            r"T(?:[0-9]{1,2}H(?:[0-9]{1,2}M)?(?:[0-9]{1,2}S)?|[0-9]{1,2}M(?:[0-9]{1,2}S)?|[0-9]{1,2}(?:\.[0-9]{1,6})?S)"
-        )
-        found = {"type": "string", "pattern": f"^-?P(?:[0-9]{{1,5}}D(?:{some})?|{some})$"}
+        """A duration of years of 365 days, days and times, as pydantic writes it after ISO 8601."""
+        second, minute = r"(?:[0-9]{1,2}(?:\.[0-9]{1,6})?S)", "[0-9]{1,2}M"
+        some = f"T(?:[0-9]{{1,2}}H(?:{minute})?{second}?|{minute}{second}?|{second})"
+        days = "(?:[0-9]{1,4}Y(?:[0-9]{1,5}D)?|[0-9]{1,5}D)"
+        found = {"type": "string", "pattern": f"^-?P(?:{days}(?:{some})?|{some})$"}
         return self._bounded(schema, found)
+
+    def bytes_schema(self, schema: Any) -> dict[str, Any]:
+        """The text whose UTF-8 the bytes are, or their digits to the base of 64 or 16 where the type says so."""
+        kind = getattr(self._config, "val_json_bytes", "utf8")
+        least, most = schema.get("min_length"), schema.get("max_length")
+        found: dict[str, Any] = {"type": "string"}
+        if kind == "base64":
+            found["format"] = "x-base64url"
+        elif kind == "hex":
+            found["pattern"] = "^(?:[0-9a-f]{2})*$"
+        elif least is not None or most is not None:
+            found |= {"minLength": -(-(least or 0) // 4)} | ({} if most is None else {"maxLength": most})
+        return found if least is most is None else self._asked(schema, "bytes with bounds", found)
 
     def set_schema(self, schema: Any) -> dict[str, Any]:
         """A list without equal items."""
@@ -315,36 +343,44 @@ class _Reader(GenerateJsonSchema):
         return {"type": "string", "pattern": f"^{x}{{8}}-{x}{{4}}-{version}{x}{{3}}-[89abAB]{x}{{3}}-{x}{{12}}$"}
 
     def decimal_schema(self, schema: Any) -> dict[str, Any]:
-        """A number that a double holds digit by digit."""
+        """A string of digits, as pydantic writes it."""
         _check_keys(schema, "le", "lt", "ge", "gt", "max_digits", "decimal_places", "allow_inf_nan", "multiple_of")
-        found: dict[str, Any] = {"type": "number"}
-        bounds = {"le": "maximum", "lt": "exclusiveMaximum", "ge": "minimum", "gt": "exclusiveMinimum"}
-        found |= {bounds[key]: Decimal(schema[key]) for key in bounds if schema.get(key) is not None}
-        places, digits = schema.get("decimal_places"), schema.get("max_digits")
-        if schema.get("multiple_of") is not None or (digits is not None and (places is None or places > digits)):
-            raise _refuse("a Decimal with `multiple_of`, or with `max_digits` and no `decimal_places`")
-        if places is None:
-            return found
-        whole = (15 if digits is None else min(digits, 15)) - places  # a double holds 15 digits
-        if whole < 1:
-            raise _refuse(f"a Decimal with so many decimal places ({places})")
-        step = Decimal((0, (1,), -places))
-        limit = Decimal((0, (9,) * (whole + places), -places))
-        return {"allOf": [found, {"multipleOf": step, "minimum": limit.copy_negate(), "maximum": limit}]}
+        lows = [Bound(to_decimal(schema[key]), key == "ge") for key in ("ge", "gt") if schema.get(key) is not None]
+        highs = [Bound(to_decimal(schema[key]), key == "le") for key in ("le", "lt") if schema.get(key) is not None]
+        step = schema.get("multiple_of")
+        text = DecimalText(
+            reduce(higher, lows) if lows else None,
+            reduce(lower, highs) if highs else None,
+            None if step is None else abs(to_decimal(step)),
+            schema.get("max_digits"),
+            schema.get("decimal_places"),
+        )
+        return {"type": "string", Made.TEXT: Text(text.node(), DECIMAL)}
 
     def url_schema(self, schema: Any) -> dict[str, Any]:
-        """A URL with a host name and a path, well within 2,083 characters."""
-        schemes = schema.get("allowed_schemes") or ["https", "http", "ftp", "wss", "ws"]
-        if (schema.get("max_length") or 2083) < 2083 or "file" in schemes:
-            raise _refuse("a URL of a file, or with a length of its own,")
-        label = "[a-z0-9](?:[a-z0-9]|-[a-z0-9]){0,14}"
-        tail = "(?:/[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,1000})?"
-        query = r"(?:\?[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,400})?(?:#[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,200})?"
-        names = "|".join(re.escape(scheme) for scheme in schemes)
-        return {
+        """A URL, see `uri.py`."""
+        _check_keys(
+            schema,
+            "max_length",
+            "allowed_schemes",
+            "host_required",
+            "default_host",
+            "default_port",
+            "default_path",
+            *_URL_KEYS,
+        )
+        schemes = schema.get("allowed_schemes")
+        found: dict[str, Any] = {
             "type": "string",
-            "pattern": f"^(?:{names})://(?:{label}\\.){{1,5}}[a-z]{{2,12}}(?::[1-9][0-9]{{0,3}})?{tail}{query}$",
+            Made.TEXT: Text(url(None if schemes is None else tuple(schemes)), URL),
         }
+        if (schema.get("max_length") or MAX_URL_BYTES) < MAX_URL_BYTES:
+            return self._asked(schema, "a URL with a length of its own", found)
+        return found
+
+    def multi_host_url_schema(self, schema: Any) -> dict[str, Any]:
+        """A URL with one host."""
+        return self.url_schema(schema)
 
     def tagged_union_schema(self, schema: Any) -> dict[str, Any]:
         """A union told apart by a field, which is required in every branch."""
@@ -389,7 +425,6 @@ def _refusing(kind: str) -> Any:
 for _name, _kind in {
     "complex": "a complex number",
     "json": "`Json`",
-    "multi_host_url": "a URL with several hosts",
     "is_instance": "an arbitrary class",
     "is_subclass": "a class as value",
     "callable": "a callable",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fsm.schema.enumeration import schema_of
+from fsm.schema.formats import NUMBER_FORMATS
 from fsm.schema.keyword import JSON_TYPES, Made, Member, Schema
 from fsm.schema.place import Place
 
@@ -63,6 +64,14 @@ def _text(keyword: str) -> Callable[[Place, Any], Iterator[Way]]:
         yield ({"type": "string", keyword: value},)
 
     return fail
+
+
+def _format(place: Place, name: str) -> Iterator[Way]:
+    if name in NUMBER_FORMATS:
+        for keyword, value in NUMBER_FORMATS[name].items():
+            yield from _RULES[keyword](place, value)
+    else:
+        yield ({"type": "string", Made.NOT_FORMAT: name},)
 
 
 def _at_least(name: str, opposite: str) -> Callable[[Place, Any], Iterator[Way]]:
@@ -217,7 +226,7 @@ _RULES: dict[str, Callable[[Place, Any], Iterator[Way]]] = {
     "minLength": _at_least("string", "maxLength"),
     "maxLength": _at_most("string", "minLength"),
     "pattern": _text(Made.NOT_PATTERN),
-    "format": _text(Made.NOT_FORMAT),
+    "format": _format,
     "minItems": _at_least("array", "maxItems"),
     "maxItems": _at_most("array", "minItems"),
     "prefixItems": _prefix_items,

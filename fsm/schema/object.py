@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from fsm import node as nodes
+from fsm import work
 from fsm.automaton import Automaton
 from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, NotRegular
@@ -33,6 +34,8 @@ from fsm.schema.syntax import Syntax
 _OPEN = nodes.literal(b"{")
 _CLOSE = nodes.literal(b"}")
 _MAX_PATTERNS = 16  # patterns of keys whose languages are told from one another
+_MAX_COARSE_PATTERNS = 2  # the same, where everything together was too much
+_PROPERTY_WORK = 6
 _MAX_FEW = 32  # keys of a language that are taken as if they were declared
 _MAX_LENGTH = 200
 _MAX_DUTIES = 3  # "some member ..." in one object
@@ -68,6 +71,8 @@ def object_node(places: Conjunction, context: Context) -> Steps:
     names = declared | required
     pointer = places[0].pointer if places else ""
     context.limits.check("max_properties", len(names), "properties of an object", pointer)
+    work.add(_PROPERTY_WORK * len(names))
+    work.check()
     is_special = any(place.says(_SPECIAL) for place in places)
     keys = _Keys(places, context)
     if is_special:
@@ -150,7 +155,9 @@ class _Keys:
     def read(self) -> Generator[Conjunction, Node, None]:
         """Compile the patterns, the schemas of names and the duties."""
         found = list(values_of(self._places, "patternProperties"))
-        if len({pattern for _, schemas in found for pattern in schemas}) > _MAX_PATTERNS:
+        self._context.document.can_be_coarser |= bool(found)
+        most = _MAX_COARSE_PATTERNS if self._context.document.is_coarse else _MAX_PATTERNS
+        if len({pattern for _, schemas in found for pattern in schemas}) > most:
             for place, _ in found:
                 self._context.leave_out(place, "patternProperties", "too many patterns")
                 self._loose.add(id(place.schema))

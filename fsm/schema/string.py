@@ -12,8 +12,8 @@ from fsm.ecma_pattern import ecma_search
 from fsm.errors import NotRegular, SchemaError
 from fsm.limits import Limits
 from fsm.node import EMPTY, Node
-from fsm.schema.formats import format_node
-from fsm.schema.keyword import Made
+from fsm.schema.formats import NUMBER_FORMATS, format_node
+from fsm.schema.keyword import Made, Text
 from fsm.schema.place import Conjunction, Place, values_of
 
 FormatPolicy = Literal["assert", "annotate"]
@@ -76,9 +76,9 @@ def string_node(
     if hi is not None and lo > hi:
         return EMPTY
     parts = dict[Node, None]()
-    for keyword in ("pattern", Made.NOT_PATTERN, "format", Made.NOT_FORMAT, Made.NOT_IN):
+    for keyword in ("pattern", Made.NOT_PATTERN, "format", Made.NOT_FORMAT, Made.NOT_IN, Made.TEXT):
         for place, value in values_of(places, keyword):
-            if "ormat" in keyword and not asserts_format:
+            if "ormat" in keyword and (not asserts_format or value in NUMBER_FORMATS):
                 continue
             try:
                 parts[_part(place, keyword, value, limits)] = None
@@ -101,6 +101,9 @@ def _part(place: Place, keyword: str, value: Any, limits: Limits) -> Node:
             return nodes.complement(pattern_node(value, place.at("pattern"), limits))
         case "format":
             return format_node(value)
+        case Made.TEXT:
+            assert isinstance(value, Text)
+            return value.node
         case Made.NOT_FORMAT:
             return nodes.complement(format_node(value))
         case _:

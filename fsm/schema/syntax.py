@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from fsm import node as nodes
@@ -52,7 +52,7 @@ def syntax_of(whitespace: Whitespace) -> Syntax:
     return Syntax(nodes.concat(nodes.literal(b","), space), nodes.concat(nodes.literal(b":"), space))
 
 
-@cache
+@lru_cache(maxsize=1_000)
 def _any_rule(syntax: Syntax, nesting: int) -> Rule:
     return Rule("any JSON value", lambda: _any_value(syntax, nesting), is_sure=True, family=syntax)
 

@@ -1,4 +1,9 @@
-"""Formats of URIs, of IRIs, and of templates for URIs."""
+"""Formats of URIs, of IRIs, of templates for URIs, and the URLs that pydantic reads.
+
+Of those URLs (`HttpUrl` and its like) left out are: schemes in capital letters, hosts with characters beyond ASCII, or with `--` in the
+third and fourth place of a label, user names beyond ASCII, `"<>\\^`{|}` and blanks, and more than 1,000 characters after the host (100 from
+the first one beyond ASCII on), or 200 after `#` (16 of those): so no URL comes near the 2,083 bytes that pydantic takes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from functools import cache
 from fsm import node as nodes
 from fsm.characters import Ranges, json_spelling
 from fsm.node import EPSILON, Node
-from fsm.schema.address import ipv6
+from fsm.schema.address import hostname, ipv4, ipv6
 from fsm.schema.parts import DIGIT, HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
 
 _UNRESERVED, _SUB_DELIMS = LETTERS_DIGITS + "-._~", "!$&'()*+,;="
@@ -107,3 +112,74 @@ def uri_template() -> Node:
     variables = joined(variable, any_number(joined(text(","), variable)))
     expression = joined(text("{"), nodes.optional(one_of("+#./;?&")), variables, text("}"))
     return any_number(either(literal, expression))
+
+
+def url(schemes: tuple[str, ...] | None) -> Node:
+    """The URLs with one of these schemes, or with any: an address with a host, then a path, a query and a fragment.
+
+    A URL of a file has no host. See the top of this file for what is left out.
+    """
+    hosted = schemes and nodes.words(scheme.encode() for scheme in schemes if scheme != "file")
+    if schemes is None:
+        any_scheme = joined(
+            one_of(string.ascii_lowercase), times(one_of(string.ascii_lowercase + string.digits + "+-."), 0, 20)
+        )
+        hosted = nodes.intersection((any_scheme, nodes.complement(text("file"))))
+    forms = []
+    if hosted:
+        forms.append(
+            joined(hosted, text("://"), _url_authority(), nodes.optional(_url_path(one_of("/?"))), _url_fragment())
+        )
+    if schemes is None or "file" in schemes:
+        forms.append(joined(text("file://"), _url_path(text("/"))))
+    return either(*forms)
+
+
+MAX_URL_BYTES = 2083
+"""What pydantic takes; no URL of ours is longer."""
+_URL_CHARACTERS = LETTERS_DIGITS + "-._~!$&'()*+,;=:@/?%[]"
+
+
+@cache
+def _url_authority() -> Node:
+    """A user, if any, a host (a name whose last label begins with a letter, or an address) and a port, if any."""
+    numeric = joined(
+        any_number(one_of(LETTERS_DIGITS + "-_.")),
+        text("."),
+        one_of(string.digits),
+        any_number(one_of(LETTERS_DIGITS + "-")),
+    )
+    only_number = joined(one_of(string.digits), any_number(one_of(LETTERS_DIGITS + "-")))
+    name = nodes.intersection((hostname(), nodes.complement(either(numeric, only_number))))
+    host = either(name, ipv4(), joined(text("["), ipv6(), text("]")))
+    user = joined(times(one_of(_UNRESERVED + _SUB_DELIMS + "%:"), 1, 64), text("@"))
+    return joined(nodes.optional(user), host, nodes.optional(joined(text(":"), _port())))
+
+
+def _port() -> Node:
+    """0 to 65535."""
+    nonzero = one_of("123456789")
+    five = either(
+        joined(one_of("12345"), times(DIGIT, 4)),
+        joined(text("6"), one_of("01234"), times(DIGIT, 3)),
+        joined(text("65"), one_of("01234"), times(DIGIT, 2)),
+        joined(text("655"), one_of("012"), DIGIT),
+        joined(text("6553"), one_of("012345")),
+    )
+    return either(text("0"), joined(nonzero, times(DIGIT, 0, 3)), five)
+
+
+def _url_path(first: Node) -> Node:
+    """A path and a query, beginning with one of two signs."""
+    return joined(first, _url_characters(1_000, 100))
+
+
+def _url_fragment() -> Node:
+    return nodes.optional(joined(text("#"), _url_characters(200, 16)))
+
+
+@cache
+def _url_characters(ascii_only: int, mixed: int) -> Node:
+    """Up to so many characters of ASCII, and up to so many more from the first one beyond ASCII on."""
+    plain, other = one_of(_URL_CHARACTERS), json_spelling(_IRI_CHARACTERS)
+    return joined(times(plain, 0, ascii_only), nodes.optional(joined(other, times(either(plain, other), 0, mixed - 1))))

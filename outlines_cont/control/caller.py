@@ -63,10 +63,12 @@ class Round:
 
     Attributes:
         calls: in their order.
+        is_given: whether a thread has it, or had it.
     """
 
     def __init__(self, calls: Sequence[Call], notify: Callable[[], None]) -> None:
         self.calls = list(calls)
+        self.is_given = False
         self._notify = notify
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -125,8 +127,14 @@ class Caller:
     def start(self, calls: Sequence[Call], notify: Callable[[], None]) -> Round:
         """Begin to make some calls; `notify` is called, by the thread, when all are over."""
         made = Round(calls, notify)
-        self._give(made)
+        self.give(made)
         return made
+
+    def give(self, made: Round) -> None:
+        """Begin to make the calls of a round, if nobody has begun yet; it may be given twice, but each call is made once."""
+        if not made.is_given:
+            self._give(made)
+            made.is_given = True
 
     def leave_behind(self, made: Round, call: Call, error: Exception) -> None:
         """Give up a call of a round and its thread; the others go on in a new one."""
@@ -143,8 +151,9 @@ class Caller:
 
     def _give(self, made: Round) -> None:
         if self._rounds is None:
-            self._rounds = SimpleQueue()
-            threading.Thread(target=_work, args=(self._rounds,), name="outlines-cont-control", daemon=True).start()
+            rounds: SimpleQueue[Round | None] = SimpleQueue()
+            threading.Thread(target=_work, args=(rounds,), name="outlines-cont-control", daemon=True).start()
+            self._rounds = rounds  # not before there is a thread, wherever this is interrupted
         self._rounds.put(made)
 
 

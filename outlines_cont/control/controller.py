@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from outlines_cont.control.pilot import Action, Course, Pilot, Situation
-from outlines_cont.engine.branch import Branch
+from outlines_cont.engine.branch import Branch, check_mask
 from outlines_cont.errors import ScriptError
 
 MidProcess = Callable[[int, int, list[int]], list[Branch]]
@@ -85,6 +85,11 @@ class ControllerPilot(Pilot):
                 raise ScriptError(
                     f"expected a controller to take back at most {room} tokens, those after the prompt, got {branch.backtrack}"
                 )
+            if branch.sample_mask is not None:
+                try:
+                    check_mask(branch.sample_mask, self._vocab_size, "sample_mask")
+                except ValueError as error:
+                    raise ScriptError(str(error)) from error
             for token_id in (token_id for token_ids in branch.ff_tokens for token_id in token_ids):
                 if not 0 <= token_id < self._vocab_size:
                     raise ScriptError(

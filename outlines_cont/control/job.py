@@ -28,7 +28,6 @@ from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import (
     CallbackTimeout,
     DeadlockError,
-    EngineInterrupted,
     ForkBudgetError,
     KVShareError,
     ProgramCancelled,
@@ -48,6 +47,7 @@ class ControlJob(Job):
     Attributes:
         forks: all of them, by their number.
         events: what has happened, in order.
+        num_events: how many of them will not be undone.
         usage: the work of its rows, up to the last step.
     """
 
@@ -59,6 +59,7 @@ class ControlJob(Job):
         super().__init__([row], sampler, row.counts)
         self.forks = [Fork(0)]
         self.events: list[Event] = []
+        self.num_events = 0
         self.usage = Meter()
         self._model = model
         self._budget = budget
@@ -70,8 +71,11 @@ class ControlJob(Job):
         self._caller = Caller()
         self._round: Round | None = None
         self._asked: list[ControlledRow] = []
+        # The round that was begun in this step: its calls are made, whatever becomes of the step.
+        self._begun: tuple[Round, list[ControlledRow], int] | None = None
         self._num_writes = 0
         self._has_waited = False
+        self.is_steered = True
         self.reads_ahead = row.pilot.speculates
         shared.join(self)
 
@@ -93,18 +97,22 @@ class ControlJob(Job):
 
     def ask(self, notify: Callable[[], None]) -> bool:
         """Begin a round: ask all forks that have to be asked."""
+        if self._round is not None:
+            self._caller.give(self._round)  # where a step was interrupted before that
         if self._round is not None or self.is_over:
             return False
         self._check_limits()
         self._wake()
         if self._shared.is_open and self.is_stuck:
             return False  # until somebody outside writes
-        self._asked = [row for row in self.rows if row.is_askable]
-        if self._asked:
-            self._num_writes, self._num_reserved = self._shared.num_writes, 0
-            calls = [Call(partial(row.pilot.call, self._situation(row))) for row in self._asked]
-            self._round = self._caller.start(calls, notify)
-        return bool(self._asked)
+        asked = [row for row in self.rows if row.is_askable]
+        if asked:
+            self._num_reserved = 0
+            calls = [Call(partial(row.pilot.call, self._situation(row))) for row in asked]
+            self._begun = (Round(calls, notify), asked, self._shared.num_writes)
+            self._round, self._asked, self._num_writes = self._begun
+            self._caller.give(self._round)
+        return bool(asked)
 
     def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
         """Do what a round has answered, if it is over within `patience` seconds; a call that takes too long is given up."""
@@ -119,12 +127,32 @@ class ControlJob(Job):
                 return None
         self._round = None
         rows, self._asked = self._asked, []
-        try:
-            return self._apply(rows, made.calls)
-        except BaseException:
-            for row in rows:
-                row.fail(EngineInterrupted("the step in which the controller's answer was done was interrupted"))
-            raise
+        return self._apply(rows, made.calls)
+
+    def checkpoint(self) -> Callable[[], None]:
+        """Return what brings the program back to where it is now; answers to what was asked since then are not lost."""
+        undo_rows = super().checkpoint()
+        asked = (self._round, self._asked, self._num_writes)
+        self._begun = None
+        forks = [(fork, replace(fork, captures={**fork.captures})) for fork in self._live_forks()]
+        num_forks, num_events = len(self.forks), len(self.events)
+        num_tokens, has_waited = self._num_tokens, self._has_waited
+
+        def undo() -> None:
+            undo_rows()
+            self._round, self._asked, self._num_writes = self._begun or asked
+            del self.forks[num_forks:], self.events[num_events:]
+            for fork, before in forks:
+                for name in Fork.__slots__:
+                    setattr(fork, name, getattr(before, name))
+                fork.captures = {**before.captures}
+            self._num_tokens, self._has_waited = num_tokens, has_waited
+            self._shared.join(self)
+
+        return undo
+
+    def _live_forks(self) -> list[Fork]:
+        return [self.forks[row.fork_index] for row in self.rows]
 
     def refuse_deadlock(self) -> None:
         """Leave it to `ask`, which knows who waits for what."""
@@ -149,8 +177,9 @@ class ControlJob(Job):
             self.leave()
 
     def account(self) -> None:
-        """Add the work of a step to `usage`."""
+        """Add the work of a step to `usage`; what has happened in it stays."""
         self.usage.add(self.counts)
+        self.num_events = len(self.events)
 
     def leave(self) -> None:
         """Let the thread go, and note the forks that were cancelled."""
@@ -162,6 +191,7 @@ class ControlJob(Job):
         self._shared.part(self)
         for row in self.rows:
             self._cancel(row)
+        self.num_events = len(self.events)
 
     # -- what rows call ------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.script import Script, ScriptPilot
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.engine import Engine, engine_of
-from outlines_cont.errors import OptionError, ScriptError
+from outlines_cont.errors import OptionError, SampleMismatch, ScriptError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.prompt import open_prompt
@@ -127,14 +127,14 @@ class Program:
         seen = 0
         with closing(self._engine.steps(self._job)) as steps:
             for _ in steps:
-                yield from self._job.events[seen : (seen := len(self._job.events))]
+                yield from self._job.events[seen : (seen := self._job.num_events)]
 
     async def aevents(self) -> AsyncIterator[Event]:
         """Do the same without holding up an event loop."""
         seen = 0
         async with aclosing(self._engine.async_steps(self._job)) as steps:
             async for _ in steps:
-                for event in self._job.events[seen : (seen := len(self._job.events))]:
+                for event in self._job.events[seen : (seen := self._job.num_events)]:
                     yield event
 
     def cancel(self) -> None:
@@ -167,7 +167,8 @@ def start(
         shared: variables that it shares with other programs; its own by default.
 
     Raises:
-        OptionError: the controller is none, the sampler a search, or the state has several rows.
+        OptionError: the controller is none, the sampler a search, or the state has several batch entries.
+        SampleMismatch: the state has several samples.
         PromptTypeError, EmptyPrompt, ContextLengthError: the prompt cannot be continued.
     """
     chosen = generate.text(model, sampler=sampler).sampler  # checks both as every generator does
@@ -179,6 +180,12 @@ def start(
     _check_kinds(model, budget, shared)
     variables = shared if shared is not None else Shared()
     pilot = _pilot(model, controller, variables)
+    if isinstance(prompt, SequenceState) and len(prompt) != 1:
+        advice = (
+            f"expected a state of one row as the prompt of a program, got one of {prompt.batch_size} x {prompt.num_samples}. Start a "
+            "program for each row, `start(model, controller, state.take([(b, s)]))`; a program makes several rows of one by `fork`."
+        )
+        raise SampleMismatch(advice) if prompt.num_samples != 1 else OptionError(advice, "prompt")
     opened = open_prompt(model, prompt, 1, rng)
     if len(opened.rows) != 1:
         raise OptionError(f"expected one prompt, got {len(opened.rows)}. Start a program for each.", "prompt")

@@ -98,19 +98,6 @@ class ControlledRow(Row):
         self._piece = None
         super().fail(error)
 
-    def repair(self) -> None:
-        """After an interrupt: go back to what is whole, and to what was wanted there."""
-        want, length = self.want, len(self.token_ids)
-        removed = self._tokenizer.text_bytes(self.token_ids)
-        super().repair()
-        if self.has_ended:
-            return
-        gone = length - len(self.token_ids)
-        if gone:
-            self.job.note_retract(self, gone, len(removed) - len(self._tokenizer.text_bytes(self.token_ids)))
-        elif self._piece is None and want in (Want.SAMPLE, Want.ASK):
-            self.want = want
-
     # -- inside --------------------------------------------------------------------------------------------------------
 
     @property

@@ -4,15 +4,18 @@ At every step the hypotheses of an entry are its ended rows and every continuati
 of all of them are kept. An ended hypothesis keeps its place until better ones push it out, and the search is over when no
 running row is left. With as many beams as there are hypotheses this is exhaustive.
 
-Hypotheses with the same tokens are one, whatever became of them: equal rows to begin with, two ids that end a text, a stop
-text that several tokens spell. A constrained text that a limit has cut ranks behind all others, and a row that failed is
+A hypothesis is a text. Of several spellings of an ended text, by different tokens, the most probable one is kept, with its own
+probability: a row goes on from the tokens that it has, and what its text has in all spellings together would be known only of
+those that some beam held. Rows with the same tokens are one, whatever became of them: equal rows to begin with, two ids that end
+a text. Another spelling of a text that has not ended may yet turn out better, so it goes on, but only where a beam is left that no
+other text takes. A constrained text that a limit has cut ranks behind all others, and a row that failed is
 dropped while its entry has any other. Nothing is assumed of scores but their order, so policies may give tokens back.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +31,8 @@ from outlines_cont.state_row import StateRow
 # What is ranked first: rows that failed come last, constrained texts that were cut before them.
 _FAILED, _CUT, _GOOD = 0, 1, 2
 Rank = tuple[int, float]
+Text = tuple[bytes, tuple[int, ...]]
+"""The bytes of a row, and its special tokens, which have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +41,25 @@ class Hypothesis:
 
     Attributes:
         rank: the larger, the better.
+        has_ended: whether no token comes after what it is.
+        text: equal for equal texts.
         ended: the row as a value, where it has left the loop.
         row: the row, where it has not.
         draw: the token that it goes on with, None for a row as it is.
     """
 
     rank: Rank
+    has_ended: bool
+    text: Text
     ended: StateRow | None = None
     row: Row | None = None
     draw: Draw | None = None
 
-    def key(self, eos_token_ids: frozenset[int]) -> tuple[bool, tuple[int, ...]]:
-        """Return whether the hypothesis has ended, and its tokens: what makes it the same as another."""
-        if self.row is None:
-            return True, self.ended.token_ids if self.ended is not None else ()
-        if self.draw is None:
-            return self.row.has_ended, tuple(self.row.token_ids)
-        if self.draw.token_id in eos_token_ids:
-            return True, tuple(self.row.token_ids)
-        return False, (*self.row.token_ids, self.draw.token_id)
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """What makes two that have not ended the same."""
+        drawn = () if self.draw is None else (self.draw.token_id,)
+        return (*self.row.token_ids, *drawn) if self.row is not None else ()
 
 
 class Ends(Protocol):
@@ -80,13 +85,17 @@ class BeamJob(Job):
         eos_token_ids: frozenset[int],
         counts: Meter,
         ends: Ends,
+        token_bytes: Sequence[bytes | None],
     ) -> None:
-        """Begin with the running rows and the ended ones of each entry."""
+        """Begin with the running rows and the ended ones of each entry; all of them are `StateRow.searched`."""
         # The one draw of the engine that a job may make for itself is never asked for here.
         super().__init__([row for rows in entries for row in rows], greedy(), counts)
         self._search = search
         self._eos_token_ids = eos_token_ids
         self._ends = ends
+        self._token_bytes = token_bytes
+        # What rows began with, by identity; forks have that in common, and keep it alive.
+        self._before: dict[int, Text] = {}
         self._ended = [[self._hypothesis(row) for row in rows] for rows in ended]
         self._entry = {id(row): entry for entry, rows in enumerate(entries) for row in rows}
 
@@ -102,32 +111,61 @@ class BeamJob(Job):
 
     def settle(self, row: Row, state_row: StateRow) -> None:
         """Take in a hypothesis that has ended."""
-        self._ended[self._entry[id(row)]].append(self._hypothesis(self._ends.finish(state_row)))
+        found = self._hypothesis(self._ends.finish(state_row))
+        entry = self._entry[id(row)]
+        self._ended = [[*ended, found] if i == entry else ended for i, ended in enumerate(self._ended)]
         self.rows = [other for other in self.rows if other is not row]
 
+    def checkpoint(self) -> Callable[[], None]:
+        """Return what brings the search back to where it is now."""
+        undo_rows, ended, entry = super().checkpoint(), self._ended, self._entry
+
+        def undo() -> None:
+            undo_rows()
+            self._ended, self._entry = ended, entry
+
+        return undo
+
     def _hypothesis(self, row: StateRow) -> Hypothesis:
+        text = self._text_of(row.token_ids)
         if row.error is not None:
-            return Hypothesis((_FAILED, 0.0), ended=row)
-        tier = _GOOD if self._ends.is_whole(row) else _CUT
-        return Hypothesis((tier, self._search.score(row.weight, len(row.token_ids) - row.weight_start)), ended=row)
+            return Hypothesis((_FAILED, 0.0), True, text, ended=row)
+        return Hypothesis((_GOOD if self._ends.is_whole(row) else _CUT, row.score), True, text, ended=row)
 
     def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
         """Keep the best hypotheses of every entry, and let rows fork and go on accordingly."""
         found = [list(ended) for ended in self._ended]
         for row in self.rows:
             if not any(row is other for other in rows):
-                found[self._entry[id(row)]].append(Hypothesis(self._rank_of(row, row.weight, 0), row=row))
+                rank = (_FAILED, 0.0) if row.error is not None else (_GOOD, row.search_score())
+                found[self._entry[id(row)]].append(Hypothesis(rank, row.has_ended, self._text(row), row=row))
         self._continue(rows, logits, masked, found)
         return self._keep([self._distinct(entry) for entry in found])
 
     def _distinct(self, hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
-        """Return the best `beams` hypotheses, the best first; of those with the same tokens only the first."""
-        kept: dict[tuple[bool, tuple[int, ...]], Hypothesis] = {}
-        for hypothesis in sorted(hypotheses, key=lambda h: h.rank, reverse=True):
-            kept.setdefault(hypothesis.key(self._eos_token_ids), hypothesis)
-            if len(kept) == self._search.beams:
-                break
-        return list(kept.values())
+        """Return the best `beams` hypotheses, the best first; other spellings of a text only as the top of this module says."""
+        best: dict[tuple[bool, Text], Hypothesis] = {}
+        others: dict[tuple[int, ...], Hypothesis] = {}
+        ranked = sorted(hypotheses, key=lambda h: h.rank, reverse=True)
+        for hypothesis in ranked:
+            first = best.setdefault((hypothesis.has_ended, hypothesis.text), hypothesis)
+            if not hypothesis.has_ended and hypothesis.token_ids != first.token_ids:
+                others.setdefault(hypothesis.token_ids, hypothesis)
+        kept = [*best.values(), *others.values()][: self._search.beams]
+        return sorted(kept, key=lambda h: h.rank, reverse=True)
+
+    def _text(self, row: Row) -> Text:
+        """Return the text of a row that runs. What stands before its piece, which never changes, is read once."""
+        before = self._before.get(id(row.source))
+        if before is None:
+            before = self._before[id(row.source)] = self._text_of(row.token_ids[: row.piece_start])
+        data, special = self._text_of(row.piece_ids)
+        return before[0] + data, before[1] + special
+
+    def _text_of(self, token_ids: Sequence[int]) -> Text:
+        tokens = [self._token_bytes[token_id] for token_id in token_ids]
+        special = tuple(i for i, data in zip(token_ids, tokens, strict=True) if data is None)
+        return b"".join(data for data in tokens if data is not None), special
 
     def _continue(
         self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor, found: list[list[Hypothesis]]
@@ -139,19 +177,21 @@ class BeamJob(Job):
         sampling_logprobs = masked.log_softmax(-1).gather(-1, token_ids)
         lines = (token_ids, values, values - norm[:, None], sampling_logprobs)
         for row, total, *columns in zip(rows, norm.tolist(), *(line.tolist() for line in lines), strict=True):
+            text = self._text(row)
             if fails(row, total, max(columns[-1])):
-                found[self._entry[id(row)]].append(Hypothesis((_FAILED, 0.0), row=row))
+                found[self._entry[id(row)]].append(Hypothesis((_FAILED, 0.0), True, text, row=row))
                 continue
-            weight = row.weight
             draws = {
                 token_id: Draw(token_id, logprob, sampling_logprob)
                 for token_id, value, logprob, sampling_logprob in zip(*columns, strict=True)
                 if math.isfinite(value)
             }
             for draw in draws.values():
-                longer = draw.token_id not in self._eos_token_ids
-                rank = self._rank_of(row, weight + draw.logprob, longer)
-                found[self._entry[id(row)]].append(Hypothesis(rank, row=row, draw=draw))
+                ends = draw.token_id in self._eos_token_ids
+                data, special = self._text_of([] if ends else [draw.token_id])
+                rank = _GOOD, row.search_score(draw)
+                longer = text[0] + data, text[1] + special
+                found[self._entry[id(row)]].append(Hypothesis(rank, ends, longer, row=row, draw=draw))
 
     def _candidates(self, masked: torch.Tensor) -> torch.Tensor:
         """Return (R, K) ids: the most probable tokens, as many as could be kept, and all ends, which score otherwise."""
@@ -175,8 +215,3 @@ class BeamJob(Job):
             if draw is not None:
                 row.take(draw)
         return [(source, row) for row, (source, _, _) in zip(rows, going, strict=True)]
-
-    def _rank_of(self, row: Row, weight: float, more_tokens: int) -> Rank:
-        if row.error is not None:
-            return _FAILED, 0.0
-        return _GOOD, self._search.score(weight, len(row.token_ids) - row.source.weight_start + more_tokens)

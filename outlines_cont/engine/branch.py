@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _WORD_BITS = 32
+_LIMIT = 2**24
+"""Ids are smaller than that: they are told apart in float32, and a set of them takes 2 MB at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,19 +32,39 @@ class TokenSet:
 
     @classmethod
     def of(cls, token_ids: Iterable[int]) -> TokenSet:
-        """Return the set of `token_ids`, each of them 0 or larger."""
-        ids = np.fromiter(token_ids, dtype=np.int64)
-        if not len(ids):
+        """Return the set of `token_ids`, each of them from 0 up to 2 ** 24 - 1.
+
+        Raises:
+            ValueError: an id is out of that range.
+            TypeError: what is given holds something else than ints.
+        """
+        items = [*token_ids] if isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes) else None
+        if items is None or not all(hasattr(item, "__index__") for item in items):
+            raise TypeError(f"expected token ids, such as `TokenSet.of([17, 4])`, got {_short(token_ids)}")
+        odd = next((int(i) for i in items if not 0 <= i < _LIMIT), None)
+        if odd is not None:
+            raise ValueError(
+                f"a token id is 0 or larger, got {odd}" if odd < 0 else f"a token id is below {_LIMIT}, got {odd}"
+            )
+        if not items:
             return cls.none
-        if ids.min() < 0:
-            raise ValueError(f"a token id is 0 or larger, got {int(ids.min())}")
+        ids = np.array(items, dtype=np.int64)
         bits = np.zeros((int(ids.max()) // _WORD_BITS + 1) * _WORD_BITS, dtype=np.uint8)
         bits[ids] = 1
         return cls.of_bitmask(np.packbits(bits, bitorder="little").view(np.int32))
 
     @classmethod
     def of_bitmask(cls, words: NDArray[np.int32]) -> TokenSet:
-        """Return the set whose bits are `words`, int32 and 1-D, without a copy; ids beyond them are not in the set."""
+        """Return the set whose bits are `words`, int32 and 1-D, without a copy; ids beyond them are not in the set.
+
+        Raises:
+            TypeError: `words` is no such array.
+        """
+        if not isinstance(words, np.ndarray) or words.dtype != np.int32 or words.ndim != 1:
+            raise TypeError(
+                "expected packed bits, a numpy array of int32 and one dimension such as `token_fsm.bitmask(state)`, got "
+                f"{_kind(words)}. `TokenSet.of(ids)` makes a set of ids."
+            )
         view = words.view()
         view.flags.writeable = False
         return cls(view)
@@ -50,6 +72,23 @@ class TokenSet:
     def bitmask(self, vocab_size: int) -> NDArray[np.int32]:
         """Return ceil(vocab_size / 32) words, int32, 1-D; bits from `vocab_size` on mean nothing."""
         return self._stretch(-(-vocab_size // _WORD_BITS))
+
+    def first_beyond(self, vocab_size: int) -> int | None:
+        """Return the smallest id of a finite set that no token below `vocab_size` has; None where there is none.
+
+        Bits that fill up the last word of a vocabulary mean nothing where all of them are set, two or more.
+        """
+        if self.rest or len(self.words) * _WORD_BITS <= vocab_size:
+            return None
+        last, bit = divmod(vocab_size, _WORD_BITS)
+        filling = int(self.words[last]) % 2**_WORD_BITS >> bit
+        is_junk = 0 < bit < _WORD_BITS - 1 and filling == 2 ** (_WORD_BITS - bit) - 1
+        if len(self.words) == last + 1 and (is_junk or not filling):
+            return None
+        start = (last + 1) * _WORD_BITS if is_junk else vocab_size
+        bits = np.unpackbits(self.words[last:].view(np.uint8), bitorder="little")
+        found = np.flatnonzero(bits[start - last * _WORD_BITS :])
+        return start + int(found[0]) if len(found) else None
 
     def count(self, vocab_size: int) -> int:
         """Return how many ids below `vocab_size` are in the set."""
@@ -163,6 +202,31 @@ def _are_ids(token_ids: object) -> bool:
         and not isinstance(token_ids, str | bytes)
         and all(hasattr(token_id, "__index__") for token_id in token_ids)
     )
+
+
+def _kind(value: object) -> str:
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    return type(value).__name__ if shape is None else f"{type(value).__name__} of shape {tuple(shape)} and type {dtype}"
+
+
+def check_mask(mask: object, vocab_size: int, name: str) -> None:
+    """Raise for what is no set of tokens of a vocabulary.
+
+    Raises:
+        TypeError: it is no `TokenSet`.
+        ValueError: it has an id that the vocabulary has not.
+    """
+    if not isinstance(mask, TokenSet):
+        raise TypeError(
+            f"expected a `TokenSet` as `{name}`, got {_kind(mask)}. Write `TokenSet.of([17, 4])` for ids, "
+            "`TokenSet.of_bitmask(words)` for packed bits such as `token_fsm.bitmask(state)`, `TokenSet.all` for free sampling."
+        )
+    beyond = None if isinstance(mask, LateTokenSet) and not mask.is_made else mask.first_beyond(vocab_size)
+    if beyond is not None:
+        raise ValueError(
+            f"expected token ids from 0 to {vocab_size - 1} in `{name}`, those of the model, got {beyond}. "
+            "Make the set of ids that its tokenizer has."
+        )
 
 
 def _short(value: object) -> str:

@@ -26,9 +26,13 @@ class Track:
 
     def fork(self) -> Track:
         """Return the same for a fork of the row."""
-        fork = Track.__new__(Track)
-        fork.policy, fork.states = self.policy, [*self.states]
-        return fork
+        return self.at(self.states)
+
+    def at(self, states: list[Any]) -> Track:
+        """Return the same policy with other states, which are copied."""
+        other = Track.__new__(Track)
+        other.policy, other.states = self.policy, [*states]
+        return other
 
     def branches(self, row: RowView) -> list[Branch]:
         """Return the branches that the policy wants: several to fork, none to stop."""
@@ -41,7 +45,7 @@ class Track:
     def rewind(self, count: int, *, own: bool) -> None:
         """Go back by `count` tokens; `own` says that this policy asked for it."""
         before = self.states[-1]
-        del self.states[len(self.states) - count :]
+        self.states = self.states[: len(self.states) - count]  # a new list, see `Checkpoint`
         if own:
             self.states[-1] = self.policy.rewound(before, self.states[-1])
 

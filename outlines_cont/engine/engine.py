@@ -16,22 +16,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import contextmanager
 from itertools import zip_longest
-from queue import Empty, SimpleQueue
 from time import perf_counter
 from traceback import clear_frames
 from weakref import WeakKeyDictionary
 
 import torch
 
+from outlines_cont.engine.checkpoint import Checkpoint
 from outlines_cont.engine.failure import fails
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.masking import Masker, made_beside
 from outlines_cont.engine.row import Draw, Row, Want
 from outlines_cont.engine.stats import EngineStats
-from outlines_cont.errors import EngineInterrupted, KVBudgetError, OptionError, UnsupportedBranch
+from outlines_cont.errors import KVBudgetError, OptionError, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.samplers import Sampler
@@ -66,6 +67,7 @@ class Engine:
         "__weakref__",
         "_answer",
         "_batch",
+        "_checkpoint",
         "_counts",
         "_jobs",
         "_lanes",
@@ -75,6 +77,7 @@ class Engine:
         "_max_rows",
         "_room",
         "_stats",
+        "_stepping",
         "_steps",
         "_submitted",
         "_waiting",
@@ -92,7 +95,9 @@ class Engine:
         self._lanes: list[Lane] = []
         self._waiting: deque[Row] = deque()
         self._jobs: list[Job] = []
-        self._submitted: SimpleQueue[Job] = SimpleQueue()
+        self._submitted: deque[Job] = deque()
+        self._checkpoint: Checkpoint | None = None
+        self._stepping: int | None = None  # the thread that takes a step
         self._counts = Meter()
         self._stats = EngineStats()
         self._masker = Masker()
@@ -147,7 +152,7 @@ class Engine:
 
     def submit(self, job: Job) -> None:
         """Let the rows of a job run from the next step on, when there is room. Returns at once."""
-        self._submitted.put(job)
+        self._submitted.append(job)
 
     def cancel(self, job: Job) -> None:
         """Take the rows of a job out, now, or at the end of the step that is being taken. Nothing happens to a job that is over."""
@@ -156,8 +161,9 @@ class Engine:
         job.is_cancelled = True
         if self._lock.acquire(blocking=False):
             try:
-                self._take_submitted()
-                self._sweep()
+                if self._checkpoint is None:  # else a step of this very thread has yet to end
+                    with self._transaction():
+                        self._sweep()
             finally:
                 self._lock.release()
 
@@ -206,31 +212,62 @@ class Engine:
         """Let every row go on by one token.
 
         Raises:
-            BaseException: an interrupt, or a mistake of the engine itself. Rows that were interrupted stay usable: what they
-                had fed is fed again. What goes wrong in a row is its error, and no one else's.
+            BaseException: an interrupt, or a mistake of the engine itself. Then the step never was: every row goes on as if
+                nothing had happened, but what it had fed is fed again. What goes wrong in a row is its error, and no one else's.
         """
         with self._lock, torch.inference_mode():
             started = perf_counter()
             try:
-                self._admit()
-                self._plan()
-                # Some lanes are parted on the way, and all of these have their turn.
-                moved = [self._step_lane(lane) for lane in self._lanes]
-                if not any(moved):
-                    self._await_answers()
-                self._merge()
-            except BaseException:
-                self._recover()
-                raise
+                with self._transaction():
+                    self._admit()
+                    self._plan()
+                    # Some lanes are parted on the way, and all of these have their turn.
+                    moved = [self._step_lane(lane) for lane in self._lanes]
+                    if not any(moved):
+                        self._await_answers()
+                    self._merge()
+                    self._sweep()
             finally:
-                self._sweep()
                 self._note(perf_counter() - started)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Let the body happen as a whole, or not at all; see `Checkpoint`. What was interrupted before is undone first."""
+        if self._checkpoint is not None and self._stepping == threading.get_ident():
+            raise UnsupportedBranch(
+                "expected a check, a validator or a policy that runs nothing on the model that waits for it, got one that calls a "
+                "generator of the same model. Call it after the text is complete."
+            )
+        self._undo()
+        self._take_submitted()
+        self._stepping = threading.get_ident()
+        try:
+            self._checkpoint = Checkpoint(self._jobs, self._room)
+            self._checkpoint.add(row for lane in self._lanes for row in lane.rows if not row.job.is_steered)
+            yield
+            self._checkpoint = None
+        except BaseException:
+            self._undo()
+            raise
+        finally:
+            self._stepping = None
+
+    def _undo(self) -> None:
+        """Go back to the checkpoint, if there is one; all rows wait to be admitted again."""
+        if self._checkpoint is None:
+            return
+        for lane in self._lanes:
+            lane.close()
+        self._lanes = []
+        self._waiting = self._checkpoint.restore()
+        self._jobs, self._room = [*self._checkpoint.jobs], self._checkpoint.room
+        self._masker, self._batch = Masker(), None
+        self._checkpoint = None
 
     # -- who runs ------------------------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
         """Let waiting rows in, in their order: as many as there is room for, those of a joint job all at once."""
-        self._take_submitted()
         self._sweep()
         admitted: list[Row] = []
         while self._waiting and (self.num_running + len(admitted) < self._limit or not (self._lanes or admitted)):
@@ -240,6 +277,8 @@ class Engine:
                 admitted.append(self._waiting.popleft())
         if not admitted:
             return
+        assert self._checkpoint is not None
+        self._checkpoint.add(row for row in admitted if not row.job.is_steered)
         groups = [admitted] if self.model.can_stack else [[row] for row in admitted]
         self._lanes += [Lane(self.model, group, self._counts) for group in groups]
 
@@ -250,13 +289,16 @@ class Engine:
         return limit if self._room is None else min(limit, self._room)
 
     def _take_submitted(self) -> None:
-        while True:
-            try:
-                job = self._submitted.get_nowait()
-            except Empty:
-                return
-            self._jobs.append(job)
-            self._waiting.extend(job.rows)
+        """Take in new jobs. It comes before the checkpoint, so wherever it is interrupted, it can be done again."""
+        if not self._submitted:
+            return
+        jobs, rows = {id(job) for job in self._jobs}, {id(row) for row in self._waiting}
+        while self._submitted:
+            job = self._submitted[0]
+            if id(job) not in jobs:
+                self._waiting.extend([row for row in job.rows if id(row) not in rows])
+                self._jobs.append(job)
+            self._submitted.popleft()
 
     def _merge(self) -> None:
         """Let lanes that have read their prompts join the first of them."""
@@ -286,19 +328,6 @@ class Engine:
         for job in cancelled:
             job.leave()
             job.rows = []
-
-    def _recover(self) -> None:
-        """After an interrupt: every row is in one lane, and holds no more than what is sure to be whole."""
-        held = {id(row): row for row in [*(row for lane in self._lanes for row in lane.rows), *self._waiting]}
-        running = [row for job in self._jobs for row in job.rows]
-        for lane in self._lanes:
-            lane.forget()
-        self._lanes = []
-        for row in running:
-            row.repair()
-            if id(row) not in held:  # between two places when it happened
-                row.fail(EngineInterrupted("the step in which this row ended was interrupted; run it again"))
-        self._waiting = deque(running)
 
     # -- one lane ------------------------------------------------------------------------------------------------------
 
@@ -457,7 +486,7 @@ class Engine:
         if any(drawing.needs_random for drawing in drawings):
             # Greedy rows draw none, so that their streams do not depend on their neighbours.
             drawn = [
-                row.stream.draw() if drawing.needs_random else 0.0 for row, drawing in zip(rows, drawings, strict=True)
+                row.stream.peek() if drawing.needs_random else 0.0 for row, drawing in zip(rows, drawings, strict=True)
             ]
             uniforms = torch.tensor(drawn, dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -48,6 +49,9 @@ class Job:
     is_joint = False
     """Whether rows are chosen among each other, so that they must run in one lane."""
 
+    is_steered = False
+    """Whether somebody outside may be asked what comes next, so that `ask` may change any row."""
+
     is_asked = False
     """Whether an answer to `ask` is outstanding; until then no row of the job takes a token."""
 
@@ -88,7 +92,17 @@ class Job:
             fork.index = self._num_rows
             self._num_rows += 1
         at = next(i for i, other in enumerate(self.rows) if other is row)
-        self.rows[at : at + 1] = rows
+        self.rows = [*self.rows[:at], *rows, *self.rows[at + 1 :]]
+
+    def checkpoint(self) -> Callable[[], None]:
+        """Return what brings the job back to what it is now, its rows aside; see `Checkpoint`. It may be called several times."""
+        rows, num_done, num_rows = self.rows, len(self.done), self._num_rows
+
+        def undo() -> None:
+            self.rows, self._num_rows = rows, num_rows
+            self.done = dict(islice(self.done.items(), num_done))
+
+        return undo
 
     def refuse_deadlock(self) -> None:
         """Fail all rows where every one of them waits: none is left that could wake another."""

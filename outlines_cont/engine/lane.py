@@ -118,6 +118,10 @@ class Lane:
         for row in self.rows:
             row.lose(row.source.cached if row.source.kv is not None else 0)
 
+    def close(self) -> None:
+        """Let go of everything."""
+        self._kv, self.rows = None, []
+
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _keep(self, sources: Sequence[int], rows: Sequence[Row]) -> None:

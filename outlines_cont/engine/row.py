@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet
+from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet, check_mask
 from outlines_cont.engine.compose import Track, compose
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import DeadEnd, InvalidLogits
@@ -20,7 +20,8 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.state_row import APPENDED, FORCED, GENERATED, WRITTEN, Piece, StateRow
+from outlines_cont.state_row import APPENDED, FORCED, GENERATED, WRITTEN, Piece, StateRow, num_written
+from outlines_cont.user_code import user_code_error
 
 _TAIL_TOKENS = 8
 
@@ -43,6 +44,23 @@ class Draw:
     token_id: int
     logprob: float
     sampling_logprob: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowCheckpoint:
+    """What a row was between two steps.
+
+    Attributes:
+        attributes: all of them; lists may have grown since then.
+        length: how many tokens there were.
+        drawn: how many random numbers were taken.
+        tracks: each with its list of states, and how many there were.
+    """
+
+    attributes: dict[str, Any]
+    length: int
+    drawn: int
+    tracks: list[tuple[Track, list[Any], int]]
 
 
 class Row:
@@ -97,6 +115,7 @@ class Row:
         piece = source.piece if resume and source.piece is not None else Piece(len(self.token_ids))
         self.piece_start = piece.start
         self._source = source_text or piece.source
+        self._search = source.search
         self._retries = piece.retries
         self.want = Want.WAIT
         self.mask = TokenSet.all
@@ -109,13 +128,14 @@ class Row:
         self._kinds = bytearray(source.kinds)
         self._logprobs = list(source.logprobs)
         self._sampling_logprobs = list(source.sampling_logprobs)
-        self._ends = source.ends
+        self._ends: tuple[tuple[int, float], ...] = ()  # see `SearchScore.others`
         self._unscored: list[int] = []
         self._num_forks = 0
         self._recent: dict[int, torch.Tensor] = {}
         self._score_last = score_last
         self._tokenizer = model.tokenizer
         self._token_counts: TokenCounts | None = None
+        self._vocab_size = model.vocab_size
         self._eos = TokenSet.of(model.eos_token_ids)
         # As wide as the masks, so that they need no stretching at every step.
         self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
@@ -193,16 +213,16 @@ class Row:
         """Take the log-probabilities of the first tokens in `unscored`."""
         for index, logprob in zip(self._unscored, logprobs, strict=False):
             self._logprobs[index] = logprob
-        del self._unscored[: len(logprobs)]
+        self._unscored = self._unscored[len(logprobs) :]
         if not all(map(math.isfinite, logprobs)):
             self.fail(_invalid_logits(len(self.token_ids)))
 
     def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
         """Note that `count` pending tokens were fed; `logits` holds the wanted ones by index into the chunk."""
         if self._horizon:
-            self._recent.update({self.cached + index + 1: tensor for index, tensor in logits.items()})
+            recent = self._recent | {self.cached + index + 1: tensor for index, tensor in logits.items()}
             oldest = len(self.token_ids) - self._horizon
-            self._recent = {length: t for length, t in self._recent.items() if length >= oldest}
+            self._recent = {length: t for length, t in recent.items() if length >= oldest}
         self.counts.fed_tokens += count
         self.cached += count
         self.logits = logits.get(count - 1) if self.cached == len(self.token_ids) else None
@@ -215,8 +235,9 @@ class Row:
             self.counts.mask_seconds += perf_counter() - started
 
     def take(self, draw: Draw) -> None:
-        """Append a sampled token, or end on it."""
+        """Append a sampled token, or end on it; the random number that it was drawn with is spent."""
         self.want = Want.WAIT
+        self.stream.take()
         self._guard(self._take, draw)
 
     def fail(self, error: Exception) -> None:
@@ -224,28 +245,37 @@ class Row:
         self.error = error
         self._end("error")
 
-    def repair(self) -> None:
-        """After an interrupt: go back to as many tokens as everything is known of. What was decided is decided anew."""
-        tracks = [len(track.states) - 1 for track in self._tracks]
-        tracked = min(tracks, default=len(self.token_ids) - self.piece_start) + self.piece_start
-        written = min(len(self.token_ids), len(self._kinds), len(self._logprobs), len(self._sampling_logprobs))
-        length = min(tracked, written)
-        for values in (self.token_ids, self._kinds, self._logprobs, self._sampling_logprobs):
-            del values[length:]
-        for track in self._tracks:
-            del track.states[length - self.piece_start + 1 :]
-        self._unscored = [index for index in self._unscored if index < length]
-        self._token_counts, self._recent, self.logits = None, {}, None
-        self.cached = min(self.cached, length)
-        if not self.has_ended:
-            self.want = Want.WAIT
+    def checkpoint(self) -> RowCheckpoint:
+        """Return what the row is now; see `Checkpoint`. Cost: 1 us and more for every policy, whatever the length."""
+        attributes = vars(self).copy()
+        attributes["_recent"] = {}
+        if self.logits is not self.source.logits:
+            attributes["logits"] = None  # they are let go as soon as there are new ones
+        tracks = [(track, track.states, len(track.states)) for track in self._tracks]
+        return RowCheckpoint(attributes, len(self.token_ids), self.stream.drawn, tracks)
 
-    @property
-    def weight(self) -> float:
-        """The sum of the log-probabilities since the last reset, those of forced tokens that were not fed yet left out."""
+    def restore(self, before: RowCheckpoint) -> None:
+        """Become what the row was then. Of keys and values only those of the source are left; the others are fed again."""
+        vars(self).update(before.attributes)
+        self._shorten(before.length)
+        self._tracks = [track.at(states[:length]) for track, states, length in before.tracks]
+        self.stream = self.stream.at(before.drawn)
+        self._token_counts = None
+        self.lose(self.source.cached)
+        if self.cached < len(self.token_ids):
+            self.logits = None
+        elif self.want is Want.SAMPLE:
+            self._need_logits()
+
+    def search_score(self, draw: Draw | None = None) -> float:
+        """Return what a search ranks the row by, with one more token or end; forced tokens that were not fed yet count 0."""
+        search = self._search
+        assert search is not None
         unscored = set(self._unscored)
-        start = self.source.weight_start
-        return sum(x for i, x in enumerate(self._logprobs[start:], start) if i not in unscored) + self._ends
+        known = [0.0 if i in unscored else x for i, x in enumerate(self._logprobs)] if unscored else self._logprobs
+        longer = draw is not None and draw.token_id not in self._eos
+        total = search.total(known) + sum(logprob for _, logprob in self._ends) + (draw.logprob if draw else 0.0)
+        return search.ranked(total, num_written(self._kinds, search.start) + longer)
 
     @property
     def token_counts(self) -> TokenCounts:
@@ -296,9 +326,10 @@ class Row:
             self.source,
             token_ids=tuple(self.token_ids),
             kinds=bytes(self._kinds),
-            logprobs=tuple(self._logprobs),
+            # A row that ended before all of it was fed has tokens of which nothing is known.
+            logprobs=tuple(x if math.isfinite(x) else 0.0 for x in self._logprobs),
             sampling_logprobs=tuple(self._sampling_logprobs),
-            ends=self._ends,
+            ends=self.source.ends + sum(logprob for _, logprob in self._ends),
             kv=kv,
             # A copy, so that the logits of the other rows of the step are let go.
             logits=self.logits.clone() if ended_fed and self.logits is not None else None,
@@ -307,6 +338,7 @@ class Row:
             finish_reason=self.finish_reason,
             value=None,
             error=self.error,
+            search=None if self._search is None else replace(self._search, others=(*self._search.others, *self._ends)),
         )
 
     # -- what a generator reads ----------------------------------------------------------------------------------------
@@ -341,6 +373,8 @@ class Row:
         except Exception as error:
             # Whatever goes wrong in one row's policies must not take the other rows of the batch with it.
             self._refuse(error)
+        except SystemExit as error:
+            self._refuse(user_code_error(error))
 
     def _refuse(self, error: Exception) -> None:
         """Deal with what went wrong in a policy."""
@@ -407,6 +441,7 @@ class Row:
         return branches
 
     def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> None:
+        check_mask(mask, self._vocab_size, "sample_mask")
         if not isinstance(mask, LateTokenSet) and not (mask & self._not_eos):
             if not (mask & self._eos):
                 raise DeadEnd(
@@ -423,7 +458,7 @@ class Row:
     def _take(self, draw: Draw) -> None:
         self.counts.sampled_tokens += 1
         if draw.token_id in self._eos:
-            self._ends += draw.logprob
+            self._ends = (*self._ends, (len(self.token_ids), draw.logprob))
             self._end("stop")
             return
         self._append(draw.token_id, GENERATED, draw.logprob, draw.sampling_logprob)
@@ -456,7 +491,7 @@ class Row:
         known = self.cached == start and self.logits is not None
         if known and self.logits is not None:
             logprobs[0] = float(self.logits[token_ids[0]] - self.logits.logsumexp(0))
-        self._unscored += range(start + known, start + len(token_ids))
+        self._unscored = [*self._unscored, *range(start + known, start + len(token_ids))]
         return logprobs
 
     def _append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
@@ -482,13 +517,18 @@ class Row:
         if self._token_counts is not None:
             for index in range(length, len(self.token_ids)):
                 self._token_counts.remove(self.token_ids[index], self._kinds[index] in WRITTEN)
-        for values in (self.token_ids, self._kinds, self._logprobs, self._sampling_logprobs):
-            del values[length:]
+        self._shorten(length)
+        self._ends = tuple(end for end in self._ends if end[0] <= length)
         self._unscored = [index for index in self._unscored if index < length]
         self._owed = []
         self.counts.rewound_tokens += count
         self.cached = min(self.cached, length)
         self.logits = self._recent.get(length) if self.cached == length else None
+
+    def _shorten(self, length: int) -> None:
+        """Hold the first `length` tokens in new lists; see `Checkpoint`."""
+        self.token_ids, self._kinds = self.token_ids[:length], self._kinds[:length]
+        self._logprobs, self._sampling_logprobs = self._logprobs[:length], self._sampling_logprobs[:length]
 
     def _need_logits(self) -> None:
         """Make sure that something is pending or that the logits at the end are known; else feed the last token again."""

@@ -33,6 +33,7 @@ from outlines_cont.executor.mark import Mark
 from outlines_cont.executor.rotary import Rotary
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.constraint import Constraint
+from outlines_cont.random_stream import RandomStream
 from outlines_cont.row_text import extended, joined, kept_tokens
 from outlines_cont.samplers import Sampler
 from outlines_cont.state import SequenceState
@@ -295,17 +296,18 @@ class Conversation:
         Raises:
             PromptRequired, InferenceRequired: call `prompt`, or `executor.infer()`, first.
             ConstraintRequired: the conversation was loaded; name its constraint again, see `constrain`.
-            OptionError: the sampler draws several tokens, or none by itself.
+            OptionError: the sampler draws several tokens, or none by itself; `mask` is no `TokenSet`, or has an id that the model has
+                not; `scores` have another shape or type than the logits.
             DeadEnd: no id that may be drawn has a probability.
             InvalidLogits: the model has returned NaN or an infinity.
         """
-        return self._home.sample([self], sampler, mask=mask, scores=None if scores is None else scores[None])[0]
+        return self._home.sample([self], sampler, mask=mask, scores=_line(scores))[0]
 
     def step(
         self, sampler: Sampler | None = None, *, mask: TokenSet | None = None, scores: torch.Tensor | None = None
     ) -> int:
         """The same as `sample`, and the id is appended with its log-probability; it waits for the next `infer`."""
-        return self._home.step([self], sampler, mask=mask, scores=None if scores is None else scores[None])[0]
+        return self._home.step([self], sampler, mask=mask, scores=_line(scores))[0]
 
     # -- branches and places -------------------------------------------------------------------------------------------
 
@@ -492,8 +494,8 @@ class Conversation:
         self._needs_inference()
         return self._open()
 
-    def _take(self, token_id: int, logprob: float, sampling_logprob: float) -> None:
-        """Append a sampled token."""
+    def _take(self, token_id: int, logprob: float, sampling_logprob: float, stream: RandomStream) -> None:
+        """Append a sampled token; the random numbers go on with `stream`."""
         row = self._open()
         self._grow(
             replace(
@@ -502,6 +504,7 @@ class Conversation:
                 kinds=row.kinds + GENERATED,
                 logprobs=(*row.logprobs, logprob),
                 sampling_logprobs=(*row.sampling_logprobs, sampling_logprob),
+                stream=stream,
                 logits=None,
                 piece=None,
                 finish_reason="",
@@ -571,6 +574,11 @@ class Conversation:
         self._row, self._pending, self._leash = row, pending, leash
         if self._approximate_from is not None and self._approximate_from >= row.cached:
             self._approximate_from = None
+
+
+def _line(scores: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the scores of one conversation as those of several; what is no tensor is refused later."""
+    return scores[None] if isinstance(scores, torch.Tensor) else scores
 
 
 def _no_logits(model: LanguageModel) -> torch.Tensor:

@@ -10,14 +10,14 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
 import torch
 
-from outlines_cont.engine.branch import TokenSet
+from outlines_cont.engine.branch import TokenSet, check_mask
 from outlines_cont.engine.engine import check_model
 from outlines_cont.engine.masking import Masker
 from outlines_cont.errors import ClosedError, DeadEnd, InvalidLogits, OptionError
@@ -33,6 +33,7 @@ from outlines_cont.state_file import load_state
 from outlines_cont.state_row import StateRow
 
 _TAIL_TOKENS = 8
+_SCORES = torch.float32, torch.float64
 
 
 class BatchedExecutor:
@@ -152,7 +153,10 @@ class BatchedExecutor:
         `mask` is for all of them; `scores` are (R, V), one line per conversation.
         """
         with self._lock:
-            return [token_id for token_id, _, _ in self._draw(conversations, sampler, mask, scores)]
+            drawn = self._draw(conversations, sampler, mask, scores)
+            for conversation, draw in zip(conversations, drawn, strict=True):
+                conversation._row = replace(conversation._open(), stream=draw.stream)
+            return [draw.token_id for draw in drawn]
 
     def step(
         self,
@@ -167,8 +171,8 @@ class BatchedExecutor:
             chosen = self.conversations if conversations is None else list(conversations)
             drawn = self._draw(chosen, sampler, mask, scores)
             for conversation, draw in zip(chosen, drawn, strict=True):
-                conversation._take(*draw)
-            return [token_id for token_id, _, _ in drawn]
+                conversation._take(draw.token_id, draw.logprob, draw.sampling_logprob, draw.stream)
+            return [draw.token_id for draw in drawn]
 
     def load(self, path: str | os.PathLike[str]) -> Conversation:
         """Return a new conversation that goes on where the one that was saved stood, random numbers included.
@@ -258,8 +262,8 @@ class BatchedExecutor:
         sampler: Sampler | None,
         mask: TokenSet | None,
         scores: torch.Tensor | None,
-    ) -> list[tuple[int, float, float]]:
-        """Return an id, its log-probability and that under the mask for each conversation.
+    ) -> list[_Drawn]:
+        """Return what was drawn for each conversation, which stays as it is: its number is spent when it takes the token.
 
         Args:
             conversations: they must be ready.
@@ -268,6 +272,11 @@ class BatchedExecutor:
             scores: (R, V) to draw from in the place of their logits.
         """
         sampler = _checked(sampler)
+        if mask is not None:
+            try:
+                check_mask(mask, self._model.vocab_size, "mask")
+            except (TypeError, ValueError) as error:
+                raise OptionError(f"{error} None is for all tokens.", "mask") from error
         for conversation in conversations:
             if conversation._home is not self:
                 raise OptionError("expected conversations of this executor, got one of another", "conversations")
@@ -277,8 +286,7 @@ class BatchedExecutor:
         self.fill(conversations)
         rows = [conversation._open() for conversation in conversations]
         logits = torch.stack([row.logits for row in rows if row.logits is not None])
-        if scores is not None and scores.shape != logits.shape:
-            raise OptionError(f"expected `scores` of shape {tuple(logits.shape)}, got {tuple(scores.shape)}", "scores")
+        _check_scores(scores, logits)
         norm = logits.logsumexp(dim=-1)
         allowed = TokenSet.all if mask is None else mask
         masks = [conversation.allowed & allowed for conversation in conversations]
@@ -292,10 +300,11 @@ class BatchedExecutor:
         ids, table = token_ids.tolist(), torch.stack([norm, logprobs, sampling_logprobs.to(norm)]).T.tolist()
         for row, (total, _, sampled) in zip(rows, table, strict=True):
             self._check_draw(row, total, sampled)
-        for conversation, row, stream in zip(conversations, rows, streams, strict=True):
-            conversation._row = replace(row, stream=stream.close())
         self._model.count(Meter(sampled_tokens=len(ids)))
-        return [(token_id, logprob, sampled) for token_id, (_, logprob, sampled) in zip(ids, table, strict=True)]
+        return [
+            _Drawn(token_id, logprob, sampled, stream.close())
+            for token_id, (_, logprob, sampled), stream in zip(ids, table, streams, strict=True)
+        ]
 
     def _check_draw(self, row: StateRow, total: float, sampled: float) -> None:
         if math.isfinite(total) and math.isfinite(sampled):
@@ -308,6 +317,29 @@ class BatchedExecutor:
             f"no token that may be drawn has a probability after {place}. Loosen the mask or the constraint; a constraint that "
             "is fulfilled needs a model with an end-of-sequence token, or `constrain(None)`."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A token, its log-probability, that as it was drawn, and where the random numbers go on after it."""
+
+    token_id: int
+    logprob: float
+    sampling_logprob: float
+    stream: RandomStream
+
+
+def _check_scores(scores: object, logits: torch.Tensor) -> None:
+    if scores is None:
+        return
+    if isinstance(scores, torch.Tensor) and scores.shape == logits.shape and scores.dtype in _SCORES:
+        return
+    shape, dtype = getattr(scores, "shape", None), getattr(scores, "dtype", None)
+    got = type(scores).__name__ if shape is None else f"one of shape {tuple(shape)} and {dtype}"
+    raise OptionError(
+        f"expected a tensor of float32 or float64 of shape {tuple(logits.shape)} as `scores`, a line for each conversation, got {got}.",
+        "scores",
+    )
 
 
 def _checked(sampler: Sampler | None) -> Sampler:

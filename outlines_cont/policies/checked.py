@@ -19,6 +19,7 @@ from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import CheckFailed
 from outlines_cont.interfaces import TokenFSM
 from outlines_cont.policies.constraint import Constraint
+from outlines_cont.user_code import shielded
 
 MAX_RETRIES = 50
 """How often a piece may go back before it fails."""
@@ -68,7 +69,7 @@ class CheckedConstraint(Policy[CheckedState]):
     ) -> None:
         self.constraint = constraint
         self.max_retries = max_retries
-        self._checker = Checker(expression.node)
+        self._checker = _ShieldedChecker(Checker(expression.node))
         self._eos = eos
 
     @property
@@ -185,6 +186,30 @@ class CheckedConstraint(Policy[CheckedState]):
         return len(allowed) > len(place.excluded) + 1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _ShieldedChecker:
+    """A `Checker` whose checks may be code of users."""
+
+    checker: Checker
+
+    @property
+    def initial(self) -> Reading:
+        """See `Checker`."""
+        return self.checker.initial
+
+    def read(self, reading: Reading, data: bytes) -> Reading:
+        """See `Checker.read`."""
+        return shielded(self.checker.read, reading, data)
+
+    def end(self, reading: Reading) -> Failure | bool | None:
+        """See `Checker.end`."""
+        return shielded(self.checker.end, reading)
+
+    def accepts(self, data: bytes) -> bool:
+        """See `Checker.accepts`."""
+        return shielded(self.checker.accepts, data)
+
+
 @dataclass(frozen=True, slots=True)
 class _Excluded:
     """What stands for a check where every token is excluded."""
@@ -209,7 +234,7 @@ def _places(state: CheckedState) -> Iterator[tuple[int, CheckedState]]:
         distance, place = distance + 1, place.before
 
 
-def _start_of(state: CheckedState, checker: Checker) -> int:
+def _start_of(state: CheckedState, checker: _ShieldedChecker) -> int:
     if state.failure is not None:
         return state.failure.start
     at_end = checker.end(state.reading)

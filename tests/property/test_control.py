@@ -148,17 +148,17 @@ def _writes(
             yield tuple(ids)
             return
         (name, value), rest = rest[0], rest[1:]
-        encode = model.tokenizer.encode
+        encode = model.tokenizer.encode_inside
         if name == "fork":
             for index in range(value):
-                yield from go_on(rest, [*ids, *encode(f" {index}")], place)
+                yield from go_on(rest, [*ids, *encode(f" {index}", ids)], place)
         elif name == "label":
             yield from go_on(rest, ids, len(ids))
         elif name == "gen":
             yield from go_on(rest, [*ids, *greedy_ids(model, ids, value)], place)
         else:
             kept = ids[:place] if name == "follow" else ids
-            yield from go_on(rest, [*kept, *encode(value)], min(place, len(kept)))
+            yield from go_on(rest, [*kept, *encode(value, kept)], min(place, len(kept)))
 
     yield from go_on(operations, ids, len(ids))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import assume, event, given, settings
+import pytest
+from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 from lark import Lark
 from lark.exceptions import GrammarError as LarkGrammarError
@@ -118,4 +119,44 @@ def test_numbers_and_points_are_read_by_both_parsers_of_lark(text: str) -> None:
 @settings(max_examples=80, deadline=None)
 def test_with_terminals_of_one_letter_the_languages_are_equal(text: str) -> None:
     automaton, earley, _ = made(text)
+    assert [t for t in TEXTS if automaton.accepts(t.encode()) != reads(earley, t)] == []
+
+
+@st.composite
+def grammars_with_gaps(draw: st.DrawFn) -> str:
+    """Rows of terminals with a rule between them that may be empty, so that what follows a terminal is found behind it, too."""
+    atoms = st.sampled_from(["n", "n", "x", "T0", "T1", '"a"', '"b"', '"ab"'])
+    row = st.lists(atoms, min_size=2, max_size=4).map(" ".join)
+    lines = ["start: " + " | ".join(draw(st.lists(row, min_size=1, max_size=2, unique=True)))]
+    lines.append("x: " + draw(st.sampled_from(["T0", '"b"', 'n "b"', "T1 n", '"a" | T1'])))
+    lines.append("n: " + draw(st.sampled_from(["T0?", '"b"?', '"ab"?', "T1?", '("a" "b")?'])))
+    for number in range(2):
+        priority = draw(st.sampled_from(["", ".1", ".2"]))
+        pattern = draw(st.sampled_from(["/[ab]+/", "/a+/", "/b/", "/[ab]/", '"ab"', '"a"', "/ab?/"]))
+        lines.append(f"T{number}{priority}: {pattern}")
+    return "\n".join(lines)
+
+
+@given(grammars_with_gaps())
+@settings(max_examples=150, deadline=None)
+@example('start: x n "ab" n\nx: "a" | T1\nn: "b"?\nT0.2: /b/\nT1: /[ab]+/')
+@example('start: "b" "b" n\nn: T0?\nT0.1: /b/')
+def test_what_follows_behind_an_empty_rule_is_read_by_both_parsers_of_lark(text: str) -> None:
+    automaton, earley, lalr = made(text)
+    accepted = [t for t in TEXTS if automaton.accepts(t.encode())]
+    assert [t for t in accepted if not reads(earley, t)] == []
+    assert [t for t in accepted if lalr and not reads(lalr, t)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'start: (/a/ | "ab" | /a+/)*',
+        'start: ("a" | /a+b/ | /b+/)*',
+        'start: (/a+/ | /ab?/)* "b"',
+        'start: x*\nx: /a/ | "ab" | /a+/ "b"?',
+    ],
+)
+def test_by_the_dynamic_lexer_rounds_of_overlapping_terminals_are_those_of_its_parser(text: str) -> None:
+    automaton, earley = Automaton(grammar(text, lexer="dynamic").node), Lark(text)
     assert [t for t in TEXTS if automaton.accepts(t.encode()) != reads(earley, t)] == []

@@ -157,7 +157,7 @@ def test_entries_that_fail_before_anything_runs_do_not_hurt_the_others() -> None
     model = random_model()
     write = generate.choice(model, ["yes", "no", "the"], sampler=samplers.beam_search(3), force=False)
     state = continuous(write)(["a", "x" * 400])
-    assert state.shape[:2] == (2, 3)
+    assert state.batch_size == 2
     assert write("a") == state.values[0]
     assert not any(isinstance(error, NoHypothesis) for error in state.errors[1])
     assert all(state.errors[1])
@@ -204,10 +204,11 @@ class _Ends:
 def test_a_policy_that_gives_tokens_back_leaves_hypotheses_that_are_scored_right(family: str) -> None:
     model = random_model(family)
     letters = model.tokenizer.encode("abn")
-    source = StateRow.of_prompt(model.tokenizer.encode("the name"), RandomStream(0))
+    source = StateRow.of_prompt(model.tokenizer.encode("the name"), RandomStream(0)).searched()
     counts = Meter()
     rows = [[Row(source, [_Retry(letters)], model, counts=counts)]]
-    job = BeamJob(rows, [[]], BeamSearch(beams=30), model.eos_token_ids, counts, _Ends())
+    ends, tokens = model.eos_token_ids, model.tokenizer.token_bytes
+    job = BeamJob(rows, [[]], BeamSearch(beams=30), ends, counts, _Ends(), tokens)
     engine = Engine(model)
     engine.submit(job)
     while not job.is_over:

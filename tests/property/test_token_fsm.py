@@ -410,3 +410,21 @@ def test_masks_of_loops_that_leave_a_language_out_equal_a_walk_of_every_token(
     vocabulary = Vocabulary([*tokens, b'ab"\n', b"aab\n", b'b"', b"x-a", b"ab"], [0])
     vocabulary.walks_before_a_loop = 0
     check_everywhere(TokenFSM(expression, vocabulary), data, steps=8)
+
+
+@given(
+    st.lists(st.text("abz", min_size=1, max_size=3), min_size=1, max_size=3),
+    st.sampled_from(["b", "1", "bc", "-", "a-", "[b-d]", "é"]),
+    VOCABULARIES,
+    st.data(),
+)
+@settings(max_examples=120, deadline=None)
+def test_masks_of_loops_that_leave_texts_out_equal_a_walk_of_every_token(
+    left_out: list[str], rest: str, tokens: list[bytes | None], data: st.DataObject
+) -> None:
+    """Also where what follows the loop may begin with a letter of it, so that no token tells where it leaves."""
+    words = [b"zzz", b"abb", b"ab-", b"b-", b"aa1", b"abc", b"bbc", b"z-a"]
+    expression = (regex("[a-z]*") & ~choice(left_out)) + regex(rest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Vocabulary, "walks_before_a_loop", 0)
+        check_everywhere(TokenFSM(expression, Vocabulary([*tokens, *words], [0])), data)

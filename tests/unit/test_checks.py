@@ -95,7 +95,7 @@ SCHEMAS: list[dict[str, Any]] = [
     UNIQUE,
     {"type": "array", "items": UNIQUE, "minItems": 2, "maxItems": 2},
     {"type": "object", "minProperties": 2, "patternProperties": {"^[ab]$": {"type": "null"}}, "additionalProperties": False},
-    {"type": "integer", "minimum": 10, "maximum": 99, "not": {"multipleOf": 0.3}},
+    {"type": "integer", "minimum": 10, "maximum": 99, "allOf": [{"not": {"multipleOf": n}} for n in (4, 6, 9, 15)]},
     {"oneOf": [{"type": "array", "items": {"enum": [1, 2]}, "minItems": 1, "maxItems": 3, "uniqueItems": True}, {"const": [1]}]},
 ]  # fmt: skip
 

@@ -113,7 +113,9 @@ def test_following_a_label_is_as_if_the_text_behind_it_had_never_been() -> None:
 
     with model.meter() as meter:
         result = control.run(model, script, "is").check()
-    start = model.tokenizer.encode("is", add_special_tokens=True) + model.tokenizer.encode("the name of")
+    start = model.tokenizer.encode("is", add_special_tokens=True) + model.tokenizer.encode_inside(
+        "the name of", model.tokenizer.encode("is")
+    )
     new = model.tokenizer.encode(" and red")
     ids = [*start, *new]
     ids += greedy_ids(model, ids, 2)

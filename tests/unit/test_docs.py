@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
         "docs/controllers.md",
         "docs/engine.md",
         "docs/fork.md",
+        "docs/json_text.md",
         "docs/sampling.md",
     ],
 )

@@ -51,7 +51,7 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"type": "string", "pattern": "b+"}, ['"abbc"', '"b"'], ['"ac"']),
     ({"type": "string", "pattern": "^a\\n$"}, ['"a\\n"'], ['"a\n"', '"a"']),
     ({"type": "string", "pattern": "^a", "maxLength": 2}, ['"ab"'], ['"abc"', '"b"']),
-    ({"enum": ["a", 1, None, True, 1.5]}, ['"a"', "1", "null", "true", "1.5"], ["1.0", "false", '"b"']),
+    ({"enum": ["a", 1, None, True, 1.5]}, ['"a"', "1", "1.0", "null", "true", "1.5"], ["1.00", "1.50", "false", '"b"']),
     ({"enum": ["a", 1, 2], "type": "integer", "minimum": 2}, ["2"], ["1", '"a"']),
     ({"enum": ["a", "bb"], "minLength": 2}, ['"bb"'], ['"a"']),
     ({"enum": ["a", "b"], "const": "b"}, ['"b"'], ['"a"']),
@@ -61,7 +61,7 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"const": {"a": [1, {}], "b": "x"}}, ['{"a": [1,{}],"b":"x"}'], ['{"a":[1]}', '{"a":[1,{}],"b":"x","c":1}']),
     ({"const": [[], 2]}, ["[[],2]", "[[], 2]"], ["[[]]", "[[],2,3]", "[2]"]),
     ({"const": 1e300}, ["1e+300"], ["1"]),
-    ({"const": 2.0}, ["2"], ["2.0"]),
+    ({"const": 2.0}, ["2", "2.0"], ["2.00"]),
     ({"type": "array"}, ["[]", '[1, "a",[null]]'], ["[1,]", "[,]", "[ 1]", "[1  ,2]", "[1,  2]"]),
     ({"items": {"type": "integer"}, "minItems": 1, "maxItems": 2}, ["[1]", "[1,2]", "{}"], ["[]", "[1,2,3]", '["a"]']),
     (
@@ -149,16 +149,76 @@ FRACTIONS: list[tuple[dict[str, Any], list[str], list[str]]] = [
         ["-0.51", "12.76", "13", "-1"],
     ),
     ({"minimum": 1, "maximum": 1}, ["1", "1.0"], ["1.1", "0.9"]),
-    ({"multipleOf": 0.01}, ["1", "0.25", "-3.5", "19.99"], ["0.001", "0.250", "1e2"]),
+    (
+        {"multipleOf": 0.01},
+        ["1", "0.25", "-3.5", "19.99", "9.90", "10.00", "100.0", "0.00"],
+        ["0.001", "0.250", "1e2", "-0.0", "-0.00"],
+    ),
+    (
+        {"multipleOf": 0.01, "minimum": 0.005, "maximum": 1},
+        ["0.01", "0.1", "0.10", "1.00"],
+        ["0", "0.00", "1.01", "1.000"],
+    ),
+    ({"multipleOf": 0.01, "const": 10}, ["10", "10.0", "10.00"], ["10.000"]),
+    ({"multipleOf": 0.3}, ["0.3", "3", "3.0", "-4.5", "0"], ["0.4", "1", "3.1", "0.30"]),
+    ({"multipleOf": 0.15}, ["0.15", "0.3", "0.30", "3.00"], ["0.1", "0.25"]),
+    ({"not": {"const": 10}}, ["10.01", "9", "1.0"], ["10", "10.0", "10.00", "1e1", "1.0e1", "10.0000000000000001"]),
+    ({"not": {"enum": [0]}}, ["0.1", "-0.1"], ["0", "0.0", "-0.0", "0e5", "0.000"]),
+    ({"not": {"multipleOf": 0.5}}, ["0.25", "1.01"], ["1", "1.0", "0.5", "0.50", "1.500"]),
+    ({"oneOf": [{"type": "integer"}, {"minimum": 0}]}, ["-1", "0.5", "1.5"], ["1", "1.0", "0.0", "-1.5"]),
     ({"multipleOf": 0.5, "minimum": 0}, ["0", "0.5", "7"], ["0.25", "-0.5"]),
     ({"multipleOf": 0.3, "minimum": 0, "maximum": 1}, ["0", "0.3", "0.6", "0.9"], ["1", "0.1"]),
-    ({"multipleOf": 3}, ["3", "-6"], ["3.0", "4"]),
+    ({"multipleOf": 3}, ["3", "-6", "3.0", "9007199254740993"], ["4", "4.0", "3.00", "9007199254740993.0"]),
 ]
 
 
 @pytest.mark.parametrize(("bounds", "good", "bad"), FRACTIONS, ids=str)
 def test_bounds_and_divisors_of_numbers(bounds: dict[str, Any], good: list[str], bad: list[str]) -> None:
     assert_texts({"type": "number"} | bounds, good, bad)
+
+
+OPENAPI: list[tuple[Any, list[str], list[str]]] = [
+    ({"type": "integer", "format": "int32"}, ["2147483647", "-2147483648"], ["2147483648", "-2147483649", "1099511627776", "1.0"]),
+    ({"type": "number", "format": "int32"}, ["5", "5.0"], ["5.5", "1099511627776"]),
+    ({"type": "integer", "format": "int64"}, [str(2**63 - 1), str(-(2**63))], [str(2**63), str(-(2**63) - 1)]),
+    ({"type": "integer", "format": "int32", "minimum": 2**31 - 2}, ["2147483646", "2147483647"], ["2147483648", "5"]),
+    ({"type": "number", "format": "float"}, ["1e37", "-1.5e-7", "0.1"], ["1e39", "4" + "0" * 38, "12e38"]),
+    ({"type": "number", "format": "float", "minimum": 0}, ["3" + "0" * 38, "0.5"], ["4" + "0" * 38, "-1"]),
+    ({"type": "number", "format": "double"}, ["1e307", "0.1"], ["1e309", "1e400"]),
+    ({"format": "int32"}, ["5", '"any text"', "null", "[1.5]"], ["2147483648", "1.5"]),
+    ({"type": "string", "format": "int64"}, ['"any text"', '""'], ["1"]),
+    ({"type": "string", "format": "byte"}, ['""', '"QQ=="', '"QUI="', '"QUJD+/8="'], ['"QQ"', '"Q==="', '"QR=="', '"_-8="', '"QQ==QQ=="']),
+    ({"format": "byte"}, ["5", '"QQ=="'], ['"QQ"']),
+    ({"type": "string", "format": "binary"}, ['"any text"'], ["1"]),
+    ({"type": "string", "format": "password", "minLength": 2}, ['"any"'], ['"a"']),
+    ({"not": {"format": "int32"}}, ["2147483648", "1.5", "1.50"], ["0", "-5.0", "2147483647", '"a"', "null"]),
+    ({"not": {"format": "byte"}}, ['"QQ"'], ['"QQ=="', "1"]),
+    ({"not": {"format": "float"}, "type": "number"}, ["4" + "0" * 38], ["1", "0.5", "1e5"]),
+    ({"enum": [1, 2**40, 1.5], "format": "int32"}, ["1"], [str(2**40), "1.5"]),
+    ({"const": 2**40, "type": "integer", "format": "int64"}, [str(2**40)], []),
+    ({"anyOf": [{"type": "integer", "format": "int32"}, {"type": "string", "format": "byte"}]}, ["7", '"QQ=="'], [str(2**31), '"QQ"']),
+    ({"oneOf": [{"type": "integer", "format": "int32"}, {"type": "integer", "minimum": 5}]}, ["4", str(2**31)], ["5", str(-(2**31) - 1)]),
+    (
+        {"items": {"if": {"type": "number", "format": "int32"}, "then": True, "else": {"const": "x"}}, "uniqueItems": True},
+        ["[5]", '["x"]'],
+        ["[2147483648]", "[1.5]"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), OPENAPI, ids=str)
+def test_formats_of_openapi_are_enforced_for_the_type_that_they_are_for(
+    schema: Any, good: list[str], bad: list[str]
+) -> None:
+    assert_texts(schema, good, bad)
+    assert json_schema({"type": "integer", "format": "int32"}, formats="annotate").accepts(str(2**40))
+
+
+def test_a_check_knows_the_formats_of_numbers() -> None:
+    denied = {"allOf": [{"format": "int32"}, {"type": ["integer", "array"]}, {"uniqueItems": True}]}
+    expression = json_schema({"not": denied})
+    assert expression.has_checks
+    assert [expression.accepts(text) for text in ("5", str(2**40), "[1,1]", "[1]")] == [False, True, True, False]
 
 
 def test_a_bound_in_schema_text_is_compared_digit_by_digit() -> None:
@@ -333,7 +393,7 @@ def test_a_bad_schema_is_refused_with_a_pointer(schema: Any, pointer: str, messa
 @pytest.mark.parametrize(
     ("schema", "pointer"),
     [
-        ({"type": "number", "multipleOf": 0.3}, "/multipleOf"),
+        ({"type": "number", "multipleOf": 3e-20}, "/multipleOf"),
         ({"items": {"pattern": "^(a)\\1$"}}, "/items/pattern"),
         ({"properties": {"a": {"uniqueItems": True}}}, "/properties/a/uniqueItems"),
         ({"minProperties": 2}, "/minProperties"),
@@ -439,10 +499,17 @@ def test_every_limit_has_a_name_and_can_be_raised() -> None:
         Limits(max_depth=0)
 
 
-def test_alternatives_that_multiply_give_a_named_limit() -> None:
+def test_alternatives_that_multiply_are_checked_and_many_give_a_named_limit() -> None:
     choice = {"anyOf": [{"minimum": n} for n in range(10)]}
+    schema = {"allOf": [dict(choice) for _ in range(12)], "type": "integer"}
+    expression = json_schema(schema)
+    assert {"checked"} == {line.level for line in expression.report if line.pointer.startswith("#/allOf/5/any")}
+    assert expression.accepts("0")
+    assert not expression.accepts("-1")
+    with pytest.raises(SchemaError, match="too many combinations"):
+        json_schema(schema, strict=True)
     with pytest.raises(BudgetExceeded) as caught:
-        json_schema({"allOf": [dict(choice) for _ in range(12)]})
+        json_schema({"anyOf": [{"minimum": n} for n in range(10_001)], "type": "integer"})
     assert caught.value.limit == "max_alternatives"
 
 
@@ -511,7 +578,9 @@ def test_the_report_has_a_line_for_every_keyword() -> None:
 
 def test_a_report_prints_as_a_table() -> None:
     expression = json_schema({"type": "array", "uniqueItems": True}) + "\n"
-    assert str(expression.report) == ("exact      #/type\nchecked    #/uniqueItems  an automaton cannot remember items")
+    table = str(expression.report).splitlines()
+    assert table[:2] == ["exact      #/type", "checked    #/uniqueItems  an automaton cannot remember items"]
+    assert table[2:] == [f"spelling   {sentence}" for sentence in expression.report.spelling]
     assert str(regex("a").report) == ""
     assert "no two items are equal (`uniqueItems` at '#/uniqueItems')" in expression.checks
 
@@ -716,7 +785,7 @@ def test_a_function_stands_for_its_arguments() -> None:
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [
-        (Pathed, "alias"), (pydantic.Json[int], "Json"), (complex, "complex"), (object(), "pydantic"), (pydantic.FileUrl, "URL"),
+        (Pathed, "alias"), (pydantic.Json[int], "Json"), (complex, "complex"), (object(), "pydantic"),
         (lambda x: x, "annotation"), (dict[float, int], "keys of type `float`"),
         (pydantic.constr(pattern=r"[a\S]"), "inside a set"), (type("Plain", (), {}), "pydantic"),
     ],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,60 @@ def test_the_limit_is_exact(length: int) -> None:
     else:
         with pytest.raises(TemplateError, match="at most 20 characters"):
             template.render({"text": text})
+
+
+_HUGE = 10**9
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% set ns = namespace(s=text) %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s|length }}",
+        "{% set ns = namespace(s=[text]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}",
+        "{% set ns = namespace(s=[text], t=[text]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}"
+        "{% set ns.t = [ns.t, ns.t] %}{% endfor %}{{ ns.s == ns.t }}",
+        "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}{{ text }}",
+        "{{ '%1000000000d' % 1 }}{{ text }}",
+        "{{ text.ljust(HUGE) }}",
+        "{{ text|center(HUGE) }}",
+        "{{ (text ~ '\n')|indent(HUGE, true) }}",
+        "{{ '{:1000000000}'.format(text) }}",
+        "{{ ('\t' ~ text).expandtabs(HUGE) }}",
+        "{{ (text * 9000).replace('', text * 9000) }}",
+        "{{ range(99999)|map('center', 99999)|join(text * 9000) }}",
+        "{{ lipsum(HUGE) ~ text }}",
+        "{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) ~ text }}",
+        "{% set ns = namespace(n=3) %}{% for i in range(60) %}{% set ns.n = ns.n * ns.n %}{% endfor %}{{ ns.n ~ text }}",
+    ],
+)
+def test_a_template_is_bounded_in_time_and_memory_whatever_it_does(source: str) -> None:
+    template = PromptTemplate(source.replace("HUGE", str(_HUGE)), max_characters=10_000, max_seconds=0.2)
+    used, started = time.process_time(), time.perf_counter()
+
+    with pytest.raises(TemplateError, match="max_characters|max_seconds|max_memory_bytes|limit|RecursionError"):
+        template.render({"text": "abc"})
+    assert time.process_time() - used < 1
+    assert time.perf_counter() - started < 20
+    # The next row is as before.
+    assert PromptTemplate("{{ text }}").render({"text": "x"}) == "x"
+
+
+def test_an_error_names_the_limit_and_how_to_raise_it() -> None:
+    source = "{% for a in range(n) %}{% for b in range(n) %}{% endfor %}{% endfor %}{{ text.ljust(n * n) | length }}"
+
+    assert PromptTemplate(source).render({"text": "a", "n": 100}) == "10000"
+    with pytest.raises(
+        TemplateError, match=r"0\.05 s of processor time.*PromptTemplate\(source, max_seconds="
+    ) as failure:
+        PromptTemplate(source, max_seconds=0.05).render({"text": "a", "n": 20_000})
+    assert "max_memory_bytes" not in str(failure.value)
+    with pytest.raises(TemplateError, match=r"1,000,000 bytes.*PromptTemplate\(source, max_memory_bytes="):
+        PromptTemplate(source, max_memory_bytes=1_000_000).render({"text": "a", "n": 3_000})
+    with pytest.raises(TemplateError, match="JSON can hold"):
+        PromptTemplate(source).render({"text": object(), "n": 1})
+
+
+def test_threads_take_turns() -> None:
+    template = PromptTemplate("{{ text }}!")
+    with ThreadPoolExecutor(4) as pool:
+        assert [f"{i}!" for i in range(200)] == list(pool.map(lambda i: template.render({"text": i}), range(200)))

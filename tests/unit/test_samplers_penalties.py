@@ -160,3 +160,11 @@ def test_a_bias_for_a_token_that_the_model_does_not_have_is_refused_before_anyth
         generate.text(model, sampler=greedy(logit_bias={3: 1.0, 99999: 1.0}))
     with pytest.raises(OptionError, match="ids below 5"):
         greedy(logit_bias={5: 1.0}).sample(torch.zeros(1, 5), None)
+
+
+@pytest.mark.parametrize("beyond", [2, 3])
+def test_the_first_token_beyond_the_vocabulary_is_not_penalised_either(beyond: int) -> None:
+    sampler = greedy(repetition_penalty=2.0, presence_penalty=0.5)
+    logits = torch.tensor([[4.0, 3.0], [1.0, 2.0]])
+    counts = [TokenCounts([0, beyond], [True] * 2), TokenCounts([beyond], [True])]
+    assert penalised(logits, [sampler.penalties] * 2, counts).tolist() == [[1.5, 3.0], [1.0, 2.0]]

@@ -172,3 +172,17 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
         _state().save(path)
     assert path.read_bytes() == data
     assert [file.name for file in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_a_row_and_cuts_of_it_are_saved_side_by_side(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """They lie in one row of a buffer, of which each holds other columns."""
+    model = random_model()
+    whole = continuous(generate.text(model))("the name of the rose", max_tokens=5)
+    states = [whole, whole.tokens[:4], whole.tokens[:9]]
+    stacked = SequenceState.stack([states[at] for at in order])
+    stacked.save(tmp_path / "s")
+    loaded = SequenceState.load(tmp_path / "s", model)
+    assert loaded == stacked
+    assert loaded.cached.tolist() == stacked.cached.tolist()
+    assert loaded.logits.numpy() == pytest.approx(stacked.logits.numpy(), abs=1e-8)

@@ -1,0 +1,73 @@
+"""What we never write though a schema allows it, in one sentence for each kind of value; `docs/json_text.md` has the examples."""
+
+from __future__ import annotations
+
+from fsm.schema.enumeration import values_at
+from fsm.schema.keyword import Made, is_number
+from fsm.schema.number import MAX_EXACT_DIGITS
+from fsm.schema.number_range import MAX_DIGITS
+from fsm.schema.place import Conjunction, values_of
+
+ONE_SPACE = "white space: at most one space, after `:` and `,`"
+NO_SPACE = "white space: none"
+STRINGS = "strings: as `json.dumps(value, ensure_ascii=False)` writes them, one spelling each"
+ORDERED = "objects: members in the order of the schema, those that it does not name last"
+ONCE = "objects: no key comes twice"
+INTEGERS = f"whole numbers: plain digits, at most {MAX_DIGITS} or as many as a bound has; no `1.0`, `1e3`, `-0`"
+NUMBERS = (
+    f"numbers: at most {MAX_DIGITS} digits before the point and {MAX_DIGITS} after it, "
+    "exponents as in `1e5` or `1.5e-7`; no `1E5`, `-0`"
+)
+BOUNDED = f"numbers with bounds: plain digits, at most {MAX_DIGITS} after the point; no exponent, no `-0.0`"
+LISTED = (
+    "listed numbers: as the schema writes them, or whole ones with `.0`; more zeros up to the decimals of `multipleOf`"
+)
+DECIMAL = "decimals: strings of plain digits, as pydantic writes them; no exponent, no `-0`"
+URL = "URLs: a scheme in small letters, a host in ASCII, at most 1,000 characters of path and query, 200 of fragment"
+FORMATS = {
+    "date": "`date`: no year 0000",
+    "time": "`time`: no leap second, at most 9 digits of a fraction",
+    "date-time": "`date-time`: no year 0000, no leap second, at most 9 digits of a fraction",
+    "hostname": "`hostname`: at most 8 labels, none with `--` in the third and fourth place",
+    "email": "`email`: at most 3 atoms of 20 characters, or 31 in quotes, before `@`, and 8 labels of 31 after it",
+    "regex": "`regex`: groups at most three deep, without names and references",
+    "byte": "`byte`: padded, the bits that stand for nothing zero",
+    "x-mailbox": "e-mail addresses: letters, digits, single dots and hyphens, a host name that is public",
+    "x-clock": "times: no offset, at most 6 digits of a fraction",
+    "x-local-date-time": "times of a day: no offset, at most 6 digits of a fraction",
+}
+
+
+def nested(most: int) -> str:
+    """How deep values of any type, and those that hold their own kind, are nested."""
+    return f"values of any type, and those that hold their own kind: at most {most} arrays and objects one inside the other"
+
+
+def of_numbers(decimals: int | None, *, is_bounded: bool) -> str:
+    """What is written of numbers, given how many decimals they have at most (none: they are whole)."""
+    if decimals is None:
+        return BOUNDED if is_bounded else NUMBERS
+    if not decimals:
+        return INTEGERS
+    plural = "s" if decimals > 1 else ""
+    room = MAX_EXACT_DIGITS - decimals
+    return (
+        f"numbers with `multipleOf`, or of which some are denied: at most {decimals} decimal{plural}, and {room} digits before a point; "
+        "no exponent, no `-0.0`"
+    )
+
+
+def of_listed(places: Conjunction, types: frozenset[str]) -> list[str]:
+    """What is written of the scalars that `enum` and `const` list."""
+    values = [value for place in places for value in values_at(place) or ()]
+    strings = [STRINGS] if "string" in types and any(isinstance(value, str) for value in values) else []
+    if not any(map(is_number, values)) or types.isdisjoint(("integer", "number")):
+        return strings
+    return [*strings, LISTED if "number" in types else INTEGERS]
+
+
+def of_strings(places: Conjunction, *, asserts_format: bool) -> list[str]:
+    """What is written of strings."""
+    texts = [value.spelling for _, value in values_of(places, Made.TEXT)]
+    formats = [FORMATS[name] for _, name in values_of(places, "format") if name in FORMATS and asserts_format]
+    return [STRINGS, *formats, *texts]

@@ -1,0 +1,48 @@
+"""`kv_layout`: what the keys and values of one token of a model look like, layer by layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from outlines_cont.engine.engine import engine_of
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv import open_batch
+
+
+@dataclass(frozen=True, slots=True)
+class LayerLayout:
+    """The keys and values of T tokens in one layer.
+
+    Attributes:
+        keys: (heads, size) of keys of shape (heads, T, size).
+        values: the same of values.
+        dtype: of both.
+    """
+
+    keys: tuple[int, int]
+    values: tuple[int, int]
+    dtype: torch.dtype
+
+
+def kv_layout(model: LanguageModel) -> list[LayerLayout | None]:
+    """Return the layout of every layer, None for one that keeps nothing of its own; no layers for a recurrent model.
+
+    Cost: the first time one forward of one token, which no meter counts.
+    """
+    if model.is_recurrent:
+        return []
+    known: list[LayerLayout | None] | None = model.memo.get("kv_layout")
+    if known is None:
+        with engine_of(model).lock, torch.inference_mode():
+            batch = open_batch(model, [None])
+            batch.feed([[0]], [[]])
+            (row,) = batch.release_all()
+        layers = row.layers() if row is not None else []
+        known = model.memo["kv_layout"] = [_layout(*layer) if layer is not None else None for layer in layers]
+    return known
+
+
+def _layout(keys: torch.Tensor, values: torch.Tensor) -> LayerLayout:
+    return LayerLayout((keys.shape[0], keys.shape[2]), (values.shape[0], values.shape[2]), keys.dtype)

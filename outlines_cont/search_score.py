@@ -1,0 +1,44 @@
+"""`SearchScore`: what a search ranks a row by. Unlike the weight it is not reset where text is added between two pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class SearchScore:
+    """What counts in the score of a row that a search has written: its tokens from `start` on, and some other log-probabilities.
+
+    Attributes:
+        start: index of the first token that counts.
+        others: (number of tokens before it, log-probability) of what is no token: ends of text that were sampled, what the row
+            had when the search began, what stood in a row that this one was joined to.
+        length_penalty: of the last search; the score is divided by the number of written tokens to this power.
+    """
+
+    start: int
+    others: tuple[tuple[int, float], ...] = ()
+    length_penalty: float = 0.0
+
+    def total(self, logprobs: Sequence[float]) -> float:
+        """Return the sum of all that counts, of a row whose tokens have these log-probabilities."""
+        return sum(logprobs[self.start :]) + sum(logprob for _, logprob in self.others)
+
+    def ranked(self, total: float, num_written: int) -> float:
+        """Return the score: what counts, divided by a power of the number of tokens that generators wrote."""
+        return total / float(max(num_written, 1) ** self.length_penalty) if self.length_penalty else total
+
+    def cut(self, count: int) -> SearchScore:
+        """Return what is left for the first `count` tokens of the row."""
+        others = tuple(other for other in self.others if other[0] <= count)
+        return replace(self, start=min(self.start, count), others=others)
+
+    def moved(self, count: int) -> SearchScore:
+        """Return the same for a row whose tokens have `count` more, or fewer, before them; what began before them begins there."""
+        others = tuple((max(position + count, 0), logprob) for position, logprob in self.others)
+        return replace(self, start=max(self.start + count, 0), others=others)
+
+    def counting(self, position: int, logprob: float) -> SearchScore:
+        """Return the score with something that is no token, after the first `position` tokens."""
+        return replace(self, others=(*self.others, (position, logprob))) if logprob else self

@@ -1,0 +1,60 @@
+"""Code of users that runs in the steps of an engine, such as a validator: what it raises is the error of one row.
+
+A step may be taken by any thread, for the rows of all. So not even `SystemExit` may come out of it, which would end a call that has
+nothing to do with it. `KeyboardInterrupt` means two things: the user has pressed Ctrl-C, which ends the call in the main thread,
+wherever that is; or the code has a `raise KeyboardInterrupt` of its own, which is an error like any other.
+"""
+
+from __future__ import annotations
+
+import dis
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from outlines_cont.errors import UserCodeError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def shielded(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Call code of a user.
+
+    Raises:
+        UserCodeError: it has raised something that is no `Exception`, and not because somebody has pressed Ctrl-C.
+    """
+    try:
+        return function(*arguments, **options)
+    except Exception:
+        raise
+    except BaseException as error:
+        if _is_signal(error):
+            raise
+        raise user_code_error(error) from error
+
+
+def user_code_error(error: BaseException) -> UserCodeError:
+    """Return what a row fails with where code of a user has raised `error`."""
+    place = _place(error.__traceback__)
+    where = f", in {place.tb_frame.f_code.co_filename!r}, line {place.tb_lineno}" if place is not None else ""
+    return UserCodeError(
+        f"expected a check, a validator or a policy to return or to raise an Exception, but it raised {error!r}{where}. "
+        "Let it raise `ValueError` where a value is not to be accepted."
+    )
+
+
+def _is_signal(error: BaseException) -> bool:
+    """Return whether an error came from a signal, and not from a `raise`: only the main thread is told of signals."""
+    if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
+        return False
+    place = _place(error.__traceback__)
+    return place is None or dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]] != "RAISE_VARARGS"
+
+
+def _place(traceback: TracebackType | None) -> TracebackType | None:
+    """Return where an error was raised."""
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback

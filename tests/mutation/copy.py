@@ -1,0 +1,121 @@
+"""Copies of the tree, and pytest in processes forked from this one: torch and the like are imported once."""
+
+from __future__ import annotations
+
+import compileall
+import importlib
+import os
+import py_compile
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+OURS = ("fsm", "outlines_cont", "tests")
+HEAVY = (
+    "numpy",
+    "lark",
+    "pydantic",
+    "hypothesis",
+    "pytest",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "jsonschema",
+    "coverage",
+)
+
+
+def copy_tree(root: Path, target: Path) -> None:
+    """Copy what belongs to the repository; bytecode of it is checked by contents, as a changed file may be as long and as old."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (root / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target / name)
+    mode = py_compile.PycInvalidationMode.CHECKED_HASH
+    for package in OURS[:2]:
+        compileall.compile_dir(target / package, quiet=2, invalidation_mode=mode)
+
+
+def import_heavy() -> None:
+    """Import what the tests need and the code under test is not part of; what is not installed is left out."""
+    os.environ.update(
+        HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", PYTHONDONTWRITEBYTECODE="1"
+    )
+    for name in HEAVY:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+
+
+class Job:
+    """A function that runs in a process of its own, in a copy of the tree.
+
+    Args:
+        tree: the copy.
+        work: what to do there; the process ends with the number that it returns.
+        seconds: how long it may take, processes that it has started included.
+    """
+
+    def __init__(self, tree: Path, work: Callable[[], int], seconds: float) -> None:
+        self.tree = tree
+        self._end = time.monotonic() + seconds
+        self.pid = os.fork()
+        if not self.pid:
+            _run(tree, work)
+
+    def poll(self) -> int | str | None:
+        """What it ended with: a number, `"hangs"`, or `"dies"` (of a signal); None while it runs."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid:
+            self._end_group()
+            return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else "dies"
+        if time.monotonic() < self._end:
+            return None
+        self._end_group()
+        os.waitpid(self.pid, 0)
+        return "hangs"
+
+    def stop(self) -> None:
+        """End it."""
+        self._end_group()
+
+    def _end_group(self) -> None:
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            return
+
+
+def _run(tree: Path, work: Callable[[], int]) -> None:
+    """Become a process that knows only the copy; does not return."""
+    code = 70
+    try:
+        os.setpgid(0, 0)
+        sys.dont_write_bytecode = True
+        log = os.open(tree / "mutation.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+            del sys.modules[name]
+        root = os.getcwd()
+        sys.path[:] = [str(tree), *(path for path in sys.path if path not in ("", root))]
+        os.environ["PYTHONPATH"] = str(tree)
+        os.chdir(tree)
+        code = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)

@@ -1,0 +1,235 @@
+"""Numbers under every keyword against the `jsonschema` validator, which is given decimals: as written, and as doubles are printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from random import Random
+from typing import Any
+
+import jsonschema
+from hypothesis import HealthCheck, example, given, note, settings
+from hypothesis import strategies as st
+
+from fsm.automaton import Automaton
+from fsm.errors import EmptyLanguage
+from fsm.schema import json_schema
+from fsm.schema.multiple import multiples
+from tests.walks import RANDOMS, random_text
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+STEPS = [
+    "1",
+    "2",
+    "3",
+    "7",
+    "12",
+    "0.5",
+    "0.25",
+    "0.01",
+    "0.05",
+    "0.1",
+    "0.3",
+    "2.5",
+    "0.001",
+    "1.5",
+    "0.10",
+    "1e-2",
+    "0.0007",
+]
+VALUES = st.sampled_from(
+    [
+        "0",
+        "1",
+        "10",
+        "-10",
+        "9.9",
+        "9.90",
+        "0.1",
+        "0.3",
+        "-0.25",
+        "2.5",
+        "3.0",
+        "99.99",
+        "100",
+        "1e2",
+        "0.07",
+        "7.5",
+        "12",
+    ]
+)
+FAR = st.sampled_from(
+    ["9007199254740993", "1e60", "-1e60", "123456789012345678", "1e-9", "0.30000000000000001", "2147483648"]
+)
+
+
+@st.composite
+def places(draw: Draw, depth: int = 1) -> str:
+    """A schema as JSON text, so that its numbers stay as they are written."""
+    said: dict[str, str] = {}
+    if draw(st.integers(0, 3)):
+        said["type"] = draw(st.sampled_from(['"number"', '"number"', '"integer"', '["integer", "string"]']))
+    for keyword in draw(st.lists(st.sampled_from(KEYWORDS), max_size=2, unique=True)):
+        if keyword == "multipleOf":
+            said[keyword] = draw(st.sampled_from(STEPS))
+        elif keyword == "enum":
+            said[keyword] = f"[{', '.join(draw(st.lists(VALUES, min_size=1, max_size=4)))}]"
+        elif keyword == "format":
+            said[keyword] = draw(st.sampled_from(['"int32"', '"int64"', '"float"', '"double"']))
+        else:
+            said[keyword] = draw(VALUES | VALUES | FAR)
+    if depth:
+        for keyword in draw(st.lists(st.sampled_from(["not", "anyOf", "allOf", "oneOf"]), max_size=2, unique=True)):
+            below = draw(st.lists(places(depth - 1), min_size=1, max_size=2))
+            said[keyword] = below[0] if keyword == "not" else f"[{', '.join(below)}]"
+    return "{" + ", ".join(f'"{keyword}": {value}' for keyword, value in said.items()) + "}"
+
+
+KEYWORDS = [
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "multipleOf",
+    "const",
+    "enum",
+    "format",
+]
+
+
+def spelled(value: Decimal, decimals: int = 0) -> str:
+    """In plain digits, with zeros up to so many decimals."""
+    text = format(value, "f")
+    whole, _, fraction = text.partition(".")
+    fraction = fraction.rstrip("0").ljust(decimals, "0")
+    whole = "0" if whole == "-0" and not fraction.strip("0") else whole
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+NUMBERS = (
+    st.integers(-40_000, 40_000).map(lambda n: Decimal(n) / 1000)
+    | st.integers(-4_000, 4_000).map(lambda n: Decimal(n) / 20)
+    | st.integers(-300, 300).map(Decimal)
+    | (VALUES | FAR).map(Decimal)
+)
+TEXTS = (
+    st.tuples(NUMBERS, st.integers(0, 4)).map(lambda pair: spelled(*pair))
+    | VALUES
+    | st.sampled_from(
+        ["-0", "-0.0", "0.0", "0.00", "1.0e1", "10.00", "10.0000000", "1e1", "9007199254740993.0", "00", "1.", "-0.000"]
+    )
+)
+
+
+def _is_integer(checker: object, value: object) -> bool:
+    if isinstance(value, Decimal):
+        return value == value.to_integral_value()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_RANGES = {
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "float": (-3.4028234663852886e38, 3.4028234663852886e38),
+}
+
+
+def _format(validator: Any, name: str, value: Any, schema: Any) -> Any:
+    if not isinstance(value, int | Decimal) or isinstance(value, bool) or name not in _RANGES:
+        return
+    low, high = map(Decimal, _RANGES[name])
+    if not low <= value <= high or (name != "float" and not _is_integer(None, value)):
+        yield jsonschema.ValidationError(f"no {name}")
+
+
+VALIDATOR = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    {"format": _format},
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer),
+)
+
+
+def is_valid(schema: str, text: str, read: Callable[[str], Decimal] = Decimal) -> bool:
+    with localcontext() as context:
+        context.prec, context.Emax, context.Emin = 2_000, 10_000, -10_000
+        rules = json.loads(schema, parse_float=Decimal)
+        return bool(VALIDATOR(rules).is_valid(json.loads(text, parse_float=read)))
+
+
+def as_double(text: str) -> Decimal:
+    return Decimal(repr(float(text)))
+
+
+relaxed = settings(
+    max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+
+
+@relaxed
+@given(places(), st.lists(TEXTS, min_size=5, max_size=12))
+@example('{"not": {"const": 10}}', ["10", "10.0", "10.00", "1e1", "10.0000000000000001", "1.0e1"])
+@example('{"oneOf": [{"type": "integer"}, {"multipleOf": 0.5}]}', ["1", "1.0", "1.5", "0.50"])
+@example('{"not": {"enum": [0]}, "type": "number"}', ["0", "0.0", "-0.0", "0e5", "0.000", "0.1"])
+@example('{"minimum": 1e300}', ["1" + "0" * 300, "2" + "0" * 300, "1.5", "1e301"])
+def test_a_number_is_accepted_only_if_it_is_valid_as_written_and_as_a_double(schema: str, texts: list[str]) -> None:
+    try:
+        expression = json_schema(schema)
+    except EmptyLanguage:
+        return
+    for text in texts:
+        if expression.accepts(text):
+            note(text)
+            assert is_valid(schema, text)
+            assert is_valid(schema, text, as_double)
+
+
+@relaxed
+@given(places(), st.lists(NUMBERS, min_size=4, max_size=8))
+@example('{"multipleOf": 0.01}', [Decimal("9.9"), Decimal(10), Decimal(100)])
+def test_a_valid_number_is_accepted_in_plain_digits_with_zeros_where_they_may_stand(
+    schema: str, values: list[Decimal]
+) -> None:
+    texts = [spelled(value) for value in values]
+    if "integer" not in schema:
+        texts += [spelled(value, 1) for value in values if abs(value) < 10**9]
+    try:
+        accepts = json_schema(schema).accepts
+    except EmptyLanguage:
+        accepts = lambda text: False  # noqa: E731
+    for text in texts:
+        if len(text) < 20 and len(text.partition(".")[2]) <= 6 and is_valid(schema, text):
+            note(text)
+            assert accepts(text)
+
+
+@relaxed
+@given(places(), RANDOMS, st.integers(0, 60))
+def test_every_number_that_is_written_is_valid_as_written_and_as_a_double(
+    schema: str, random: Random, steps: int
+) -> None:
+    try:
+        node = json_schema(f'{{"type": ["number"], "allOf": [{schema}]}}').node
+    except EmptyLanguage:
+        return
+    text = random_text(node, random, steps).decode()
+    note(text)
+    assert is_valid(schema, text)
+    assert is_valid(schema, text, as_double)
+
+
+@relaxed
+@given(st.sampled_from(STEPS), st.integers(0, 3), st.lists(NUMBERS, min_size=3, max_size=6), st.integers(0, 3))
+def test_multiples_are_those_of_the_step_with_at_most_so_many_decimals(
+    step: str, decimals: int, values: list[Decimal], zeros: int
+) -> None:
+    from fractions import Fraction
+
+    automaton = Automaton(multiples(Fraction(step), decimals, 15))
+    for value in values:
+        text = spelled(value, zeros)
+        if len(text) < 12:
+            expected = (value % Decimal(step) == 0) and len(text.partition(".")[2]) <= decimals
+            assert automaton.accepts(text.encode()) == expected

@@ -1,0 +1,244 @@
+"""Python types: what is written validates with pydantic, and what pydantic writes in JSON is accepted in our spelling."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import uuid
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from random import Random
+from typing import Annotated, Any
+
+import pydantic
+import pytest
+from hypothesis import HealthCheck, example, given, note, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, condecimal, networks
+
+from fsm.errors import EmptyLanguage
+from fsm.schema import json_schema
+from tests.walks import RANDOMS, random_text
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+relaxed = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+
+STEPS = st.sampled_from([Decimal(t) for t in ("0.01", "0.05", "0.3", "1", "2.5", "7", "0.001", "1E+1", "0.10")])
+SMALL = st.decimals(-1000, 1000, places=3) | st.sampled_from(
+    [Decimal(t) for t in ("0", "9.90", "10.00", "100", "-0.5", "0.0000001")]
+)
+KEYS = ["gt", "ge", "lt", "le", "multiple_of", "max_digits", "decimal_places"]
+
+
+@st.composite
+def decimal_types(draw: Draw) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for key in draw(st.lists(st.sampled_from(KEYS), max_size=3, unique=True)):
+        if key in ("max_digits", "decimal_places"):
+            said[key] = draw(st.integers(0 if key == "decimal_places" else 1, 12))
+        else:
+            said[key] = draw(STEPS if key == "multiple_of" else SMALL | st.sampled_from([0, 100, 0.1]))
+    return said
+
+
+def is_plain(value: Decimal) -> bool:
+    """Whether `str` writes it as digits, and it is no signed zero."""
+    return "E" not in str(value) and str(value).strip("0.") != "-"
+
+
+@relaxed
+@given(decimal_types(), RANDOMS, st.integers(0, 40))
+@example({"gt": 0, "multiple_of": Decimal("0.01")}, Random(1), 6)
+@example({"max_digits": 3}, Random(2), 30)
+@example({"max_digits": 1, "decimal_places": 1, "multiple_of": Decimal("0.01")}, Random(0), 0)
+@example({}, Random(3), 60)
+def test_a_decimal_is_written_as_pydantic_writes_it(said: dict[str, Any], random: Random, steps: int) -> None:
+    adapter: TypeAdapter[Decimal] = TypeAdapter(condecimal(**said))
+    try:
+        node = json_schema(condecimal(**said)).node
+    except EmptyLanguage:
+        return
+    text = random_text(node, random, steps)
+    note(text)
+    assert text == adapter.dump_json(adapter.validate_json(text))
+
+
+@relaxed
+@given(
+    decimal_types(),
+    st.lists(SMALL | st.decimals(-100, 100, allow_nan=False), min_size=4, max_size=8),
+    st.integers(0, 6),
+)
+@example({"decimal_places": 2}, [Decimal("9.90"), Decimal("10.00"), Decimal(10)], 0)
+@example({"gt": 0, "multiple_of": Decimal("0.05")}, [Decimal("9.90"), Decimal("0.05"), Decimal("0.04")], 2)
+def test_what_pydantic_writes_of_a_decimal_is_accepted(
+    said: dict[str, Any], values: list[Decimal], places: int
+) -> None:
+    adapter: TypeAdapter[Decimal] = TypeAdapter(condecimal(**said))
+    try:
+        accepts = json_schema(condecimal(**said)).accepts
+    except EmptyLanguage:
+        accepts = lambda text: False  # noqa: E731
+    with localcontext() as context:
+        context.prec = 60
+        rounded = [value.quantize(Decimal((0, (1,), -places))) for value in values]
+    for value in [*values, *rounded]:
+        try:
+            adapter.validate_python(value)
+            is_valid = True
+        except pydantic.ValidationError:
+            is_valid = False
+        text = adapter.dump_json(value).decode()
+        note(text)
+        if not is_valid:
+            assert not accepts(text)
+        elif is_plain(value) and not _has_digits_too_many(value, said):
+            assert accepts(text)
+
+
+def _has_digits_too_many(value: Decimal, said: dict[str, Any]) -> bool:
+    """More decimals than the type, or the step of a multiple, is written with: pydantic looks at the value without its zeros."""
+    text = str(abs(value))
+    whole, _, decimals = text.partition(".")
+    places = said.get("decimal_places")
+    most = said.get("max_digits")
+    if said.get("multiple_of") is not None and places is None:
+        places = max(-int(Decimal(said["multiple_of"]).as_tuple().exponent), 1)
+    digits = len(whole.lstrip("0")) + len(decimals)
+    return (places is not None and len(decimals) > places) or (most is not None and digits > most)
+
+
+UTC = datetime.timezone.utc  # noqa: UP017, as the tests of 3.11 have it
+INDIA = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
+VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
+    (int, st.integers(-(10**39), 10**39)),
+    (float, st.floats(allow_nan=False, allow_infinity=False, max_value=9e307, min_value=-9e307)),
+    (Annotated[float, pydantic.Field(ge=-5, le=5)], st.integers(-5000, 5000).map(lambda n: n / 1000)),
+    (pydantic.FiniteFloat, st.sampled_from([0.0, 1.5, 1e300])),
+    (bool, st.booleans()),
+    (datetime.date, st.dates()),
+    (datetime.datetime, st.datetimes(timezones=st.sampled_from([UTC, INDIA]))),
+    (pydantic.NaiveDatetime, st.datetimes()),
+    (datetime.time, st.times()),
+    (datetime.timedelta, st.timedeltas(datetime.timedelta(days=-300_000), datetime.timedelta(days=300_000))),
+    (uuid.UUID, st.uuids()),
+    (pydantic.UUID4, st.uuids(version=4)),
+    (bytes, st.text('aé日\n"', max_size=8).map(str.encode)),
+    (pydantic.conbytes(min_length=1, max_length=3), st.sampled_from([b"a", b"abc", "é".encode(), "日".encode()])),
+    (pydantic.Base64Bytes, st.binary(max_size=5)),
+    (pydantic.Base64UrlBytes, st.binary(max_size=5)),
+    (ipaddress.IPv4Address, st.ip_addresses(v=4)),
+    (ipaddress.IPv6Address, st.ip_addresses(v=6)),
+    (ipaddress.IPv4Interface, st.ip_addresses(v=4).map(lambda a: ipaddress.ip_interface(f"{a}/24"))),
+    (pydantic.IPvAnyInterface, st.ip_addresses().map(ipaddress.ip_interface)),
+    (pydantic.IPvAnyAddress, st.ip_addresses()),
+    (
+        dict[Decimal, int],
+        st.dictionaries(st.sampled_from([Decimal("1.50"), Decimal(0)]), st.integers(0, 9), max_size=1),
+    ),
+    (Decimal | float, st.sampled_from([2.5, Decimal("2.50")])),
+]
+
+
+@pytest.mark.parametrize(("annotation", "values"), VALUES, ids=lambda value: str(value)[:30])
+def test_what_is_written_is_read_and_what_pydantic_writes_is_accepted(
+    annotation: Any, values: st.SearchStrategy[Any]
+) -> None:
+    expression, adapter = json_schema(annotation), TypeAdapter(annotation)
+
+    @settings(max_examples=12, deadline=None)
+    @given(values, RANDOMS)
+    def check(value: Any, random: Random) -> None:
+        assert expression.accepts(adapter.dump_json(value))
+        text = random_text(expression.node, random, 12)
+        if expression.accepts(text):
+            assert expression.accepts(adapter.dump_json(adapter.validate_json(text)))
+
+    check()
+
+
+@pytest.mark.parametrize(("kind", "good", "bad"), [("base64", '"_-8="', '"+/8="'), ("hex", '"ff0e"', '"ff0"')])
+def test_bytes_are_written_as_the_type_reads_them(kind: Any, good: str, bad: str) -> None:
+    model = pydantic.create_model("Model", __config__=pydantic.ConfigDict(val_json_bytes=kind), b=(bytes, ...))
+    expression = json_schema(model)
+    assert [expression.accepts(f'{{"b": {text}}}') for text in (good, bad)] == [True, False]
+    model.model_validate_json(f'{{"b": {good}}}')
+    for seed in range(8):
+        model.model_validate_json(random_text(expression.node, Random(seed), 4 * seed))
+
+
+URLS: list[tuple[Any, list[str], list[str]]] = [
+    (
+        pydantic.HttpUrl,
+        [
+            "http://localhost:8000/x", "https://a.b/c", "https://EXAMPLE.com/", "https://a.b/ü/日本?q=é#ß", "http://127.0.0.1:65535",
+            "http://[::1]:80/?x", "https://user:p%20w@my-host.example.org/a//b/../c?x[]=1&y=%zz#top", "https://a.b?x#y", "http://1a.b",
+        ],
+        [
+            "ftp://a.b/", "http://", "http://a.b:65536", "http://256.1.1.1/", "http://a.1/", "https://a.b/ x", "http://xn--a.b/",
+            "http://a_/b c", "x",
+        ],
+    ),
+    (pydantic.AnyUrl, ["foo+bar://a.b/c", "https://a.b", "file:///etc/x"], ["file://a.b:80/", "a.b", "1x://a.b"]),
+    (pydantic.FtpUrl, ["ftp://a.b/x"], ["http://a.b/x"]),
+    (pydantic.FileUrl, ["file:///x/y"], ["file:/x", "http://a.b"]),
+    (pydantic.WebsocketUrl, ["wss://a.b/x", "ws://localhost"], ["http://a.b"]),
+    (pydantic.AnyHttpUrl, ["http://a.b"], ["ws://a.b"]),
+    (pydantic.PostgresDsn, ["postgresql+asyncpg://u:p@localhost:5432/db"], ["mysql://a/b"]),
+    (pydantic.RedisDsn, ["redis://localhost:6379/0"], ["http://a.b"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("annotation", "good", "bad"), URLS, ids=lambda value: getattr(value, "__name__", ""))
+def test_urls(annotation: Any, good: list[str], bad: list[str]) -> None:
+    expression, adapter = json_schema(annotation), TypeAdapter(annotation)
+    assert good == [text for text in good if expression.accepts(f'"{text}"')]
+    assert [text for text in bad if expression.accepts(f'"{text}"')] == []
+    for text in good:
+        adapter.validate_python(text)
+    for seed in range(12):
+        adapter.validate_json(random_text(expression.node, Random(seed), 15 * seed))
+
+
+DSNS = [name for name in networks.__all__ if name.endswith(("Dsn", "Url")) and name != "UrlConstraints"]
+
+
+@pytest.mark.parametrize("name", DSNS)
+def test_every_url_type_of_pydantic_is_written_as_it_reads_it(name: str) -> None:
+    annotation = getattr(networks, name)
+    expression, adapter = json_schema(annotation), TypeAdapter(annotation)
+    for seed in range(4):
+        text = random_text(expression.node, Random(seed), 20 * seed)
+        value = adapter.validate_json(text)
+        assert value == adapter.validate_json(adapter.dump_json(value))
+
+
+WORDS = "abcXYZ019-._~!$&'()*+,;=:@/?%[]#é日😀"
+
+
+@relaxed
+@given(
+    st.sampled_from(["http", "https"]),
+    st.sampled_from(["", "u@", "u:p%@"]),
+    st.lists(st.text("abZ09-", min_size=1, max_size=5), min_size=1, max_size=4).map(".".join),
+    st.sampled_from(["", ":0", ":80", ":65535"]),
+    st.text(WORDS, max_size=12),
+)
+def test_a_url_that_is_accepted_is_read_and_most_that_are_read_are_accepted(
+    scheme: str, user: str, host: str, port: str, tail: str
+) -> None:
+    expression, adapter = json_schema(pydantic.HttpUrl), TypeAdapter(pydantic.HttpUrl)
+    text = f"{scheme}://{user}{host}{port}/{tail}"
+    try:
+        adapter.validate_python(text)
+        is_valid = True
+    except pydantic.ValidationError:
+        is_valid = False
+    accepted = expression.accepts(f'"{text}"')
+    assert is_valid or not accepted
+    labels = host.split(".")
+    is_usual = not any(label.startswith("-") or label.endswith("-") or label[2:4] == "--" for label in labels)
+    if is_valid and is_usual and labels[-1][0].isalpha() and tail.count("#") <= 1:
+        assert accepted

@@ -1,0 +1,134 @@
+"""The score that a search ranks by: over a whole chain, whatever text is added between its pieces."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fsm
+from outlines_cont import SequenceState, continuous, generate, models, samplers
+from outlines_cont.models import HuggingFaceModel
+from outlines_cont.state_row import WRITTEN
+from tests.fakes import random_model
+from tests.oracle import next_logits, rescored
+
+_FIRST = ["yes", "no", "the", "an"]
+_SECOND = ["red", "re", "d", "green"]
+_BETWEEN = st.sampled_from(["\nDue: ", " of ", ", ", ""])
+_PROMPTS = st.text("abn ", min_size=1, max_size=4)
+
+
+def _spelled(
+    model: HuggingFaceModel, before: tuple[int, ...], options: list[str]
+) -> dict[str, tuple[float, tuple[int, ...]]]:
+    """Every text among `options`, with its most probable spelling after some tokens and the log-probability of that."""
+    token_fsm = fsm.TokenFSM(fsm.choice(options), model.memo["vocabulary"])
+    best: dict[str, tuple[float, tuple[int, ...]]] = {}
+    todo: list[tuple[int, tuple[int, ...], float]] = [(token_fsm.initial_state, (), 0.0)]
+    while todo:
+        state, ids, score = todo.pop()
+        allowed = set(token_fsm.allowed_token_ids(state).tolist())
+        logprobs = next_logits(model, [*before, *ids])[-1].log_softmax(-1).tolist()
+        ends = allowed & model.eos_token_ids
+        if ends:
+            # An end without an alternative is not sampled.
+            whole = score if allowed == ends else score + max(logprobs[i] for i in ends)
+            text = model.tokenizer.text_bytes(ids).decode()
+            best[text] = max(best.get(text, (-math.inf, ())), (whole, ids))
+        todo += [(token_fsm.next_state(state, i), (*ids, i), score + logprobs[i]) for i in allowed - ends]
+    return best
+
+
+@settings(max_examples=8)
+@given(_PROMPTS, _BETWEEN)
+def test_as_many_beams_as_hypotheses_are_brute_force_over_the_whole_chain(prompt: str, between: str) -> None:
+    model = random_model()
+    first, second = (
+        continuous(generate.choice(model, options, sampler=samplers.beam_search(200), force=False))
+        for options in (_FIRST, _SECOND)
+    )
+    wanted: dict[tuple[str, str], float] = {}
+    begun = tuple(model.tokenizer.encode(prompt, add_special_tokens=True))
+    for text, (score, ids) in _spelled(model, begun, _FIRST).items():
+        before = (*begun, *ids, *model.tokenizer.encode_inside(between, (*begun, *ids)))
+        for other, (more, _) in _spelled(model, before, _SECOND).items():
+            wanted[text, other] = score + more
+    found = second(first(prompt) + between if between else first(prompt))
+    ranked = sorted(wanted, key=lambda pair: -wanted[pair])
+    assert [prompt + a + between + b for a, b in ranked] == list(found)
+    assert [wanted[pair] for pair in ranked] == pytest.approx(found.scores[0].tolist(), abs=1e-5)
+    assert list(found.best(2)) == list(found)[:2]
+    assert set(product(_FIRST, _SECOND)) == set(ranked)
+
+
+def test_the_search_of_the_chaining_page_finds_the_best_chain() -> None:
+    model = models.tiny()
+    prompt = "Message: Hello, this is Marta Keller from Porto. Please send 12 desk lamps by 2031-05-14.\nKind: "
+    search = samplers.beam_search(4)
+    kinds = continuous(generate.choice(model, ["order", "invoice", "complaint"], sampler=search))(prompt)
+    dates = continuous(generate.regex(model, "[0-9]{4}-[0-9]{2}-[0-9]{2}", sampler=search))
+    found = dates(kinds + "\nDue: ")
+    assert next(iter(found)) == f"{prompt}order\nDue: 2031-05-14"
+    assert found.scores[0].tolist() == sorted(found.scores[0].tolist(), reverse=True)
+    assert str(found.best()) == next(iter(found))
+    assert float(kinds.weights[0, 0]) + float(found.weights[0, 0]) == pytest.approx(float(found.scores[0, 0]), abs=1e-4)
+
+
+@settings(max_examples=10)
+@given(_PROMPTS, _BETWEEN, st.sampled_from([0.0, 1.0]), st.integers(0, 5))
+def test_what_is_done_to_a_state_leaves_its_scores_right(prompt: str, between: str, penalty: float, seed: int) -> None:
+    model = random_model()
+    search = samplers.beam_search(3, length_penalty=penalty)
+    one = continuous(generate.regex(model, "[xyz]{2}", sampler=search, force=False))(prompt)
+    score = one.scores[0].tolist()
+    longer = one + "\nDue: "
+    assert score == longer.scores[0].tolist() == one.append(between).scores[0].tolist()
+    assert longer.weights[0].tolist() == [0.0] * 3
+    for same in (longer.fork(2)[:, ::2, :], SequenceState.stack([longer, longer])[1, :, :], longer.detach_cache()):
+        assert score == same.scores[0].tolist()
+    assert score == [float(longer.take([(0, s)]).scores[0, 0]) for s in range(3)]
+    assert score == longer[..., : len(next(iter(one)))].scores[0].tolist()
+    assert score == pytest.approx(one.append("d", boundary="heal").scores[0].tolist()) or penalty
+    assert list(longer.sort()) == list(longer)
+    # Whatever writes on, it counts, and nothing else.
+    after = continuous(generate.text(model, sampler=samplers.multinomial(3)))(longer, max_tokens=3, rng=seed)
+    for row in after.rows[0]:
+        assert row.search is not None
+        kept = [p for p, kind in zip(rescored(model, row.token_ids), row.kinds, strict=True) if kind in WRITTEN]
+        total = sum(kept) + sum(logprob for _, logprob in row.search.others)
+        assert total / len(kept) ** penalty == pytest.approx(row.score, abs=1e-8)
+    ranked = after.best(3).scores[0].tolist()
+    assert sorted(after.scores[0].tolist(), reverse=True) == ranked
+
+
+def test_scores_are_saved_and_joined(tmp_path: Path) -> None:
+    model = random_model()
+    search = samplers.beam_search(3, length_penalty=0.5)
+    one = continuous(generate.regex(model, "[xyz]{0,2}", sampler=search, force=False))("the") + " of "
+    one.save(tmp_path / "s")
+    loaded = SequenceState.load(tmp_path / "s", model)
+    assert one.scores.tolist() == loaded.scores.tolist()
+    assert [row.search for row in one.rows[0]] == [row.search for row in loaded.rows[0]]
+    plain = SequenceState.load(tmp_path / "s", model)
+    both = one + plain
+    for left, right, row in zip(one.rows[0], plain.rows[0], both.rows[0], strict=True):
+        assert left.search is not None
+        assert right.search is not None
+        assert row.search is not None
+        total = left.search.total(left.logprobs) + right.search.total(right.logprobs)
+        assert total == pytest.approx(row.search.total(row.logprobs))
+
+
+def test_rows_that_no_search_wrote_are_ranked_by_their_weights() -> None:
+    model = random_model()
+    draw = continuous(generate.text(model, sampler=samplers.multinomial(4)))
+    state = draw(draw("the", max_tokens=3, rng=1) + " of", max_tokens=2)
+    assert state.scores.tolist() == state.weights.tolist()
+    assert state.best().weights.item() == state.weights.max().item()
+    middle = (continuous(generate.regex(model, "[ab]{4}", sampler=samplers.beam_search(2)))("the") + " of")[..., 2:]
+    assert middle.scores.tolist() == middle.weights.tolist()

@@ -1,0 +1,95 @@
+"""The page "What our JSON looks like": every line of its tables, and every sentence of a report, against `accepts`."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+from fsm.expression import Report
+from fsm.schema import json_schema, spelling
+
+PAGE = (Path(__file__).parents[2] / "docs" / "json_text.md").read_text(encoding="utf-8")
+ROWS = [
+    tuple(re.findall(r"`([^`]+)`", cell) for cell in line.strip("| ").split(" | "))
+    for line in PAGE.splitlines()
+    if line.startswith("| `")
+]
+TYPES: dict[str, Any] = {
+    "Decimal": decimal.Decimal,
+    "HttpUrl": pydantic.HttpUrl,
+    "AnyUrl": pydantic.AnyUrl,
+    "datetime": datetime.datetime,
+    "NaiveDatetime": pydantic.NaiveDatetime,
+    "timedelta": datetime.timedelta,
+}
+
+
+def test_the_tables_are_found() -> None:
+    assert len(ROWS) == 23
+    assert {len(row) for row in ROWS} == {3}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][0])
+def test_a_line_of_the_page_is_true(row: tuple[list[str], list[str], list[str]]) -> None:
+    (schema,), written, not_written = row
+    expression = json_schema(TYPES.get(schema) or json.loads(schema))
+    assert written == [text for text in written if expression.accepts(text)]
+    assert [text for text in not_written if expression.accepts(text)] == []
+
+
+def test_what_the_page_prints_is_what_its_code_prints() -> None:
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+    expected = "".join(re.findall(r"^```text\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (expected, "") == (done.stdout, done.stderr)
+
+
+SENTENCES: list[tuple[Any, dict[str, Any], list[str]]] = [
+    ({"type": "boolean"}, {}, []),
+    ({"type": "integer", "minimum": 3}, {}, [spelling.INTEGERS]),
+    ({"type": "number"}, {}, [spelling.NUMBERS]),
+    ({"type": "number", "maximum": 3}, {}, [spelling.BOUNDED]),
+    ({"type": "number", "format": "float"}, {}, [spelling.NUMBERS]),
+    ({"type": "number", "multipleOf": 0.5}, {}, [spelling.of_numbers(1, is_bounded=True)]),
+    ({"type": "number", "not": {"const": 0.5}}, {}, [spelling.of_numbers(6, is_bounded=True)]),
+    ({"enum": ["a", None]}, {}, [spelling.STRINGS]),
+    ({"enum": [1, None]}, {}, [spelling.LISTED]),
+    ({"enum": [1], "type": "integer"}, {}, [spelling.INTEGERS]),
+    ({"type": "string", "format": "time"}, {}, [spelling.STRINGS, spelling.FORMATS["time"]]),
+    ({"type": "string", "format": "time"}, {"formats": "annotate"}, [spelling.STRINGS]),
+    ({"type": "array", "items": {"type": "null"}}, {}, [spelling.ONE_SPACE]),
+    ({"type": "array", "items": {"type": "null"}}, {"whitespace": "none"}, [spelling.NO_SPACE]),
+    (
+        {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": False},
+        {},
+        [spelling.ONE_SPACE, spelling.ORDERED, spelling.ONCE],
+    ),
+    (
+        {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": False},
+        {"key_order": "any"},
+        [spelling.ONE_SPACE, spelling.ONCE],
+    ),
+    ({"type": "array", "items": {"$ref": "#"}}, {}, [spelling.ONE_SPACE, spelling.nested(64)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "options", "expected"), SENTENCES, ids=str)
+def test_a_report_says_what_is_never_written(schema: Any, options: dict[str, Any], expected: list[str]) -> None:
+    report = json_schema(schema, **options).report
+    assert expected == list(report.spelling)
+    assert str(report).splitlines()[len(report) :] == [f"spelling   {sentence}" for sentence in expected]
+
+
+def test_reports_of_parts_are_added_with_their_sentences() -> None:
+    both = json_schema({"type": "integer"}) + json_schema({"type": ["string", "integer"]})
+    assert both.report.spelling == (spelling.INTEGERS, spelling.STRINGS)
+    assert Report().spelling == ()

@@ -1,0 +1,145 @@
+"""The mutation tool: which changes it makes, which tests it runs for them, and that it leaves the tree alone."""
+
+from __future__ import annotations
+
+import ast
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.__main__ import _plan, main
+from tests.mutation.copy import Job
+from tests.mutation.coverage_map import CoverageMap
+from tests.mutation.mutant import Mutant, mutants
+
+SOURCE = '''"""Text 1 + 2."""
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    A = 1
+
+MOST = 7
+
+
+class C:
+    """A class."""
+
+    def f(self, a: Literal[3], b: int = 5) -> int:
+        assert a < 3
+        if not (a <= b) and b:
+            raise ValueError(f"{a + 1}", 4)
+        self.x = min(a, b)
+        g(b, a, key=a)
+        for _ in a:
+            continue
+        return a + b
+'''
+EXPECTED = {
+    ("off by one", "8"),
+    ("off by one", "6"),
+    ("off by one", "4"),
+    ("dropped not", "a <= b"),
+    ("comparison", "<"),
+    ("and / or", "or"),
+    ("dropped condition", "b"),
+    ("dropped condition", "not a <= b"),
+    ("dropped statement", "pass"),
+    ("min / max", "max"),
+    ("swapped arguments", "a, b"),
+    ("changed return", "None"),
+    ("+ / -", "-"),
+}
+
+
+def test_every_kind_of_change_is_made_and_nothing_else() -> None:
+    found = mutants("fsm/x.py", SOURCE)
+    assert {(mutant.kind, mutant.text) for mutant in found} == EXPECTED
+    assert [mutant.line for mutant in found if mutant.kind == "dropped statement"] == [16, 17, 18, 20]
+
+
+@pytest.mark.parametrize("path", ["fsm/node.py", "fsm/pattern.py", "outlines_cont/state.py"])
+def test_every_mutant_is_another_program(path: str) -> None:
+    source = (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
+    found = mutants(path, source)
+    assert len(found) > 200
+    for mutant in found[::60]:
+        assert ast.dump(ast.parse(mutant.apply(source))) != ast.dump(ast.parse(source)), mutant
+
+
+def test_a_mutant_knows_its_lines_and_shows_its_change() -> None:
+    by_text = {mutant.text: mutant for mutant in mutants("fsm/x.py", SOURCE)}
+    assert (by_text["8"].is_imported, by_text["8"].names) == (True, ("MOST",))
+    assert (by_text["4"].is_imported, by_text["4"].lines) == (
+        False,
+        (13, 21),
+    )  # a default counts for the whole function
+    assert by_text["or"].lines == (15, 15)
+    assert by_text["max"].diff(SOURCE) == "-        self.x = min(a, b)\n+        self.x = max(a, b)"
+
+
+def recorded(folder: Path) -> CoverageMap:
+    seconds = {
+        "t/a.py::slow": 5.0,
+        "t/a.py::fast": 1.0,
+        "t/property/b.py::law": 6.0,
+        "t/a.py::other": 0.5,
+        "t/c.py::far": 0.1,
+    }
+    lines = {
+        "fsm/x.py": {
+            "t/a.py::slow": f"{1 << 15:x}",
+            "t/a.py::fast": f"{1 << 15 | 1 << 17:x}",
+            "t/property/b.py::law": f"{1 << 15:x}",
+        }
+    }
+    (folder / "a.json").write_text(json.dumps({"seconds": seconds, "lines": lines}), encoding="utf-8")
+    found = CoverageMap()
+    found.add(folder / "a.json")
+    return found
+
+
+def test_the_tests_that_run_a_line_come_in_an_order_and_then_those_beside_them(tmp_path: Path) -> None:
+    known = recorded(tmp_path)
+    tests = known.running("fsm/x.py", [15])
+    assert known.in_order(tests, 100) == ["t/property/b.py::law", "t/a.py::fast", "t/a.py::slow", "t/a.py::other"]
+    assert known.in_order(tests, 8) == ["t/property/b.py::law", "t/a.py::fast", "t/a.py::other"]
+    assert known.running("fsm/x.py", [17]) == ["t/a.py::fast"]
+    assert known.running("fsm/y.py", [17]) == []
+
+
+def test_what_runs_at_the_import_is_judged_by_the_tests_that_use_its_names(tmp_path: Path) -> None:
+    source = SOURCE.replace("min(a, b)", "min(a, MOST)")
+    by_text = {mutant.text: mutant for mutant in mutants("fsm/x.py", source)}
+    known = recorded(tmp_path)
+    assert _plan(by_text["8"], source, known, 100).tests[:1] == ["t/a.py::fast"]
+    assert _plan(by_text["8"], SOURCE, known, 100).num_running == 3  # nothing uses it: all that runs the file
+
+
+@pytest.mark.parametrize(
+    ("work", "seconds", "expected"),
+    [(lambda: 1, 60, 1), (lambda: time.sleep(100) or 0, 0.2, "hangs"), (lambda: 1 // 0, 60, 70)],
+)
+def test_a_job_ends_with_what_it_returns_or_is_ended(
+    tmp_path: Path, work: object, seconds: float, expected: object
+) -> None:
+    job = Job(tmp_path, work, seconds)  # type: ignore[arg-type]
+    while (result := job.poll()) is None:
+        time.sleep(0.01)
+    assert result == expected
+
+
+def test_the_list_shows_a_sample_that_the_seed_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--list", "--count", "5", "--modules", "fsm/node.py"]
+    shown = []
+    for seed in ("1", "1", "2"):
+        assert main([*arguments, "--seed", seed]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] != shown[2]
+    assert shown[0].count("fsm/node.py:") == 5
+
+
+def test_mutants_are_values() -> None:
+    assert isinstance(mutants("fsm/x.py", SOURCE)[0], Mutant)
+    assert mutants("fsm/x.py", SOURCE) == mutants("fsm/x.py", SOURCE)
