@@ -313,7 +313,7 @@ def test_identifiers_are_found_as_they_are_often_written(schema: Any) -> None:
 @pytest.mark.parametrize(
     ("schema", "valid", "invalid"),
     [
-        ({"not": {"minimum": 3, "exclusiveMinimum": True, "multipleOf": 0.7}, "type": "number"}, 3, 3.5),
+        ({"type": "array", "not": {"items": {"minimum": 3, "exclusiveMinimum": True}, "uniqueItems": True}}, [3], [4]),
         ({"items": [{"multipleOf": 0.3}, {"$ref": "#/items/0"}], "additionalItems": False}, [0.6, 0.9], [0.6, 1]),
         ({"not": {"properties": {"b": {"type": ["string"], "nullable": True, "required": True}}, "uniqueItems": True}},
          {"b": 1}, {"b": None}),
