@@ -59,7 +59,7 @@ _LOW_SURROGATE = re.compile(r"\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})")
 _PROPERTY = re.compile(r"\{([^{}]*)\}")
 _GROUP = re.compile(r"\((?:\?(?::|P?<([^>=!][^>]*)>))?")
 _FLAGS = re.compile(r"\(\?([is]*)(?:-([is]+))?([:)])")
-_CAPTURES = re.compile(r"\\.|\[(?:\\.|[^\]\\])*|(\((?:(?!\?)|\?P?<(?![=!])))", re.DOTALL)
+_CAPTURES = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|(\((?:(?!\?)|\?P?<(?![=!])))", re.DOTALL)
 _OCTAL = re.compile(r"[0-3][0-7]{0,2}|[4-7][0-7]?")
 _SYNTAX = "^$\\.*+?()[]{}|/"
 _LONELY = ("]", "{", "}")

@@ -44,7 +44,7 @@ def array_node(places: Conjunction, context: Context) -> Steps:
     """The arrays that satisfy all places."""
     lo = max((int(value) for _, value in values_of(places, "minItems")), default=0)
     hi = min((int(value) for _, value in values_of(places, "maxItems")), default=None)
-    if (hi is not None and lo > hi) or lo > _most_different(places):
+    if (hi is not None and lo > hi) or lo > _most_different(places, context):
         return EMPTY
     node = yield from _array(places, lo, hi, context)
     for place, value in values_of(places, "uniqueItems"):
@@ -54,16 +54,17 @@ def array_node(places: Conjunction, context: Context) -> Steps:
     return node
 
 
-def _most_different(places: Conjunction) -> float:
+def _most_different(places: Conjunction, context: Context) -> float:
     """The most items that an array can have where all must be different and `items` lists what they may be."""
     if not any(value for _, value in values_of(places, "uniqueItems")):
         return inf
-    listed = [
-        len(place.get("prefixItems") or ()) + len({comparable(value) for value in items["enum"]})
-        for place, items in values_of(places, "items")
-        if isinstance(items, dict) and isinstance(items.get("enum"), list)
-    ]
-    return min(listed, default=inf)
+    most = inf
+    for place, schema in values_of(places, "items"):
+        items = context.document.settle(place.below(schema, "items"))
+        if isinstance(items.get("enum"), list):
+            fixed = len(place.get("prefixItems") or ())
+            most = min(most, fixed + len({comparable(value) for value in items.get("enum")}))
+    return most
 
 
 def _array(places: Conjunction, lo: int, hi: int | None, context: Context) -> Steps:

@@ -99,7 +99,7 @@ class _Comparison:
         return self._known[key]
 
     def _read(self, place: Place, depth: int) -> _Signature:
-        found = _own_signature(place)
+        found = _own_signature(place, self._reader)
         if depth >= _MAX_DEPTH:
             return found
 
@@ -171,14 +171,14 @@ class _Comparison:
         return self._matches[pattern, name]
 
 
-def _own_signature(place: Place) -> _Signature:
+def _own_signature(place: Place, reader: Reader) -> _Signature:
     if isinstance(place.schema, bool):
         return _Signature() if place.schema else _Signature(frozenset())
     names, properties = place.get("required"), place.get("properties")
     required = frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
     tags = dict[str, frozenset[Any]]()
     for name, schema in properties.items() if isinstance(properties, dict) else ():
-        listed = _scalars(Place(schema, place.pointer)) if isinstance(schema, dict) else None
+        listed = _scalars(reader.settle(place.below(schema, "properties", name))) if isinstance(schema, dict) else None
         if listed is not None:
             tags[name] = listed
     types, values = types_at(place), _scalars(place)
@@ -228,7 +228,7 @@ def are_disjoint(owner: Place, branches: list[Place], reader: Reader) -> bool:
     if len(branches) * (len(branches) - 1) > 2 * _MAX_PAIRS:
         return False
     comparison = _Comparison(reader)
-    own = reduce(_Signature.meet, map(_own_signature, around(owner)))
+    own = reduce(_Signature.meet, (_own_signature(place, reader) for place in around(owner)))
     signatures = [own.meet(comparison.signature(branch)) for branch in branches if branch.schema is not False]
     for one, other in combinations(signatures, 2):
         work.add(_PAIR_WORK)

@@ -845,7 +845,7 @@ class Document:
             )
 
     def _remark_pattern(self, place: Place, keyword: str, pattern: str) -> None:
-        loose = read_loosely(pattern)
+        loose = read_loosely(pattern) if len(pattern) <= self.limits.max_pattern_length else ()
         if loose:
             text = f"ECMA-262 refuses it with the `u` flag: {', '.join(loose)}"
             self._remark(place, keyword, text, is_suspect=False)

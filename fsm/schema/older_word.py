@@ -104,8 +104,9 @@ def read_nullable(schema: Words, *, to_the_letter: bool) -> Words:
     if not to_the_letter and not _FOR_ANY_TYPE.isdisjoint(schema):
         return {"anyOf": [schema, {"type": "null"}]}
     named = schema.get("type")
-    if isinstance(named, str | list):
-        schema["type"] = [*([named] if isinstance(named, str) else named), "null"]
-    if not to_the_letter and isinstance(schema.get("enum"), list):
+    names = [named] if isinstance(named, str) else named
+    if isinstance(names, list) and "null" not in names:
+        schema["type"] = [*names, "null"]
+    if not to_the_letter and isinstance(schema.get("enum"), list) and None not in schema["enum"]:
         schema["enum"] = [*schema["enum"], None]
     return schema
