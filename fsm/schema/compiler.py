@@ -21,6 +21,7 @@ from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, r
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
+from fsm.schema import matching
 from fsm.schema.array import array_node
 from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
@@ -479,7 +480,7 @@ class _Level:
     def _strings(self, places: Conjunction) -> Node:
         left_out: list[tuple[Place, str]] = []
         node = string_node(places, asserts_format=self._context.asserts_format, limits=self._limits, left_out=left_out)
-        self._context.leave_all_out(left_out, "the pattern is not regular")
+        self._context.leave_all_out(left_out, matching.NOTE)
         return node
 
 
