@@ -64,12 +64,16 @@ class OpenLoop:
         if hi is not None and read > hi:
             return EMPTY
         if state >= 0:
-            return nodes.concat(nodes.repeat(self.body, max(lo - read, 0), None if hi is None else hi - read), self.rest)
+            return nodes.concat(
+                nodes.repeat(self.body, max(lo - read, 0), None if hi is None else hi - read), self.rest
+            )
         return EPSILON if read >= lo else EMPTY
 
     def may_end(self, state: int, counts: Counts) -> bool:
         """True when the loop may be over in a state, and what comes after it, too."""
-        return (state < 0 or self.rest.nullable) and counts[0] <= done(state) <= (NEVER if counts[1] is None else counts[1])
+        return (state < 0 or self.rest.nullable) and counts[0] <= done(state) <= (
+            NEVER if counts[1] is None else counts[1]
+        )
 
     def may_go_on(self, state: int, counts: Counts) -> bool:
         """True when something is left of it in a state: the most rounds are not passed, and a loop that was left may be left so."""
@@ -149,13 +153,13 @@ def is_counted(node: Node) -> bool:
     return node.kind is Kind.REPEAT and (node.args[2] is not None or node.args[1] > 1) and not node.args[0].nullable
 
 
-def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool, bool]:
+def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
     """How the ways to go on in an open term end.
 
     Returns:
-        The states of open loops with which one ends; whether one of them ends without; whether the empty text belongs to one that does.
+        The states of open loops with which one ends, and whether one of them ends without.
     """
-    found, is_free, is_over = list[tuple[OpenLoop, int]](), False, False
+    found, is_free = list[tuple[OpenLoop, int]](), False
     stack, seen = [node], {node}
     while stack:
         way = stack.pop()
@@ -169,7 +173,7 @@ def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool, bool]:
             stack += new
         else:
             is_free = True
-    return found, is_free, node.nullable
+    return found, is_free
 
 
 def accepting(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:

@@ -81,7 +81,7 @@ class TokenFSM:
 
     A text that has begun can be finished: another mask that takes more than `max_mask_work` is made slowly, with four times as much
     work, in states that are forgotten again. It is the same mask. Where that is not enough, it holds the tokens up to a length that was
-    looked at in full, with a `RuntimeWarning`; all that it allows is right, and single bytes are among it as far as the vocabulary has them.
+    looked at in full, with a `RuntimeWarning`: all that it allows is right, and the text can go on by single bytes.
     States are small ints, valid for this object and for its whole life. Several threads may use one object.
     Masks belong to the vocabulary and are shared by all constraints in which the same situation occurs.
     """
@@ -340,7 +340,7 @@ class TokenFSM:
         return self.vocabulary.masks.put(key, words, words.nbytes + MASK_OVERHEAD, self.expression.node)
 
     def _words_slowly(self, node: Node) -> NDArray[np.int32]:
-        """The tokens of a term that takes more than `max_mask_work`, in states that are forgotten again; short ones where even that ends."""
+        """The tokens of a term that takes more than `max_mask_work`, in states that are forgotten; short ones where that ends, too."""
         automaton = Automaton(node, max_states=self.automaton.max_states)
         with work.Bound("max_slow_work", self.max_slow_work * self.max_mask_work, "the mask of one state, made slowly"):
             is_alive, length = walk_by_length(automaton, self.vocabulary.trie)
@@ -359,7 +359,11 @@ class TokenFSM:
         out: NDArray[np.int32] | None = None
         others = []
         for member in _ways(node):
-            strategies = (self._words_counted, self._loop_words) if has_count(member) else (self._loop_words, self._words_counted)
+            strategies = (
+                (self._words_counted, self._loop_words)
+                if has_count(member)
+                else (self._loop_words, self._words_counted)
+            )
             words = next((found for found in (make(member) for make in strategies) if found is not None), None)
             if words is None:
                 others.append(member)

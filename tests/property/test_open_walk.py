@@ -11,17 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, json_schema, regex, token_fsm
-from fsm import node as nodes
-from fsm.automaton import DEAD
-from fsm.node import Kind
-from fsm.open_loop import OpenLoop, accepting, closed, opened_loops
+from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, json_schema, regex
 from fsm.walk import walk_wide
 
 Tokens = tuple[list[bytes | None], list[int]]
 
 BODIES = st.sampled_from(
-    [r"(?:\S+\s+)", r"(?:\s*\S+)", r"(?:[^ ]+ )", r"(?:\w+\W*)", "(?:ab?)", "(?:a|aa)", r"(?:[a-c]+,)", r"(?:\w{1,3} )", "[ab]", "(?:é|a) "]
+    [
+        r"(?:\S+\s+)",
+        r"(?:\s*\S+)",
+        r"(?:[^ ]+ )",
+        r"(?:\w+\W*)",
+        "(?:ab?)",
+        "(?:a|aa)",
+        r"(?:[a-c]+,)",
+        r"(?:\w{1,3} )",
+        "[ab]",
+        "(?:é|a) ",
+    ]
 )
 ENDS = st.sampled_from([r"\S+", "", r"\w*", "b?", "[a-c]+", r"(?:\.|!)", r"\w+(?: x){0,2}", "é"])
 STARTS = st.sampled_from(["", "", "a?", r"\S+", "(?:x|yy) ?", ".*", r"(?!.*  )"])
