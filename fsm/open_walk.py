@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import node as nodes
-from fsm.automaton import Automaton
+from fsm.automaton import STRETCH_KINDS, Automaton
 from fsm.bitmask import add_ids, pack
 from fsm.loop import NEVER, CharacterLoop
 from fsm.node import EPSILON, Kind, Node
 from fsm.open_loop import MAX_PARTS, Bounds, OpenLoop, Ruler, accepting, closed, done, ends, is_counted, opened_loops
+from fsm.short_loop import is_byte
 from fsm.trie import Trie
 from fsm.walk import finish, next_bytes, sweep, sweep_each
 
@@ -358,7 +359,7 @@ def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     """
     head, rest = nodes.first_and_rest(node)
     if head.kind is not Kind.INTERSECTION:
-        return _as_pattern(node)
+        return _as_pattern(node, is_class)
     loops = [m for m in head.args if m.kind is Kind.REPEAT and is_class(m.args[0])]
     ruler = next((m for m in loops if is_counted(m)), loops[0] if loops else None)
     if ruler is None:
@@ -368,7 +369,7 @@ def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     return Counted(nodes.intersection((pattern, Ruler(body).term)), bounds, body, lo, hi, rest)
 
 
-def _as_pattern(node: Node) -> Counted | None:
+def _as_pattern(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     parts: list[Node] = []
     while node.kind is Kind.CONCAT and len(parts) < MAX_PARTS:
         first, _ = node.args
@@ -379,5 +380,11 @@ def _as_pattern(node: Node) -> Counted | None:
     else:
         parts.append(node)
         node = EPSILON
+    if not all(part.kind in STRETCH_KINDS and part.is_regular for part in parts):
+        return None
     pattern, bounds = opened_loops(nodes.sequence(parts))
+    if any(
+        is_byte(loop.body) or is_class(loop.body) for loop in bounds
+    ):  # their walk has few states, or `CharacterLoop` knows it
+        return None
     return Counted(pattern, bounds, None, 0, None, node) if bounds else None
