@@ -24,7 +24,7 @@ from fsm.short_loop import is_byte, is_narrow
 from fsm.token_tables import TokenTables, token_tables
 from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
-from fsm.walk import walk_by_length, walk_narrow, walk_wide
+from fsm.walk import MIN_WIDE_BYTES, walk_by_length, walk_narrow, walk_wide
 
 _BEGINNINGS = b'0"-[{tn}]a'
 """Bytes that may stand at a place of a JSON text; where they do not, somebody forbids them."""
@@ -421,7 +421,8 @@ class TokenFSM:
     def _words_counted(self, node: Node, trie_node: int = Trie.root) -> NDArray[np.int32] | None:
         """The tokens below a trie node of a pattern beside a count of characters, or with a counted loop inside; or None."""
         automaton = self.automaton
-        if automaton.num_first_bytes(automaton.state_of(node)) <= self.max_narrow_bytes:
+        least = self.max_narrow_bytes if has_count(node) else MIN_WIDE_BYTES - 1
+        if automaton.num_first_bytes(automaton.state_of(node)) <= least:
             return None
         counted = as_counted(node, self.vocabulary.is_class)
         if counted is None:
