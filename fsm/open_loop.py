@@ -153,13 +153,13 @@ def is_counted(node: Node) -> bool:
     return node.kind is Kind.REPEAT and (node.args[2] is not None or node.args[1] > 1) and not node.args[0].nullable
 
 
-def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool, bool]:
+def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
     """How the ways to go on in an open term end.
 
     Returns:
-        The states of open loops with which one ends; whether one of them ends without; whether the empty text belongs to one that does.
+        The states of open loops with which one ends, and whether one of them ends without.
     """
-    found, is_free, is_over = list[tuple[OpenLoop, int]](), False, False
+    found, is_free = list[tuple[OpenLoop, int]](), False
     stack, seen = [node], {node}
     while stack:
         way = stack.pop()
@@ -173,7 +173,7 @@ def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool, bool]:
             stack += new
         else:
             is_free = True
-    return found, is_free, node.nullable
+    return found, is_free
 
 
 def accepting(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import node as nodes
-from fsm.automaton import Automaton
+from fsm.automaton import STRETCH_KINDS, Automaton
 from fsm.bitmask import add_ids, pack
 from fsm.loop import NEVER, CharacterLoop
 from fsm.node import EPSILON, Kind, Node
 from fsm.open_loop import MAX_PARTS, Bounds, OpenLoop, Ruler, accepting, closed, done, ends, is_counted, opened_loops
+from fsm.short_loop import is_byte
 from fsm.trie import Trie
 from fsm.walk import finish, next_bytes, sweep, sweep_each
 
@@ -153,7 +154,7 @@ class OpenWalk:
     @property
     def nbytes(self) -> int:
         """Bytes held, about; some rests included."""
-        return self._pair.nbytes + self._at_node.nbytes + 2_000 * len(self._automaton) + 200_000
+        return int(self._pair.nbytes) + self._at_node.nbytes + 2_000 * len(self._automaton) + 200_000
 
     def _walk(self, node: int) -> NDArray[np.int32]:
         """The state at each node of the trie, 0 where there is none."""
@@ -187,13 +188,12 @@ class OpenWalk:
         """For each pair of a state and rounds, whether a text leads on from there to an end."""
         states = self._distinct.tolist()
         wanted = counted.lo > 0, tuple((loop, counts[0]) for loop, counts in counted.bounds.items())
-        known = self._ahead.get(wanted, {})
-        if not known and len(self._ahead) > 64:
-            self._ahead.clear()
+        if len(self._ahead) > 64:
+            self._ahead = {}
+        known = self._ahead.setdefault(wanted, {})
         for state in reversed(states):  # those that are met late have read more rounds, and so are nearer to an end
             if state not in known:
-                self._look_ahead(state, wanted)
-        known = self._ahead[wanted]
+                known[state] = self._look_ahead(state, wanted, known)
         ahead = [known[state] for state in states]
         ok = np.array([[self._may_end(way.end, counted.bounds) for way in (a.least, a.endless)] for a in ahead], bool)
         is_possible = np.array([self._may_live(state, counted.bounds) for state in states], bool)
@@ -203,7 +203,7 @@ class OpenWalk:
         which = self._which
         room = (FAR if counted.hi is None else counted.hi) - self._rounds
         need = np.maximum(counted.lo - self._rounds, 0)
-        alive = ok[which, 0] & (least[which] <= room) & (least[which] >= need)
+        alive: NDArray[np.bool_] = ok[which, 0] & (least[which] <= room) & (least[which] >= need)
         alive |= ok[which, 1] & (np.maximum(endless[which], need) <= room)
         is_unsure = ~alive & is_possible[which] & (at_least[which] <= room)
         for pair in np.flatnonzero(is_unsure).tolist():
@@ -228,7 +228,7 @@ class OpenWalk:
         known = self._ends.get(state)
         if known is None:
             pattern, _ = self._parts(state)
-            found, is_free, _ = ends(pattern)
+            found, is_free = ends(pattern)
             known = self._ends[state] = found, is_free
         found, is_free = known
         return is_free or any(loop.may_go_on(place, bounds[loop]) for loop, place in found)
@@ -265,9 +265,8 @@ class OpenWalk:
                 pattern.append(member)
         return nodes.intersection(pattern), is_between
 
-    def _look_ahead(self, state: int, wanted: Wanted) -> _Ahead:
+    def _look_ahead(self, state: int, wanted: Wanted, ahead: dict[int, _Ahead]) -> _Ahead:
         """Look for the texts with the fewest rounds from a state on, nearest first (Dijkstra)."""
-        ahead = self._ahead.setdefault(wanted, {})
         wants_endless, lows = wanted[0], dict(wanted[1])
         found = dict[bool, _Way]()  # by whether any number of rounds may be added
         seen = set[tuple[int, bool]]()
@@ -310,8 +309,7 @@ class OpenWalk:
                     is_inside = not self._parts(target)[1]
                     heappush(queue, (rounds + is_between, is_inside, steps, target, is_endless, False))
         least = found.get(False, _NO_WAY)
-        ahead[state] = _Ahead(least, found.get(True, _NO_WAY), min(nearest, least.rounds))
-        return ahead[state]
+        return _Ahead(least, found.get(True, _NO_WAY), min(nearest, least.rounds))
 
     def _left(self, automaton: Automaton, counted: Counted) -> NDArray[np.int32]:
         """The tokens that leave the pattern after right rounds and go on in what comes after it."""
@@ -325,7 +323,8 @@ class OpenWalk:
             may_end[state] = self._may_end(state, counted.bounds)
         kept = may_end[leaving.states]
         kept &= (leaving.rounds >= counted.lo) & (leaving.rounds <= (FAR if counted.hi is None else counted.hi))
-        return leaving.token_ids[kept]
+        token_ids: NDArray[np.int32] = leaving.token_ids[kept]
+        return token_ids
 
     def _find_leaving(self, automaton: Automaton, rest: Node) -> _Leaving:
         trie, state = self._trie, automaton.state_of(rest)
@@ -345,6 +344,12 @@ class OpenWalk:
         return _Leaving(token_ids, at[which], rounds[which], np.unique(at).tolist())
 
 
+def has_count(node: Node) -> bool:
+    """True for a term that begins with a pattern beside a counted loop."""
+    head, _ = nodes.first_and_rest(node)
+    return head.kind is Kind.INTERSECTION and any(is_counted(member) for member in head.args)
+
+
 def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     """Read a term as `(body{lo,hi} & pattern) rest`, or as `pattern rest` with a loop in the pattern that can be opened; else None.
 
@@ -354,7 +359,7 @@ def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     """
     head, rest = nodes.first_and_rest(node)
     if head.kind is not Kind.INTERSECTION:
-        return _as_pattern(node)
+        return _as_pattern(node, is_class)
     loops = [m for m in head.args if m.kind is Kind.REPEAT and is_class(m.args[0])]
     ruler = next((m for m in loops if is_counted(m)), loops[0] if loops else None)
     if ruler is None:
@@ -364,7 +369,7 @@ def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     return Counted(nodes.intersection((pattern, Ruler(body).term)), bounds, body, lo, hi, rest)
 
 
-def _as_pattern(node: Node) -> Counted | None:
+def _as_pattern(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     parts: list[Node] = []
     while node.kind is Kind.CONCAT and len(parts) < MAX_PARTS:
         first, _ = node.args
@@ -375,5 +380,11 @@ def _as_pattern(node: Node) -> Counted | None:
     else:
         parts.append(node)
         node = EPSILON
+    if not all(part.kind in STRETCH_KINDS and part.is_regular for part in parts):
+        return None
     pattern, bounds = opened_loops(nodes.sequence(parts))
+    if any(
+        is_byte(loop.body) or is_class(loop.body) for loop in bounds
+    ):  # their walk has few states, or `CharacterLoop` knows it
+        return None
     return Counted(pattern, bounds, None, 0, None, node) if bounds else None

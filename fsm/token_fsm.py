@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Self
 from weakref import finalize
@@ -11,21 +12,21 @@ from numpy.typing import NDArray
 
 from fsm import bitmask, work
 from fsm import node as nodes
-from fsm.automaton import DEAD, Automaton, as_loop, begins_with_byte_loop
+from fsm.automaton import DEAD, MAX_OPENED, Automaton, as_loop, begins_with_byte_loop
 from fsm.cache import ByteCache
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.exclusion import as_exclusion, forbidden
 from fsm.expression import Expression, as_bytes
 from fsm.loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.node import Kind, Node
-from fsm.open_walk import as_counted
+from fsm.open_walk import as_counted, has_count
 from fsm.rendering import render
 from fsm.short_loop import is_byte, is_narrow
 from fsm.spelling import Spelling, Steps, survivors
 from fsm.token_tables import TokenTables, token_tables
 from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
-from fsm.walk import walk_narrow, walk_wide
+from fsm.walk import MIN_WIDE_BYTES, walk_by_length, walk_narrow, walk_wide
 
 _BEGINNINGS = b'0"-[{tn}]a'
 """Bytes that may stand at a place of a JSON text; where they do not, somebody forbids them."""
@@ -71,8 +72,8 @@ class TokenFSM:
         expression: the language.
         vocabulary: the tokens.
         max_states: most automaton states that may ever be made; see `BudgetExceeded`.
-        max_mask_work: most work that one mask may take, 3 to 10 us each; see `BudgetExceeded`. None: `TokenFSM.max_mask_work`, which
-            holds for the constraints of generators, too. Masks of real schemas take a third of it at most.
+        max_mask_work: most work that one mask may take, 3 to 10 us each. None: `TokenFSM.max_mask_work`, which holds for the constraints
+            of generators, too. Masks of real schemas take a third of it at most.
 
     Attributes:
         initial_state: the state before any token.
@@ -81,9 +82,13 @@ class TokenFSM:
         TypeError: `expression` is no expression, or `vocabulary` no vocabulary.
         EmptyLanguage: no text satisfies `expression`.
         VocabularyGap: the tokens cannot spell any text that does.
-        BudgetExceeded: neither could be decided within the budget.
+        BudgetExceeded: neither could be decided within the budget, or the mask of the initial state takes more than `max_mask_work`
+            (it is made at once where an intersection, a negation or a lookaround begins the language).
 
     In a vocabulary that lacks bytes a token is allowed only where tokens after it are known to spell a text; see `spelling.py`.
+    A text that has begun can be finished: another mask that takes more than `max_mask_work` is made slowly, with four times as much
+    work, in states that are forgotten again. It is the same mask. Where that is not enough, it holds the tokens up to a length that was
+    looked at in full, with a `RuntimeWarning`: all that it allows is right, and the text can go on by single bytes.
     States are small ints, valid for this object and for its whole life. Several threads may use one object.
     Masks belong to the vocabulary and are shared by all constraints in which the same situation occurs.
     """
@@ -91,6 +96,7 @@ class TokenFSM:
     max_gap_search = 1_000
     max_mask_work = 150_000
     max_open_work = 20_000
+    max_slow_work = 4
     max_jumps = 6
     max_narrow_bytes = 24
     max_narrow_cost = 4_000
@@ -118,6 +124,7 @@ class TokenFSM:
                 f"no text satisfies {expression!r}. Look for parts that exclude each other, such as an intersection of "
                 "disjoint languages, a minimum above a maximum, or a required property that needs itself."
             )
+        self._has_begun = False
         self._spelling: Spelling | None = None
         self._masks = vocabulary.masks
         if not vocabulary.spells_everything:
@@ -126,6 +133,9 @@ class TokenFSM:
             self._masks = ByteCache(vocabulary.masks.max_bytes // 16)
             if not self._spelling.can_end(self.initial_state):
                 raise self._gap(self._spelling.is_exact)
+        if _begins_entangled(expression.node):
+            self.bitmask(self.initial_state)
+        self._has_begun = True
         finalize(self, vocabulary.adopt, expression.node).atexit = False
 
     def __repr__(self) -> str:
@@ -152,8 +162,11 @@ class TokenFSM:
 
         Raises:
             UnknownState: `state` is not a state of this object.
-            BudgetExceeded: the automaton would need more than `max_states` states, or the mask more than `max_mask_work`. Other states
-                are as good as before.
+            BudgetExceeded: the automaton would need more than `max_states` states, or the step over one byte more than its own bounds
+                (`max_step`, `max_search`). Other states are as good as before.
+
+        Warns:
+            RuntimeWarning: the mask takes more than four times `max_mask_work`, and holds short tokens only; see `TokenFSM`.
 
         Cost: a look-up when the situation is known; else a walk over the trie, 5 to 30 us where few bytes are live or
         inside strings, some milliseconds for wide states of other shapes (131,072 tokens).
@@ -357,8 +370,14 @@ class TokenFSM:
         return nodes.concat(nodes.repeat(body, lo, hi), rest)
 
     def _make_mask(self, key: Node) -> NDArray[np.int32]:
-        with work.Bound("max_mask_work", self.max_mask_work, "the mask of one state"):
-            words = self._make_words(key)
+        try:
+            with work.Bound("max_mask_work", self.max_mask_work, "the mask of one state"):
+                words = self._make_words(key)
+        except BudgetExceeded as error:
+            of_work = error.limit in ("max_mask_work", "max_step", "max_search")
+            if not (of_work and self._has_begun and self._spelling is None):
+                raise
+            words = self._words_slowly(key)
         if key.nullable:
             words |= self.vocabulary.eos_mask
         words.setflags(write=False)
@@ -370,14 +389,32 @@ class TokenFSM:
             return bitmask.from_ids((), self.vocabulary.num_words, [self._spelling.steps(state)[0]])
         return self._walk_words(state) if self.automaton.head(state) is not None else self._words(key)
 
+    def _words_slowly(self, node: Node) -> NDArray[np.int32]:
+        """The tokens of a term that takes more than `max_mask_work`, in states that are forgotten; short ones where that ends, too."""
+        automaton = Automaton(node, max_states=self.automaton.max_states)
+        with work.Bound("max_slow_work", self.max_slow_work * self.max_mask_work, "the mask of one state, made slowly"):
+            is_alive, length = walk_by_length(automaton, self.vocabulary.trie)
+        if length is not None:
+            warnings.warn(
+                f"the mask of one state takes more than {self.max_slow_work} times `max_mask_work` ({self.max_mask_work:,}), so it allows "
+                f"tokens of at most {length} bytes there: {work.HEAVY}. The text can be finished, but it is written in smaller pieces. "
+                "Simplify the expression, or raise `max_mask_work`.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return bitmask.pack(is_alive)
+
     def _words(self, node: Node) -> NDArray[np.int32]:
         """The tokens that `node` allows, without EOS: the tokens of an alternation are those of its members together."""
         out: NDArray[np.int32] | None = None
         others = []
         for member in _ways(node):
-            words = self._loop_words(member)
-            if words is None:
-                words = self._words_counted(member, Trie.root)
+            strategies = (
+                (self._words_counted, self._loop_words)
+                if has_count(member)
+                else (self._loop_words, self._words_counted)
+            )
+            words = next((found for found in (make(member) for make in strategies) if found is not None), None)
             if words is None:
                 others.append(member)
             else:
@@ -431,10 +468,11 @@ class TokenFSM:
         bitmask.add_ids(left_out, ids)
         return words & ~left_out
 
-    def _words_counted(self, node: Node, trie_node: int) -> NDArray[np.int32] | None:
+    def _words_counted(self, node: Node, trie_node: int = Trie.root) -> NDArray[np.int32] | None:
         """The tokens below a trie node of a pattern beside a count of characters, or with a counted loop inside; or None."""
         automaton = self.automaton
-        if automaton.num_first_bytes(automaton.state_of(node)) <= self.max_narrow_bytes:
+        least = self.max_narrow_bytes if has_count(node) else MIN_WIDE_BYTES - 1
+        if automaton.num_first_bytes(automaton.state_of(node)) <= least:
             return None
         counted = as_counted(node, self.vocabulary.is_class)
         if counted is None:
@@ -551,6 +589,26 @@ def _check(expression: Expression, vocabulary: Vocabulary) -> None:
         raise TypeError(
             f"expected a `fsm.Vocabulary`, received {type(vocabulary).__name__}. Write `fsm.Vocabulary(tokens, eos_token_ids)`."
         )
+
+
+def _begins_entangled(node: Node) -> bool:
+    """True where conditions that hold side by side may decide the very first token, so that its mask is made at once."""
+    stack, seen = [node], {node}
+    while stack and len(seen) <= MAX_OPENED:
+        term = stack.pop()
+        new: tuple[Node, ...] = ()
+        if term.kind in (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.COURSE):
+            return True
+        if term.kind is Kind.CONCAT:
+            goes_on = term.args[0].nullable or term.args[0].kind is Kind.LITERAL
+            new = term.args if goes_on else term.args[:1]
+        elif term.kind is Kind.ALTERNATION:
+            new = term.args
+        elif term.kind is Kind.REPEAT:
+            new = term.args[:1]
+        stack += [part for part in new if part not in seen]
+        seen.update(new)
+    return False
 
 
 def _ways(node: Node) -> list[Node]:

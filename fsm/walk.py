@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm.automaton import MIN_LOOP_BYTES, Automaton, Fields, Loop, begins_with_byte_loop
+from fsm.errors import BudgetExceeded
 from fsm.node import Kind, Node
 from fsm.rows import Codes, Rows
 from fsm.short_loop import ShortLoop, is_byte, is_narrow
@@ -359,3 +360,22 @@ def walk_wide(automaton: Automaton, trie: Trie, state: int) -> NDArray[np.bool_]
     for _, node, _ in finish(automaton, trie, tail):
         alive[node] = True
     return alive.take(trie.ends, mode="clip")
+
+
+def walk_by_length(automaton: Automaton, trie: Trie) -> tuple[NDArray[np.bool_], int | None]:
+    """The same for the initial state, and None; or, where the budget ends, for texts up to a length alone, and that length.
+
+    Raises:
+        BudgetExceeded: not even texts of one byte could be told.
+    """
+    alive = np.zeros(len(trie) + 1, bool)
+    length = 0
+    try:
+        for first, codes, _ in sweep(automaton, trie, automaton.initial_state):
+            alive[first : first + len(codes)] = codes
+            length += 1
+    except BudgetExceeded:
+        if not length:
+            raise
+        return alive.take(trie.ends, mode="clip"), length
+    return alive.take(trie.ends, mode="clip"), None

@@ -18,6 +18,7 @@ from urllib.parse import quote
 import jsonschema_rs
 
 from fsm.errors import SchemaError, reference
+from fsm.schema import matching
 from fsm.schema.dialect import LATEST
 from fsm.schema.formats import NUMBER_FORMATS
 from fsm.schema.keyword import Text, escape
@@ -155,8 +156,12 @@ class SchemaCheck:
         self._document, self._places = document, places
 
     def holds(self, data: bytes) -> bool:
-        """True when the value that `data` spells in JSON is valid."""
-        return bool(self._validator.is_valid(json.loads(data)))
+        """True when the value that `data` spells in JSON is valid.
+
+        Raises:
+            BudgetExceeded: a pattern takes too many steps of backtracking to tell; see `matching.py`.
+        """
+        return matching.is_valid(self._validator, json.loads(data))
 
     def fault(self, data: bytes) -> int | None:
         """Nothing: the validator looks at whole values."""
@@ -177,12 +182,14 @@ class SchemaCheck:
         }
         resources[document.resources.uri.removesuffix("#")] = root  # whatever the registry says
         draft = getattr(jsonschema_rs, _DRAFTS[name])
+        backtracks = matching.may_backtrack(json.dumps([wanted, resources]))
         try:
             return jsonschema_rs.validator_for(
                 {"$schema": uri, "allOf": wanted},
                 registry=jsonschema_rs.Registry(list(resources.items()), draft=draft),
                 validate_formats=document.asserts_format,
                 offline=True,
+                keywords={"pattern": matching.Pattern} if backtracks else None,
             )
         except (jsonschema_rs.ValidationError, ValueError) as error:
             problem = str(error).partition("\n")[0]

@@ -28,7 +28,7 @@ from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
 from fsm.recipe import remembered
-from fsm.schema import spelling
+from fsm.schema import matching, spelling
 from fsm.schema.array import array_node
 from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
@@ -624,7 +624,7 @@ class _Level:
     def _strings(self, places: Conjunction) -> Node:
         left_out: list[tuple[Place, str]] = []
         node = string_node(places, asserts_format=self._context.asserts_format, limits=self._limits, left_out=left_out)
-        self._context.leave_all_out(left_out, "the pattern is not regular")
+        self._context.leave_all_out(left_out, matching.NOTE)
         return node
 
 

@@ -64,31 +64,42 @@ def test_building_a_rule_is_no_work_of_those_who_come_to_it() -> None:
     assert work.done() - before <= 10
 
 
-def test_a_mask_that_takes_too_much_ends_with_its_budget_alone(sentencepiece_32k: Tokens) -> None:
-    token_fsm = TokenFSM(regex(ENTANGLED), vocabulary(sentencepiece_32k), max_mask_work=300)
-    start = token_fsm.initial_state
+def test_a_budget_that_cannot_be_kept_refuses_when_the_constraint_is_made(sentencepiece_32k: Tokens) -> None:
     with pytest.raises(BudgetExceeded, match="max_mask_work") as caught:
-        token_fsm.bitmask(start)
+        TokenFSM(regex(ENTANGLED), vocabulary(sentencepiece_32k), max_mask_work=300)
     assert (caught.value.limit, caught.value.value) == ("max_mask_work", 300)
-    end = token_fsm.automaton.next_state(start, b"aabc")
-    assert token_fsm.is_accepting(end)
-    letter = sentencepiece_32k[0].index(b"c")
-    assert token_fsm.is_accepting(token_fsm.next_state(start, letter))
 
 
-def test_the_same_masks_are_refused_each_time(sentencepiece_32k: Tokens) -> None:
-    def is_refused(text: bytes) -> bool:
-        token_fsm = TokenFSM(regex(f"[^a]{{3,9}}!|{ENTANGLED}"), vocabulary(sentencepiece_32k), max_mask_work=3_000)
-        try:
-            token_fsm.bitmask(token_fsm.automaton.next_state(token_fsm.initial_state, text))
-        except BudgetExceeded:
-            return True
-        return False
+LATE = "<" + ENTANGLED.replace("20", "9")
+"""It is entangled behind its first byte."""
 
-    texts = [b"", b"a", b"ab", b"\xc3", b"abc", b"bbb", "é".encode(), b"aaaaaaaaaa\xc3"]
-    refused = [is_refused(text) for text in texts]
-    assert {True, False} == set(refused)
-    assert refused == [is_refused(text) for text in texts]
+
+def test_a_mask_beyond_its_budget_is_made_slowly_and_is_the_same(sentencepiece_32k: Tokens) -> None:
+    shared = vocabulary(sentencepiece_32k)
+    wide = TokenFSM(regex(LATE), shared, max_mask_work=10**9)
+    state = wide.automaton.next_state(wide.initial_state, b"<ab")
+    before = work.done()
+    expected = wide.allowed_token_ids(state).tolist()
+    needed = work.done() - before
+    shared.clear_cache()
+    small = TokenFSM(regex(LATE), shared, max_mask_work=needed // 2)
+    state = small.automaton.next_state(small.initial_state, b"<ab")
+    assert expected == small.allowed_token_ids(state).tolist()
+
+
+def test_a_text_that_has_begun_can_be_finished_in_short_tokens(sentencepiece_32k: Tokens) -> None:
+    tokens, eos = sentencepiece_32k
+    small = TokenFSM(regex(LATE), Vocabulary(tokens, eos), max_mask_work=300)
+    wide = TokenFSM(regex(LATE), Vocabulary(tokens, eos), max_mask_work=10**9)
+    states = [one.automaton.next_state(one.initial_state, b"<ab") for one in (small, wide)]
+    with pytest.warns(RuntimeWarning, match="can be finished, but it is written in smaller pieces"):
+        allowed = set(small.allowed_token_ids(states[0]).tolist())
+    expected = set(wide.allowed_token_ids(states[1]).tolist())
+    longest = max(len(tokens[token_id] or b"") for token_id in allowed)
+    assert 1 <= longest < max(len(tokens[token_id] or b"") for token_id in expected)
+    assert {token_id for token_id in expected if len(tokens[token_id] or b"") <= longest} == allowed
+    end = small.next_state(states[0], next(t for t in allowed if tokens[t] == b"c"))
+    assert small.is_accepting(end)
 
 
 def test_a_mask_within_its_budget_is_what_it_is_without_one(sentencepiece_32k: Tokens) -> None:

@@ -1,0 +1,97 @@
+r"""Patterns inside checks: matched by our automaton where they are regular, else by backtracking within a bound that is told.
+
+The validator matches `pattern` itself. Where a pattern looks around or refers back (`(.+)-\1`), it backtracks, and says of a text that
+took it too many steps that it does not match. Here no text is refused for that: the check ends in an error.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+import jsonschema_rs
+
+from fsm.automaton import Automaton
+from fsm.characters import utf8
+from fsm.ecma_pattern import ecma_search
+from fsm.errors import BudgetExceeded, SchemaError
+
+MAX_BACKTRACKS = 50_000_000
+"""Steps of a match, some seconds."""
+NOTE = f"the pattern is not regular, so it is matched by backtracking, in at most {MAX_BACKTRACKS:,} steps"
+"""What a report says of such a pattern."""
+MAX_STATES = 50_000
+
+_BACKTRACKS = re.compile(r"\(\?<?[=!]|\\+(?:[1-9]|k<)")
+
+
+class _Unknown(threading.local):
+    """The pattern that could not be decided since the validation of this thread began."""
+
+    pattern: str | None = None
+
+
+_unknown = _Unknown()
+
+
+def may_backtrack(schemas: str) -> bool:
+    """True where JSON text of schemas holds what may be a look-around or a back-reference."""
+    return _BACKTRACKS.search(schemas) is not None
+
+
+def is_valid(validator: Any, value: Any) -> bool:
+    """True when `value` is valid.
+
+    Raises:
+        BudgetExceeded: a pattern could not be decided within `MAX_BACKTRACKS` steps.
+    """
+    _unknown.pattern = None
+    answer = bool(validator.is_valid(value))
+    if _unknown.pattern is not None:
+        raise BudgetExceeded(
+            f"whether a text matches the pattern {_unknown.pattern!r} was not decided within {MAX_BACKTRACKS:,} steps of backtracking. "
+            "Write the pattern without the back-reference, give it fewer ways to match (`[^-]+` instead of `.+`), or a `maxLength`.",
+            "max_backtracks",
+            MAX_BACKTRACKS,
+        )
+    return answer
+
+
+class Pattern:
+    """The keyword `pattern`, as the validator calls it.
+
+    Args:
+        parent: the schema that it stands in.
+        pattern: its value.
+        path: where that is.
+    """
+
+    def __init__(self, parent: Any, pattern: Any, path: Any) -> None:
+        self._pattern = pattern
+        self._automaton: Automaton | None = None
+        try:
+            if may_backtrack(pattern):
+                self._automaton = Automaton(ecma_search(pattern, utf8), max_states=MAX_STATES)
+        except SchemaError:
+            pass  # not regular, or the validator says what is wrong with it
+        options = jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS)
+        self._matcher = jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=options)
+
+    def validate(self, instance: Any) -> None:
+        """Raise `ValueError` where a text does not match."""
+        if not isinstance(instance, str):
+            return
+        if not self._matches(instance):
+            raise ValueError(f"{instance!r} does not match {self._pattern!r}")
+
+    def _matches(self, text: str) -> bool:
+        if self._automaton is not None:
+            try:
+                return self._automaton.accepts(text.encode(errors="surrogatepass"))
+            except BudgetExceeded:
+                self._automaton = None
+        error = next(self._matcher.iter_errors(text), None)
+        if error is not None and not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Pattern):
+            _unknown.pattern = self._pattern
+        return error is None
