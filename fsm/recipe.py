@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -32,7 +31,20 @@ def remembered(maker: Callable[P, E]) -> Callable[P, E]:
 
 
 def _kept(argument: Any) -> Any:
-    return deepcopy(argument) if isinstance(argument, dict | list) else argument
+    """Return an argument with copies of its dicts and lists, each once; `copy.deepcopy` takes a stack as deep as they are nested."""
+    if not isinstance(argument, dict | list):
+        return argument
+    copies: dict[int, Any] = {id(argument): argument.copy()}
+    stack = [copies[id(argument)]]
+    while stack:
+        part = stack.pop()
+        for key, value in list(part.items() if isinstance(part, dict) else enumerate(part)):
+            if isinstance(value, dict | list):
+                if id(value) not in copies:
+                    copies[id(value)] = value.copy()
+                    stack.append(copies[id(value)])
+                part[key] = copies[id(value)]
+    return copies[id(argument)]
 
 
 def recipe(expression: Any) -> list[Call]:

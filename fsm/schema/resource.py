@@ -113,7 +113,7 @@ class Resources:
             if found is not None:
                 return found
             if isinstance(problem, NoSuchPlace):
-                raise problem.error from None
+                raise SchemaError(problem.reason, pointer) from None
             raise SchemaError(
                 f"reference {shorten(reference)} leads to {shorten(uri if uri != ROOT_URI else '#' + fragment)}, which is not "
                 "there. Nothing is ever fetched: give the schema in `registry`, by its URI, or copy it into `$defs`",
@@ -162,7 +162,7 @@ class Resources:
             elif isinstance(node, list) and name.isascii() and name.isdigit() and int(name) < len(node):
                 node = node[int(name)]
             else:
-                raise NoSuchPlace(_dead_end(reference, name, node, pointer))
+                raise NoSuchPlace(_dead_end(reference, name, node))
             scope = self.inside(node, scope)
         return node, scope
 
@@ -204,11 +204,11 @@ class Resources:
 
 
 class NoSuchPlace(Exception):
-    """A pointer leads nowhere; `error` tells users so."""
+    """A pointer leads nowhere; `reason` tells users so."""
 
-    def __init__(self, error: SchemaError) -> None:
-        super().__init__(error)
-        self.error = error
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def _crawled(found: list[tuple[str, Resource[Any]]]) -> Registry[Any]:
@@ -230,8 +230,6 @@ def _specification(schema: Any, dialect: Dialect) -> Specification[Any]:
         return dialect.specification
 
 
-def _dead_end(reference: str, token: str, node: Any, pointer: str) -> SchemaError:
+def _dead_end(reference: str, token: str, node: Any) -> str:
     near = f" There are {', '.join(shorten(k) for k in list(node)[:8])}." if isinstance(node, dict) and node else ""
-    return SchemaError(
-        f"reference {shorten(reference)} leads nowhere: {shorten(token)} is not there.{near} Correct it", pointer
-    )
+    return f"reference {shorten(reference)} leads nowhere: {shorten(token)} is not there.{near} Correct it"

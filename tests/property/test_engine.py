@@ -205,7 +205,8 @@ def test_a_chain_feeds_nothing_twice_and_older_states_stay_valid(
     assert int(third.cached.sum()) - cached == meter.fed_tokens
     assert meter.recomputed_tokens == 0
     assert _rows(write(first + added, max_tokens=3)) == _rows(second)
-    fresh = greedy_ids(model, [*first.rows[0][0].token_ids, *model.tokenizer.encode_inside(added)], 3)
+    before_it = first.rows[0][0].token_ids
+    fresh = greedy_ids(model, [*before_it, *model.tokenizer.encode_inside(added, before_it)], 3)
     assert fresh == list(_rows(second)[0][-len(fresh) :] if fresh else [])
     if first.kv_cache:
         for (keys, values), layer in zip(before, first.kv_cache.layers, strict=True):

@@ -190,7 +190,11 @@ class OneEngine(RuleBasedStateMachine):
         slot = self.slots[at]
         if len(slot.ids) > _LONGEST:
             return
-        new = self.tokenizer.encode(text, add_special_tokens=not slot.ids)
+        new = (
+            self.tokenizer.encode_inside(text, slot.ids)
+            if slot.ids
+            else self.tokenizer.encode(text, add_special_tokens=True)
+        )
         slot.conversation.prompt(text)
         slot.ids, slot.pending = slot.ids + new, slot.pending + len(new)
 

@@ -40,7 +40,7 @@ class States(RuleBasedStateMachine):
         self.model: HuggingFaceModel = models.from_transformers(
             random_network(family), tokenizer, kv_budget_bytes=self.budget
         )
-        self.encode = tokenizer.encode
+        self.encode = tokenizer.encode_inside
         self.write = continuous(generate.text(self.model))
         self.slots: list[tuple[SequenceState, Ids]] = []
         for slot, text in enumerate(["the name", "a", "of", "yes no", "red", "日本"]):
@@ -73,7 +73,7 @@ class States(RuleBasedStateMachine):
     @rule(slot=_SLOTS, target_slot=_SLOTS, text=_TEXTS)
     def append(self, slot: int, target_slot: int, text: str) -> None:
         state, rows = self.slots[slot]
-        self._put(target_slot, state + text, [[*row, *self.encode(text)] for row in rows])
+        self._put(target_slot, state + text, [[*row, *self.encode(text, row)] for row in rows])
 
     @rule(slot=_SLOTS, target_slot=_SLOTS, stop=st.integers(1, 25))
     def cut(self, slot: int, target_slot: int, stop: int) -> None:
