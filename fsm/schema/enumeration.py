@@ -111,8 +111,6 @@ def _parted(place: Place, values: list[Any], limits: Limits) -> tuple[list[str],
     strings, others = list[str](), list[Any]()
     for position, value in enumerate(values):
         if isinstance(value, str):
-            if not value.isascii():
-                check_text(value, pointer_to(place, position))
             strings.append(value)
         elif not isinstance(value, list | dict):
             if is_number(value):

@@ -181,6 +181,9 @@ def _check_count(value: Any, pointer: str) -> None:
 def _check_enum(value: object, pointer: str) -> None:
     if not isinstance(value, list):
         raise _expect("a list of values", value, pointer)
+    for position, item in enumerate(value):
+        if not isinstance(item, str) or not item.isascii():
+            _check_value(item, f"{pointer}/{position}")
 
 
 def _check_flag(value: object, pointer: str) -> None:
@@ -196,8 +199,17 @@ def _check_name_lists(value: object, pointer: str) -> None:
         _check_texts(names, f"{pointer}/{escape(key)}")
 
 
-def _check_anything(value: object, pointer: str) -> None:
-    return None
+def _check_value(value: object, pointer: str) -> None:
+    """Every text inside a value has UTF-8, so that the value can be written, or left out."""
+    stack = [value]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, str):
+            check_text(part, pointer)
+        elif isinstance(part, dict):
+            stack += [*part, *part.values()]
+        elif isinstance(part, list):
+            stack += part
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +228,7 @@ _OBJECT = frozenset({"object"})
 KEYWORDS: dict[str, Keyword] = {
     "type": Keyword(_check_type),
     "enum": Keyword(_check_enum),
-    "const": Keyword(_check_anything),
+    "const": Keyword(_check_value),
     "anyOf": Keyword(_check_schema_list),
     "oneOf": Keyword(_check_schema_list),
     "allOf": Keyword(_check_schema_list),
@@ -267,7 +279,7 @@ def meant_by(word: str, value: object) -> str | None:
     if word in ANNOTATIONS or not (word.isascii() and word.isalpha()):
         return None
     for keyword, known in KEYWORDS.items():
-        is_distinct = len(keyword) > 4 and known.check is not _check_anything
+        is_distinct = len(keyword) > 4 and known.check is not _check_value
         if _is_slip(word.lower(), keyword.lower(), is_distinct) and _takes(known, value):
             return keyword
     return None

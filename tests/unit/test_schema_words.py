@@ -409,3 +409,18 @@ def test_a_schema_may_allow_anything(schema: Any) -> None:
 def test_a_part_that_must_hold_nothing_is_empty_with_a_warning_at_most() -> None:
     with pytest.raises(EmptyLanguage):
         fsm.json_schema({"items": [{"type": "null"}], "minItems": 2, "additionalItems": False, "type": "array"})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"const": "\ud800"},
+        {"enum": ["a", "\ud800"]},
+        {"not": {"const": "\ud800"}},
+        {"not": {"enum": ["a", {"b": ["\ud800"]}]}},
+        {"not": {"const": {"\ud800": 1}}},
+    ],
+)
+def test_a_value_with_a_lone_surrogate_is_refused_wherever_it_stands(schema: dict[str, object]) -> None:
+    with pytest.raises(SchemaError, match=r"lone surrogate, which has no UTF-8. Remove it \(at '#/(not/)?(const|enum/1)'\)"):
+        fsm.json_schema(schema)
