@@ -422,5 +422,7 @@ def test_a_part_that_must_hold_nothing_is_empty_with_a_warning_at_most() -> None
     ],
 )
 def test_a_value_with_a_lone_surrogate_is_refused_wherever_it_stands(schema: dict[str, object]) -> None:
-    with pytest.raises(SchemaError, match=r"lone surrogate, which has no UTF-8. Remove it \(at '#/(not/)?(const|enum/1)'\)"):
+    with pytest.raises(
+        SchemaError, match=r"lone surrogate, which has no UTF-8. Remove it \(at '#/(not/)?(const|enum/1)'\)"
+    ):
         fsm.json_schema(schema)
