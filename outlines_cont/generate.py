@@ -227,7 +227,7 @@ class Generator:
         text = _piece_text(self.model, row)
         limit, advice = self._cut_by(row)
         return IncompleteOutput(
-            f"expected a text that conforms to the constraint, but {limit} cut it to {_short(text)}. {advice}",
+            f"expected a text that conforms to the constraint and has come to its end, but {limit} cut it to {_short(text)}. {advice}",
             text,
             row.finish_reason,
         )
@@ -421,9 +421,11 @@ def fsm(
 def _check(model: LanguageModel, sampler: object) -> None:
     """Refuse what is no model or no sampler when the generator is made, not when it first runs."""
     if not hasattr(model, "eos_token_ids"):
+        advice = "Wrap a model of transformers with `models.from_transformers(model, tokenizer)`."
+        if isinstance(model, str):
+            advice = f"Open a model by its name with `models.transformers({model!r})`; the model comes first, then what is written."
         raise OptionError(
-            f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. "
-            "Wrap a model of transformers with `models.from_transformers(model, tokenizer)`.",
+            f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. {advice}",
             "model",
         )
     if sampler is not None and (isinstance(sampler, type) or not hasattr(sampler, "num_samples")):

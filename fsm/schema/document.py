@@ -839,10 +839,10 @@ class Document:
                 place.at(keyword),
             )
         meant = meant_by(keyword, value)
+        text = f"unknown keyword {shorten(keyword)}, which rejects nothing"
         if meant is not None:
-            self._remark(
-                place, keyword, f"unknown keyword {shorten(keyword)}, which rejects nothing. Did you mean {meant!r}?"
-            )
+            text += f". Did you mean {meant!r}?"
+        self._remark(place, keyword, text, is_suspect=meant is not None)
 
     def _remark_pattern(self, place: Place, keyword: str, pattern: str) -> None:
         loose = read_loosely(pattern) if len(pattern) <= self.limits.max_pattern_length else ()
