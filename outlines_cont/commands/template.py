@@ -93,7 +93,7 @@ class PromptTemplate:
         Raises:
             TemplateError: a name is missing, a limit is reached, or an expression fails.
 
-        Cost: 0.2 ms, and 0.15 s for the first one; see `template_process`.
+        Cost: 0.2 ms, and 0.1 s for the first one; see `template_process`.
         """
         limits = TemplateLimits(self.max_characters, self.max_seconds, self.max_memory_bytes)
         return SHARED.fill(self.source, values, limits)
