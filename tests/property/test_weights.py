@@ -167,3 +167,18 @@ def test_of_two_rows_joined_every_log_probability_counts_once(
     assert float(both.weights) + sum(new) + _row(longer).ends - row.ends == pytest.approx(
         float(longer.weights), abs=1e-4
     )
+
+
+@pytest.mark.parametrize("text", ["x", "ab", "bc d", "//"])
+def test_a_score_is_kept_where_its_last_token_is_spelled_anew(text: str) -> None:
+    """What the token that is gone had counted still counts."""
+    search = samplers.beam_search(3)
+    state = continuous(generate.choice(random_model(), ["red a", "the", "yes"], sampler=search, force=False))(
+        "the name"
+    )
+    healed = state.append(text, boundary="heal")
+    assert any(
+        row.token_ids[: len(old.token_ids)] != old.token_ids
+        for row, old in zip(healed.rows[0], state.rows[0], strict=True)
+    ) or (text == "//")
+    assert state.scores.tolist()[0] == pytest.approx(healed.scores.tolist()[0], abs=1e-5)
