@@ -9,7 +9,7 @@ loop, inside an intersection and behind that loop stay what they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fsm import node as nodes
@@ -160,17 +160,9 @@ def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
         The states of open loops with which one ends, and whether one of them ends without.
     """
     found, is_free = list[tuple[OpenLoop, int]](), False
-    stack, seen = [node], {node}
-    while stack:
-        way = stack.pop()
-        while way.kind is Kind.CONCAT:
-            way = way.args[1]
+    for way in _ways(node, lambda head: True):
         if way.kind is Kind.MACHINE and isinstance(way.args[0], OpenLoop):
             found.append((way.args[0], way.args[1]))
-        elif way.kind is Kind.ALTERNATION:
-            new = [member for member in way.args if member not in seen]
-            seen.update(new)
-            stack += new
         else:
             is_free = True
     return found, is_free
@@ -178,20 +170,28 @@ def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
 
 def accepting(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
     """When the empty text belongs to an open term: in these states of open loops, where their bounds allow it, or in any case."""
-    found, stack, seen = list[tuple[OpenLoop, int]](), [node], {node}
-    while stack:
-        way = stack.pop()
-        while way.kind is Kind.CONCAT and way.args[0].nullable:
-            way = way.args[1]
+    found = list[tuple[OpenLoop, int]]()
+    for way in _ways(node, lambda head: head.nullable):
         if way.nullable:
             return [], True
         if way.kind is Kind.MACHINE and isinstance(way.args[0], OpenLoop):
             found.append((way.args[0], way.args[1]))
-        elif way.kind is Kind.ALTERNATION:
+    return found, False
+
+
+def _ways(node: Node, skips: Callable[[Node], bool]) -> Iterator[Node]:
+    """The alternatives of a term, each once and without the heads that are skipped."""
+    stack, seen = [node], {node}
+    while stack:
+        way = stack.pop()
+        while way.kind is Kind.CONCAT and skips(way.args[0]):
+            way = way.args[1]
+        if way.kind is Kind.ALTERNATION:
             new = [member for member in way.args if member not in seen]
             seen.update(new)
             stack += new
-    return found, False
+        else:
+            yield way
 
 
 def closed(node: Node, bounds: Bounds, others: Mapping[Node, Node]) -> Node:

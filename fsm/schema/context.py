@@ -30,7 +30,6 @@ class Context:
         is_strict: whether to refuse what is not exact.
         left_out: the keywords that the automaton does not hold, of the value that is being built.
         checked: the pointers of all such keywords, and why the automaton cannot hold them.
-        shelf: terms made once that several values share.
         key_kinds: into what languages divide all keys, by the languages.
         spellings: what is never written though the schema allows it, one sentence each.
         derivatives: for short searches, kept as terms have most of their states in common.
@@ -43,7 +42,6 @@ class Context:
     is_strict: bool = False
     left_out: list[str] = field(default_factory=list)
     checked: dict[str, str] = field(default_factory=dict)
-    shelf: dict[object, Node] = field(default_factory=dict)
     key_kinds: dict[tuple[Node, tuple[Node, ...]], KeyKinds] = field(default_factory=dict)
     spellings: dict[str, None] = field(default_factory=dict)
     derivatives: Derivatives = field(default_factory=lambda: Derivatives(max_search=300, max_memo=20_000))
