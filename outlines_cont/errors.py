@@ -90,8 +90,16 @@ class UnsupportedModel(OutlinesContError, ValueError):
     """A model cannot be run exactly by this version, for example because its state is recurrent."""
 
 
-class CheckFailed(OutlinesContError, ValueError):
+class RetriesSpent(OutlinesContError, ValueError):
+    """What a policy refuses cannot be written otherwise: its retries are spent, or no other token is left."""
+
+
+class CheckFailed(RetriesSpent):
     """A value failed a check that the automaton cannot hold, and the retries are spent or nothing else can be written."""
+
+
+class BanImpossible(RetriesSpent):
+    """A banned phrase cannot be avoided: the constraint, or the other bans, leave nothing else to write, or the retries are spent."""
 
 
 class InvalidLogits(OutlinesContError, ArithmeticError):
