@@ -495,9 +495,9 @@ class Row:
 
     def _leave_place(self, place: Exclusion, reason: str) -> None:
         """Go back to the token before that was drawn, and draw that otherwise; where there is none, ask the policy that refuses."""
-        track = self._tracks[place.policy] if self._tracks else None
-        if track is None:
+        if not self._tracks:
             raise DeadEnd(f"no token is allowed after {self.place}: all of them were excluded. Exclude fewer.")
+        track = self._tracks[place.policy % len(self._tracks)]  # a piece may be resumed with fewer policies
         earlier = (i for i in range(place.index - 1, self.first_open - 1, -1) if self.was_drawn(i))
         index = next(earlier, None)
         if index is None or self._is_spent(track):

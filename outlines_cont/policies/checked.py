@@ -172,16 +172,16 @@ class CheckedConstraint(Policy[CheckedState]):
         return allowed[~np.isin(allowed, gone)]
 
     def _most_probable(self, places: list[_Place], row: RowView) -> _Place:
-        """Return the place where the most probable other value begins, as far as that is known: else the first."""
+        """Return the place where the most probable other value begins; where logits are not known, the value is begun anew."""
         best, best_score, before = places[0], -math.inf, 0.0
         for place in places:
             logits = row.logits_before(place.index)
             if logits is None:
                 return places[0]
-            others = torch.from_numpy(place.others).to(logits.device)
+            others = logits[torch.from_numpy(place.others).to(logits.device)]
             taken = logits[row.token_ids[place.index]]
-            norm = torch.logaddexp(logits[others].logsumexp(0), taken)
-            score = before + float(logits[others].max() - norm)
+            norm = torch.logaddexp(others.logsumexp(0), taken)
+            score = before + float(others.max() - norm)
             if score > best_score:
                 best, best_score = place, score
             before += float(taken - norm)
