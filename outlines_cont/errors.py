@@ -78,6 +78,10 @@ class OptionError(OutlinesContError, ValueError):
         self.option = option
 
 
+class UnknownOption(OptionError, TypeError):
+    """A call was given an option that there is none of; the message names the one that was meant, if it can tell."""
+
+
 class MissingEOS(OutlinesContError, ValueError):
     """A model names no end-of-sequence token, so no constraint could ever tell it that it may stop."""
 

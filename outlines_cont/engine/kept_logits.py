@@ -67,7 +67,7 @@ class KeptLogits:
     """The logits of the places that a row may go back to, by the index of the token that follows them.
 
     Args:
-        num_places: so many of the last places are kept.
+        num_places: how many tokens a row may go back; the present place is kept as well.
         max_bytes: they take no more than that.
     """
 
@@ -97,7 +97,7 @@ class KeptLogits:
         whole = logits if logits.untyped_storage().nbytes() == logits.nbytes else logits.clone()
         self._at[index] = whole
         self._nbytes += whole.nbytes
-        for old in [old for old in self._at if old <= index - self.num_places]:
+        for old in [old for old in self._at if old < index - self.num_places]:
             self._drop(old)
         self._shrink()
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from outlines_cont.engine.branch import Branch
 from outlines_cont.errors import RetriesSpent
 
 if TYPE_CHECKING:
     import torch
+
+    from outlines_cont.interfaces import LanguageModel
 
 S = TypeVar("S")
 
@@ -72,6 +74,10 @@ class Policy(ABC, Generic[S]):
     def max_retries_per_place(self) -> int | None:
         """How many tokens may be excluded at one place before the row goes back further; None leaves it open."""
         return None
+
+    def for_model(self, model: LanguageModel) -> Policy[Any]:
+        """Return the policy as it steers rows of a model; itself, unless it needs something of the model, such as its tokens."""
+        return self
 
     @abstractmethod
     def initial(self, row: RowView) -> S:
