@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from fsm import characters
@@ -143,6 +144,46 @@ def without_last_look(pattern: str) -> tuple[Node, Node] | None:
         if Derivatives().is_inhabited(nodes.intersection((texts, not_in_word))):
             return None
     return texts, nodes.alternation(others)
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """How much a pattern reads, in characters.
+
+    Attributes:
+        least, most: of what it matches; `most` is None where there is no bound.
+        behind, ahead: the most that its anchors and lookarounds see before and after a place; None where there is no bound.
+    """
+
+    least: int
+    most: int | None
+    behind: int
+    ahead: int | None
+
+
+def widths(pattern: str) -> Widths:
+    """Return how much a pattern reads; the errors are those of `regex`."""
+    parsed = _parse(pattern, re.NOFLAG)
+    behind = ahead = 0
+    tasks = [parsed]
+    while tasks:
+        for operator, argument in tasks.pop().data:
+            if operator is _sre.AT:
+                behind, ahead = max(behind, 1), max(ahead, 2)  # `$` sees a line break and what is after it
+            elif operator in (_sre.ASSERT, _sre.ASSERT_NOT):
+                direction, body = argument
+                width = body.getwidth()[1]
+                behind, ahead = (max(behind, width), ahead) if direction < 0 else (behind, max(ahead, width))
+                tasks.append(body)
+            else:
+                tasks += _bodies(operator, argument)
+    least, most = parsed.getwidth()
+    return Widths(int(least), _bounded(most), int(behind), _bounded(ahead))
+
+
+def _bounded(width: int) -> int | None:
+    # The parser counts up to a number that differs between versions of Python.
+    return int(width) if width < 2**31 else None
 
 
 def _unwrapped(parsed: Any) -> tuple[Any, int]:

@@ -95,9 +95,9 @@ class OpenStream:
         return number
 
     def decision(self, *key: int) -> float:
-        """Return a number, float64, uniform in [0, 1), for a decision at this place of the stream; the same for the same `key`."""
+        """Return a number, float64, uniform in [0, 1), for a decision; the same for the same `key`, wherever the stream has come to."""
         stream = self._stream
-        place = (stream.seed, stream.batch, stream.sample, stream.path, self.drawn, *key)
+        place = (stream.seed, stream.batch, stream.sample, stream.path, *key)
         digest = hashlib.blake2b(repr(place).encode(), digest_size=8).digest()
         return (int.from_bytes(digest, "little") >> 11) / 2**53
 

@@ -46,9 +46,10 @@ class RowView(Protocol):
         """Return (V,) logits before the token at `index`, as the model returned them; None where they are not kept. Not to be changed."""
 
     def uniform(self, *key: int) -> float:
-        """Return a random number in [0, 1) for a decision; the same for the same `key` until a token is drawn or refused.
+        """Return a random number in [0, 1) for a decision; the same for the same `key`, whatever is drawn or refused.
 
-        It depends on the row's stream of random numbers, but takes none from it. Give the place that it is about in `key`.
+        It depends on the row's stream of random numbers, but takes none from it. Give the place that it is about in `key`, and what
+        tells the text before it from others, so that what is decided of a place is decided once.
         """
 
 

@@ -381,8 +381,8 @@ class Row:
         return self._kept.whole(index)
 
     def uniform(self, *key: int) -> float:
-        """Return a random number in [0, 1) for a decision; the same for the same `key` until a token is drawn or refused."""
-        return self.stream.decision(self.retries, *key)
+        """Return a random number in [0, 1) for a decision; the same for the same `key`, whatever is drawn or refused."""
+        return self.stream.decision(*key)
 
     @property
     def retries(self) -> int:

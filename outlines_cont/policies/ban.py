@@ -1,0 +1,271 @@
+"""`ban`: phrases that a text does not contain, or less often than the model would write them.
+
+Where a phrase has been written, the row goes back to the token that it begins in and draws another one from the logits that were kept,
+as the first one was drawn but for the tokens that were refused there. So the phrase is left out as a whole, and what stands before it
+stays. A phrase with a factor of f keeps f times its probability: whether it is refused is decided once for every place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from fsm import Expression
+from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.errors import BanImpossible, OptionError
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies.pattern_search import PatternSearch, checked_pattern
+from outlines_cont.policies.phrase_trie import PhraseTrie
+from outlines_cont.policies.text_scan import Match, ScanState, TextScan
+from outlines_cont.policies.text_symbols import SymbolReader
+
+Banned: TypeAlias = str | re.Pattern[str] | Expression
+
+MAX_RETRIES = 1000
+"""How often a piece may go back because of one ban."""
+
+MAX_RETRIES_PER_PLACE = 100
+"""How many tokens are refused at one place before the row goes back further."""
+
+_FREE = [Branch(sample_mask=TokenSet.all)]
+_SHOWN_BYTES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Something banned.
+
+    Attributes:
+        shown: how it was written.
+        factor: the part of its probability that it keeps; 0 for none.
+    """
+
+    shown: str
+    factor: float
+
+
+@dataclass(frozen=True, eq=False)
+class Ban(Policy[ScanState]):
+    """Keep phrases out of one piece of a row. Make one with `ban`.
+
+    Attributes:
+        rules: what is banned: the phrases, then the patterns.
+        reader: how texts are compared.
+        trie: the phrases.
+        search: the patterns; None without any.
+        include_prompt: whether what begins before the piece counts.
+        on_exhausted: what happens where the text cannot be written otherwise.
+        scan: the search over the tokens of a model; None before `for_model`.
+    """
+
+    rules: tuple[Rule, ...]
+    reader: SymbolReader
+    trie: PhraseTrie
+    search: PatternSearch | None
+    include_prompt: bool
+    retries: int | None
+    retries_per_place: int | None
+    on_exhausted: Literal["error", "allow"]
+    scan: TextScan | None = None
+
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(rule.shown) for rule in self.rules[:3])
+        return f"ban([{shown}{f', ... ({len(self.rules)} of them)' if len(self.rules) > 3 else ''}])"
+
+    @property
+    def horizon(self) -> int:
+        """As many places as the longest match has characters: a token has one or more, most of them."""
+        return self._scan.most
+
+    @property
+    def max_retries(self) -> int | None:
+        """See `ban`."""
+        return self.retries
+
+    @property
+    def max_retries_per_place(self) -> int | None:
+        """See `ban`."""
+        return self.retries_per_place
+
+    def for_model(self, model: LanguageModel) -> Ban:
+        """Return the ban over the tokens of a model."""
+        return replace(self, scan=TextScan(self.reader, self.trie, self.search, model.tokenizer))
+
+    def initial(self, row: RowView) -> ScanState:
+        """Return the state before the piece."""
+        return self._scan.initial(row, include_prompt=self.include_prompt)
+
+    def advance(self, state: ScanState, token_id: int) -> ScanState:
+        """Return the state after one more token, with what was found in it."""
+        return self._scan.push(state, token_id)
+
+    def branches(self, state: ScanState, row: RowView) -> list[Branch]:
+        """Go back where something banned has been written; else leave the row free."""
+        match = self._refused(state.matches, row) if state.matches else None
+        return _FREE if match is None else [self._back(state, match, row)]
+
+    def at_end(self, state: ScanState, row: RowView) -> Branch | None:
+        """Go back where something banned is written because the text ends here, such as a whole word."""
+        match = self._refused(self._scan.at_end(state), row)
+        return None if match is None else self._back(state, match, row)
+
+    def rewound(self, before: ScanState, after: ScanState) -> ScanState:
+        """Return the state at the place gone back to, which knows what was refused there, for errors."""
+        matches = before.matches or self._scan.at_end(before)
+        return replace(after, refused=matches[0].rule) if matches else after
+
+    def give_up(self, state: ScanState, row: RowView, reason: str) -> ScanState:
+        """Fail, or let the next match pass.
+
+        Raises:
+            BanImpossible: unless `on_exhausted` is `allow`.
+        """
+        if self.on_exhausted == "allow":
+            return replace(state, matches=(), num_passed=state.num_passed + (not state.matches))
+        rule = state.matches[0].rule if state.matches else state.refused
+        what = "what is banned" if rule is None else repr(self.rules[rule].shown)
+        raise BanImpossible(
+            f"expected a text without {what} after {self._tail(row)!r}, but {reason}. Loosen the constraint or ban less, raise "
+            "`max_retries`, or let it pass with `on_exhausted='allow'`."
+        )
+
+    def held_bytes(self, state: ScanState) -> int:
+        """Return how many bytes at the end may yet be refused, from the beginning of a token on."""
+        return self._scan.held_bytes(state)
+
+    @property
+    def _scan(self) -> TextScan:
+        if self.scan is None:
+            raise TypeError(
+                "expected a ban that knows its tokens: call `for_model(model)`, as generators do with `policies=[...]`"
+            )
+        return self.scan
+
+    def _refused(self, matches: Sequence[Match], row: RowView) -> Match | None:
+        """Return the first match that is refused; what is decided of a place is the same whenever it is asked."""
+        for match in matches:
+            factor = self.rules[match.rule].factor
+            if not factor or row.uniform(row.piece_start, *match.key) >= factor:
+                return match
+        return None
+
+    def _back(self, state: ScanState, match: Match, row: RowView) -> Branch:
+        """Return the branch that excludes the first token of a match that was drawn; where none was, the first one.
+
+        What forces a token that is excluded makes the loop go back to the one that was drawn before it.
+        """
+        end = len(row.token_ids)
+        first = max(row.piece_start + match.token, row.first_open)
+        if first >= end:
+            self.give_up(state, row, "its text was shown already")
+            return _FREE[0]
+        index = next((i for i in range(first, end) if row.was_drawn(i)), first)
+        return Branch(backtrack=end - index, exclude=TokenSet.of([row.token_ids[index]]))
+
+    def _tail(self, row: RowView) -> str:
+        data = self._scan.tokenizer.text_bytes(row.token_ids[-_SHOWN_BYTES:])
+        return data[-_SHOWN_BYTES:].decode(errors="replace")
+
+
+def ban(
+    phrases: Banned | Iterable[Banned] | Mapping[Banned, float],
+    *,
+    ignore_case: bool = True,
+    whole_word: bool = False,
+    include_prompt: bool = False,
+    horizon: int | None = None,
+    max_retries: int | None = MAX_RETRIES,
+    max_retries_per_place: int | None = MAX_RETRIES_PER_PLACE,
+    on_exhausted: Literal["error", "allow"] = "error",
+) -> Ban:
+    """Return a policy that keeps phrases out of a text, whatever tokens spell them.
+
+    Args:
+        phrases: what is banned: texts, patterns that `re.compile` has made, or expressions of `fsm`, one or several; or a mapping
+            from these to factors from 0 to 1. A phrase keeps that part of its probability: 0 bans it, 1 leaves it as it is.
+        ignore_case: phrases are found in any case, as `str.casefold` compares texts. Patterns have flags of their own.
+        whole_word: phrases are found where no letter, digit or underscore stands before or behind them, as far as they begin or
+            end with one. Patterns write `\\b`.
+        include_prompt: a phrase is found, too, where it begins in the text before the piece. Only the piece is written otherwise.
+        horizon: the most characters of a match of a pattern; needed where a pattern has no bound of its own.
+        max_retries: how often a piece may go back; None for no limit.
+        max_retries_per_place: how many tokens are tried at one place before what stands before it is written otherwise; None for no
+            limit.
+        on_exhausted: `error` fails the row with `BanImpossible` where nothing else can be written or the retries are spent;
+            `allow` lets that one match pass.
+
+    Raises:
+        OptionError: a phrase is empty or no text, a factor is not from 0 to 1, a pattern cannot be looked for.
+
+    Cost: 1 us per character of the phrases, once; then 2 us per token for any number of them. Patterns take 0.3 us per byte and place
+        where one may have begun.
+    """
+    _check_options(horizon, max_retries, max_retries_per_place, on_exhausted)
+    reader = SymbolReader(ignore_case, whole_word)
+    factors = {banned: factor for banned, factor in _factors(phrases) if factor < 1}
+    texts: dict[tuple[str, ...], Rule] = {}
+    for banned, factor in factors.items():
+        if isinstance(banned, str):
+            symbols = reader.phrase(banned)
+            known = texts.get(symbols)
+            if known is None or factor < known.factor:  # of phrases that are the same the strictest counts
+                texts[symbols] = Rule(banned, factor)
+    patterns = [
+        (checked_pattern(banned, horizon), factors[banned]) for banned in factors if not isinstance(banned, str)
+    ]
+    return Ban(
+        rules=(*texts.values(), *(Rule(pattern.shown, factor) for pattern, factor in patterns)),
+        reader=reader,
+        trie=PhraseTrie(texts),
+        search=PatternSearch(tuple(pattern for pattern, _ in patterns)) if patterns else None,
+        include_prompt=include_prompt,
+        retries=max_retries,
+        retries_per_place=max_retries_per_place,
+        on_exhausted=on_exhausted,
+    )
+
+
+def _factors(phrases: object) -> list[tuple[Banned, float]]:
+    """Return what is banned with its factor, as it was given."""
+    if isinstance(phrases, Mapping):
+        items = [*phrases.items()]
+    elif isinstance(phrases, str | bytes | re.Pattern | Expression) or not isinstance(phrases, Iterable):
+        items = [(phrases, 0.0)]
+    else:
+        items = [(phrase, 0.0) for phrase in phrases]
+    for banned, factor in items:
+        _check_banned(banned)
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 <= factor <= 1:
+            raise OptionError(
+                f"expected a factor from 0 to 1 for {banned!r}, the part of its probability that it keeps, got {factor!r}. "
+                "Write 0 to ban it.",
+                "phrases",
+            )
+    return items
+
+
+def _check_banned(banned: object) -> None:
+    if isinstance(banned, re.Pattern | Expression):
+        return
+    if not isinstance(banned, str) or not banned:
+        raise OptionError(
+            f"expected phrases that are texts of one character or more, patterns or expressions, got {banned!r}. "
+            "Leave it out, or write what is to be banned as a str.",
+            "phrases",
+        )
+    if any("\ud800" <= character <= "\udfff" for character in banned):
+        raise OptionError(
+            f"expected phrases that can be written in UTF-8, got {banned!r} with a lone surrogate", "phrases"
+        )
+
+
+def _check_options(horizon: object, max_retries: object, per_place: object, on_exhausted: object) -> None:
+    limits = (("horizon", horizon, 1), ("max_retries", max_retries, 0), ("max_retries_per_place", per_place, 1))
+    for name, value, least in limits:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise OptionError(f"expected an int, {least} or more, or None as `{name}`, got {value!r}", name)
+    if on_exhausted not in ("error", "allow"):
+        raise OptionError(f"expected 'error' or 'allow' as `on_exhausted`, got {on_exhausted!r}", "on_exhausted")

@@ -1,0 +1,208 @@
+"""`TextScan`: finds phrases and patterns in the text of a row, token by token, and the token that each match begins in.
+
+A state is a value that knows the one before it, so nothing is read twice and going back costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+from outlines_cont.engine.policy import RowView
+from outlines_cont.interfaces import Tokenizer
+from outlines_cont.policies.pattern_search import Found, PatternSearch
+from outlines_cont.policies.phrase_trie import PhraseTrie
+from outlines_cont.policies.text_symbols import BEGINNING, WORD_ENDS, SymbolReader, Symbols
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Something that was found.
+
+    Attributes:
+        rule: the number of the phrase; patterns are counted behind the phrases.
+        token: the index in the piece of the token that holds its first byte; 0 for one that begins before the piece.
+        key: what tells the place from others: the rule, the length of the text before that token and a digest of it, and how
+            far in the token it begins.
+    """
+
+    rule: int
+    token: int
+    key: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScanState:
+    """How far a scan has come.
+
+    Attributes:
+        before: the state one token ago; None at the beginning of the piece.
+        num_tokens, num_bytes: the length of the piece.
+        digest: of its bytes.
+        node: in the trie of phrases.
+        num_symbols: how many symbols the piece has.
+        held, in_word: see `Symbols`.
+        search: the search for patterns.
+        matches: what was found in the last token, the one that begins first first.
+        num_passed: how many more tokens that end matches let them pass.
+        refused: the number of the rule that was refused here last.
+    """
+
+    before: ScanState | None = None
+    num_tokens: int = 0
+    num_bytes: int = 0
+    digest: int = 0
+    node: int = 0
+    num_symbols: int = 0
+    held: bytes = b""
+    in_word: bool = False
+    search: PatternSearch | None = None
+    matches: tuple[Match, ...] = ()
+    num_passed: int = 0
+    refused: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TextScan:
+    """What is looked for, over the tokens of a tokenizer.
+
+    Attributes:
+        reader: how texts are compared.
+        trie: the phrases, as the reader reads them.
+        search: the patterns; None without any.
+        tokenizer: whose tokens are read.
+    """
+
+    reader: SymbolReader
+    trie: PhraseTrie
+    search: PatternSearch | None
+    tokenizer: Tokenizer
+    _read: dict[tuple[int, bool], Symbols] = field(default_factory=dict, repr=False)
+
+    @property
+    def most(self) -> int:
+        """The number of tokens from the beginning of a match to where it is known; a token has a character or more, most of them."""
+        patterns = self.search.patterns if self.search is not None else ()
+        return 1 + max((*self.trie.length, *(pattern.most for pattern in patterns)), default=0)
+
+    def initial(self, row: RowView, *, include_prompt: bool) -> ScanState:
+        """Return the state before the piece; with the text before it, its last part is read."""
+        state = ScanState(search=self.search)
+        if not include_prompt:
+            return state
+        least = 8 * self.most + 64  # bytes; phrases have 4 a character, and as many again are looked back over
+        tail: list[int] = []
+        size = 0
+        for token_id in reversed(row.token_ids[: row.piece_start]):
+            tail.append(token_id)
+            size += len(self.tokenizer.text_bytes([token_id]))
+            if size > least:
+                break
+        for token_id in reversed(tail):
+            state = self.push(state, token_id)
+        search = state.search
+        if search is not None:
+            # Offsets count from the piece, so those of what began before are negative.
+            threads = tuple(replace(thread, start=thread.start - search.num_bytes) for thread in search.threads)
+            search = replace(search, threads=threads, num_bytes=0)
+        return ScanState(node=state.node, held=state.held, in_word=state.in_word, search=search)
+
+    def push(self, state: ScanState, token_id: int) -> ScanState:
+        """Return the state after one more token. Cost: 1 us and 0.1 us per character, for any number of phrases."""
+        data = self.tokenizer.token_bytes[token_id] or b""
+        symbols = self._symbols(token_id, data, state)
+        node, step, ends = state.node, self.trie.step, self.trie.ends
+        phrases: list[tuple[int, int]] = []
+        for number, symbol in enumerate(symbols.symbols, state.num_symbols + 1):
+            node = step(node, symbol)
+            if node and ends(node):
+                phrases += [(rule, number - self.trie.length[rule]) for rule in ends(node)]
+        search, found = state.search, list[Found]()
+        if search is not None:
+            search, found = search.push(data)
+        after = ScanState(
+            state,
+            state.num_tokens + 1,
+            state.num_bytes + len(data),
+            crc32(data, state.digest),
+            node,
+            state.num_symbols + len(symbols.symbols),
+            symbols.held,
+            symbols.in_word,
+            search,
+            num_passed=state.num_passed,
+        )
+        if not phrases and not found:
+            return after
+        if state.num_passed:
+            return replace(after, num_passed=state.num_passed - 1)
+        return replace(after, matches=self._matches(after, phrases, found))
+
+    def at_end(self, state: ScanState) -> tuple[Match, ...]:
+        """Return the matches that there are where the text ends here, those of the state aside."""
+        if state.num_passed:
+            return ()
+        phrases = list[tuple[int, int]]()
+        if state.in_word:
+            ends = self.trie.ends(self.trie.step(state.node, WORD_ENDS))
+            phrases = [(rule, state.num_symbols + 1 - self.trie.length[rule]) for rule in ends]
+        return self._matches(state, phrases, state.search.at_end() if state.search is not None else [])
+
+    def held_bytes(self, state: ScanState) -> int:
+        """Return how many bytes at the end belong to tokens that a match has begun in, or may have. Cost: a look at these tokens."""
+        depth = self.trie.depth[state.node]
+        holders = [self._holder_of_symbol(state, state.num_symbols - depth)] if depth else []
+        if state.search is not None and state.search.open_since < state.num_bytes:
+            holders.append(_holder_of_byte(state, state.search.open_since))
+        first = min([match.token for match in state.matches] + [holder.num_tokens for holder in holders], default=None)
+        return 0 if first is None else state.num_bytes - _state_at(state, first).num_bytes
+
+    def _symbols(self, token_id: int, data: bytes, state: ScanState) -> Symbols:
+        if state.held:
+            return self.reader.read(data, Symbols(held=state.held, in_word=state.in_word))
+        key = token_id, state.in_word
+        known = self._read.get(key)
+        if known is None:
+            known = self._read[key] = self.reader.read(data, replace(BEGINNING, in_word=state.in_word))
+        return known
+
+    def _matches(
+        self, state: ScanState, phrases: Sequence[tuple[int, int]], found: Sequence[Found]
+    ) -> tuple[Match, ...]:
+        """Return the matches, each at the token that it begins in."""
+        matches = []
+        for rule, symbol in phrases:
+            before = self._holder_of_symbol(state, symbol)
+            matches.append(_match(rule, before, symbol - before.num_symbols))
+        for match in found:
+            before = _holder_of_byte(state, match.start)
+            matches.append(_match(len(self.trie.length) + match.pattern, before, match.start - before.num_bytes))
+        return tuple(sorted(matches, key=lambda match: match.token))
+
+    def _holder_of_symbol(self, state: ScanState, symbol: int) -> ScanState:
+        """Return the state before the token that holds the first byte of a symbol; the initial one, if it stands before the piece."""
+        before = state.before
+        while before is not None and (
+            before.num_symbols > symbol or (before.num_symbols == symbol and before.held and before.before is not None)
+        ):
+            state, before = before, before.before
+        return before or state
+
+
+def _match(rule: int, before: ScanState, offset: int) -> Match:
+    return Match(rule, before.num_tokens, (rule, before.num_bytes, before.digest, offset))
+
+
+def _holder_of_byte(state: ScanState, offset: int) -> ScanState:
+    """Return the state before the token that holds a byte; the initial one, if it stands before the piece."""
+    before = state.before
+    while before is not None and before.num_bytes > offset and before.before is not None:
+        before = before.before
+    return before or state
+
+
+def _state_at(state: ScanState, num_tokens: int) -> ScanState:
+    while state.num_tokens > num_tokens and state.before is not None:
+        state = state.before
+    return state

@@ -1,0 +1,65 @@
+"""What a text is compared by: its characters, in one case where that does not count, with marks where words begin and end.
+
+Phrases are read in the same way as texts, so that comparing is finding one sequence of symbols in another: a phrase that begins or
+ends with a word character has marks there, and is found as a whole word only.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+
+WORD_BEGINS, WORD_ENDS = "<word", "word>"
+"""Symbols that are no characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """What some bytes are read as.
+
+    Attributes:
+        symbols: characters, and marks before and behind words.
+        held: bytes, at most 3, of a character that has only begun.
+        in_word: whether the last whole character was one of a word.
+    """
+
+    symbols: tuple[str, ...] = ()
+    held: bytes = b""
+    in_word: bool = False
+
+
+BEGINNING = Symbols()
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolReader:
+    """Reads UTF-8 that comes in pieces; bytes that are none are U+FFFD, as `errors="replace"` has it.
+
+    Attributes:
+        ignore_case: characters are read as `str.casefold` writes them, which may be several.
+        whole_word: words have marks. A word is made of letters, digits and underscores, as `\\w` of `re`.
+    """
+
+    ignore_case: bool = True
+    whole_word: bool = False
+
+    def read(self, data: bytes, before: Symbols) -> Symbols:
+        """Return what `data` is read as behind what was read `before`, of which only `held` and `in_word` count."""
+        data = before.held + data
+        text, used = codecs.utf_8_decode(data, "replace", False)
+        if not self.whole_word:
+            return Symbols(tuple(text.casefold() if self.ignore_case else text), data[used:])
+        symbols: list[str] = []
+        in_word = before.in_word
+        for character in text:
+            is_word = character.isalnum() or character == "_"
+            if is_word is not in_word:
+                symbols.append(WORD_BEGINS if is_word else WORD_ENDS)
+            symbols += character.casefold() if self.ignore_case else character
+            in_word = is_word
+        return Symbols(tuple(symbols), data[used:], in_word)
+
+    def phrase(self, text: str) -> tuple[str, ...]:
+        """Return what a whole text is read as, its end included."""
+        read = self.read(text.encode(), BEGINNING)
+        return (*read.symbols, WORD_ENDS) if read.in_word else read.symbols
