@@ -165,6 +165,9 @@ class _Ahead:
     def was_drawn(self, index: int) -> bool:
         return index < len(self.row.token_ids) and self.row.was_drawn(index)
 
+    def was_given(self, index: int) -> bool:
+        return index < len(self.row.token_ids) and self.row.was_given(index)
+
     def excluded(self, index: int) -> frozenset[int]:
         return self.row.excluded(index)
 

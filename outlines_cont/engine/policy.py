@@ -39,6 +39,9 @@ class RowView(Protocol):
     def was_drawn(self, index: int) -> bool:
         """Return whether the token at `index` was drawn, so that another might have been; no forced and no given one is."""
 
+    def was_given(self, index: int) -> bool:
+        """Return whether the token at `index` of the piece was put there by a policy as given text, or spelled anew."""
+
     def excluded(self, index: int) -> frozenset[int]:
         """Return the ids that are not drawn as token `index`, as what followed them was refused."""
 

@@ -371,6 +371,10 @@ class Row:
         """Return whether the token at `index` of the piece was drawn, so that another might have been."""
         return index >= self.piece_start and self._kinds[index : index + 1] == GENERATED
 
+    def was_given(self, index: int) -> bool:
+        """Return whether the token at `index` of the piece was put there by a policy as given text, or spelled anew."""
+        return index >= self.piece_start and self._kinds[index : index + 1] == APPENDED
+
     def excluded(self, index: int) -> frozenset[int]:
         """Return the ids that may not be drawn again at `index`."""
         place = self._exclusions.at(index)

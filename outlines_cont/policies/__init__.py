@@ -7,6 +7,7 @@ from outlines_cont.policies.checked import CheckedConstraint
 from outlines_cont.policies.constraint import Constraint
 from outlines_cont.policies.free_text import FreeText
 from outlines_cont.policies.phrase_list import load_phrases
+from outlines_cont.policies.replace import Replace, replace
 from outlines_cont.policies.stop import StopAt
 
 __all__ = [
@@ -16,9 +17,11 @@ __all__ = [
     "Constraint",
     "FreeText",
     "Policy",
+    "Replace",
     "RowView",
     "StopAt",
     "TokenSet",
     "ban",
     "load_phrases",
+    "replace",
 ]

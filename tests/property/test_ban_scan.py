@@ -1,0 +1,158 @@
+"""Phrases and patterns are found in a text whatever tokens spell it, where Python finds them, and with the token that they begin in."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from outlines_cont import policies
+from outlines_cont.policies.ban import Ban
+from tests.bare_loop import ToyModel
+
+# Letters whose other cases are longer, look alike or have bytes in common, and what is no letter.
+LETTERS = "aAbß\u1e9esSıİi\u0307ſkK\u212a éE\u0301_-ﬁfi"
+TEXTS = st.text(LETTERS, max_size=12)
+PHRASES = st.lists(st.text(LETTERS, min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+class Written:
+    """A text that is cut into tokens, each of them new."""
+
+    piece_start = first_open = 0
+
+    def __init__(self, ban: Ban, chunks: list[bytes]) -> None:
+        self.token_ids = list(range(1, len(chunks) + 1))
+        self.ban = ban.for_model(ToyModel(chunks, lambda text: {}))  # type: ignore[arg-type]
+        self.states = [self.ban.initial(self)]  # type: ignore[arg-type]
+        for token_id in self.token_ids:
+            self.states.append(self.ban.advance(self.states[-1], token_id))
+
+    def was_drawn(self, index: int) -> bool:
+        return True
+
+    def at_end(self) -> Any:
+        return self.ban.at_end(self.states[-1], self)  # type: ignore[arg-type]
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """The bytes in pieces that end at some places."""
+    ends = sorted({place % (len(data) + 1) for place in places} | {len(data)})
+    return [data[start:end] for start, end in zip([0, *ends], ends, strict=False) if end > start]
+
+
+@given(TEXTS, PHRASES, st.lists(st.integers(0, 60), max_size=8))
+@example("STRASSE", ["straße"], [3])
+@example("İi", ["i̇i"], [1])
+def test_a_phrase_is_found_as_soon_as_it_stands_in_the_text(text: str, phrases: list[str], places: list[int]) -> None:
+    chunks = cut(text.encode(), places)
+    written = Written(policies.ban(phrases), chunks)
+
+    for count in range(1, len(chunks) + 1):
+        before = b"".join(chunks[: count - 1]).decode(errors="ignore").casefold()
+        now = b"".join(chunks[:count]).decode(errors="ignore").casefold()
+        starts = [
+            start
+            for phrase in map(str.casefold, phrases)
+            for start in range(len(now))
+            if now.startswith(phrase, start) and start + len(phrase) > len(before)
+        ]
+        matches = written.states[count].matches
+        assert len(set(matches)) == len(
+            {
+                (start, p)
+                for start in starts
+                for p in set(map(str.casefold, phrases))
+                if now.startswith(p, start) and start + len(p) > len(before)
+            }
+        )
+        if starts:
+            assert matches[0].token == token_of(text, min(starts), chunks)
+            assert written.ban.held_bytes(written.states[count]) >= len(b"".join(chunks[matches[0].token : count]))
+
+
+def token_of(text: str, start: int, chunks: list[bytes]) -> int:
+    """The chunk with the first byte of the character whose folded form holds symbol `start`."""
+    symbols = offset = 0
+    for character in text:
+        if symbols + len(character.casefold()) > start:
+            break
+        symbols, offset = symbols + len(character.casefold()), offset + len(character.encode())
+    return next(i for i in range(len(chunks)) if len(b"".join(chunks[: i + 1])) > offset)
+
+
+@given(
+    st.text("ab_ -", max_size=10),
+    st.lists(st.text("ab_ -", min_size=1, max_size=3), min_size=1, max_size=3),
+    st.lists(st.integers(0, 9)),
+)
+def test_a_whole_word_has_no_word_character_beside_it(text: str, phrases: list[str], places: list[int]) -> None:
+    chunks = cut(text.encode(), places)
+    written = Written(policies.ban(phrases, whole_word=True), chunks)
+
+    patterns = [rf"{before(phrase)}{re.escape(phrase)}{behind(phrase)}" for phrase in phrases]
+    found = any(state.matches for state in written.states) or written.at_end() is not None
+    assert found == any(re.search(pattern, text) for pattern in patterns)
+
+
+def before(phrase: str) -> str:
+    return r"(?<!\w)" if re.match(r"\w", phrase) else ""
+
+
+def behind(phrase: str) -> str:
+    return r"(?!\w)" if re.search(r"\w\Z", phrase) else ""
+
+
+PATTERNS = [
+    r"a.{0,3}b",
+    r"\bab\b",
+    r"(?i)é{1,2}",
+    r"a(?!b)",
+    r"(?<!a)b",
+    r"^ab",
+    r"b$",
+    r"(?m)^b",
+    r"(?x) a [b ] # no",
+    r"a|b{2,3}",
+]
+
+
+@settings(max_examples=200)
+@given(st.text("aAbéÉ \n", max_size=8), st.sampled_from(PATTERNS), st.lists(st.integers(0, 16), max_size=6))
+def test_a_pattern_is_found_where_re_finds_it(text: str, pattern: str, places: list[int]) -> None:
+    chunks = cut(text.encode(), places)
+    written = Written(policies.ban([re.compile(pattern)]), chunks)
+
+    found = any(state.matches for state in written.states) or written.at_end() is not None
+    assert found == (re.search(pattern, text) is not None)
+
+
+@given(TEXTS, PHRASES, st.lists(st.integers(0, 60), max_size=8), st.text(LETTERS, max_size=6))
+def test_what_is_not_held_can_never_begin_a_match(text: str, phrases: list[str], places: list[int], more: str) -> None:
+    chunks = cut(text.encode(), places)
+    written = Written(policies.ban(phrases), [*chunks, *cut(more.encode(), [])])
+    if any(state.matches for state in written.states[: len(chunks) + 1]):
+        return
+    state = written.states[len(chunks)]
+    held = written.ban.held_bytes(state)
+
+    matches = written.states[-1].matches
+    if matches:
+        assert len(b"".join(chunks[: matches[0].token])) >= len(text.encode()) - held
+    if not held:
+        return
+    # What is held can become a match: some phrase begins with the end of the text, from the token that is held on.
+    folded = text.casefold()
+    starts = [start for start in range(len(folded)) for p in map(str.casefold, phrases) if p.startswith(folded[start:])]
+    shown = b"".join(chunks)[: len(text.encode()) - held]
+    assert token_of(text, min(starts), chunks) == next(
+        i for i in range(len(chunks) + 1) if b"".join(chunks[:i]) == shown
+    )
+
+
+@pytest.mark.parametrize("text", ["maß", "MASS", "Maẞ"])
+def test_a_phrase_may_end_inside_a_letter_whose_other_case_is_longer(text: str) -> None:
+    assert Written(policies.ban("mas"), [text.encode()]).states[-1].matches
