@@ -531,12 +531,12 @@ class Row:
         return (allowed & ~TokenSet.of(place.avoided)) or allowed
 
     def _next_branches(self) -> list[Branch]:
-        """Return the branches to take; none, and the row ended, where the policies stop it."""
+        """Return the branches to take; none where the policies stop the row, or one of them has gone back at its end."""
         started = perf_counter()
         branches, self._decider = compose(self._tracks, self)
         self.counts.mask_seconds += perf_counter() - started
         if not branches:
-            self._end(self._decider.policy.finish_reason)
+            self._end_text(self._decider.policy.finish_reason)  # unless another policy does not let the text end here
         elif self._owed and not any(map(goes_back, branches)):
             # A limit has cut a forced chunk. Going on, it is that chunk's rest, whatever would be forced from here.
             return [Branch(ff_tokens=[self._owed])]

@@ -2,7 +2,8 @@
 
 Where a phrase has been written, the row goes back to the token that it begins in and draws another one from the logits that were kept,
 as the first one was drawn but for the tokens that were refused there. So the phrase is left out as a whole, and what stands before it
-stays. A phrase with a factor of f keeps f times its probability: whether it is refused is decided once for every place.
+stays. Only where a constraint leaves no other token there, what follows it is written otherwise. A phrase with a factor of f keeps f
+times its probability: whether it is refused is decided once for every place.
 """
 
 from __future__ import annotations
@@ -153,17 +154,24 @@ class Ban(Policy[ScanState]):
         return None
 
     def _back(self, state: ScanState, match: Match, row: RowView) -> Branch:
-        """Return the branch that excludes the first token of a match that was drawn; where none was, the first one.
+        """Return the branch that draws the first token of a match otherwise.
 
-        What forces a token that is excluded makes the loop go back to the one that was drawn before it.
+        It is avoided, as something else might follow it: where no other token is left there it is drawn again, and then the next
+        token of the match is drawn otherwise. The last one is excluded; where that leaves nothing, the loop goes back. So everything
+        is tried before the row fails. Where no token of the match was drawn, the first one is excluded, so that the loop goes back
+        to the one that was drawn before it.
         """
         end = len(row.token_ids)
         first = max(row.piece_start + match.token, row.first_open)
         if first >= end:
             self.give_up(state, row, "its text was shown already")
             return _FREE[0]
-        index = next((i for i in range(first, end) if row.was_drawn(i)), first)
-        return Branch(backtrack=end - index, exclude=TokenSet.of([row.token_ids[index]]))
+        drawn = [i for i in range(first, end) if row.was_drawn(i)] or [first]
+        index = next((i for i in drawn[:-1] if row.token_ids[i] not in row.excluded(i)), drawn[-1])
+        refused = TokenSet.of([row.token_ids[index]])
+        if index == drawn[-1]:
+            return Branch(backtrack=end - index, exclude=refused)
+        return Branch(backtrack=end - index, avoid=refused)
 
     def _tail(self, row: RowView) -> str:
         data = self._scan.tokenizer.text_bytes(row.token_ids[-_SHOWN_BYTES:])

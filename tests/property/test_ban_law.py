@@ -35,16 +35,16 @@ def plain(model: ToyModel, factors: dict[str, float], temperature: float, choice
     """What a ban does, in its plain form: the whole text is searched after every token, and everything is remembered by hand."""
     tokens: list[bytes] = []
     excluded: list[set[bytes]] = [set()]
+    avoided: list[set[bytes]] = [set()]
     decided: dict[tuple[str, str, int], bool] = {}
     while len(tokens) < MAX_TOKENS:
-        law = {
-            token: p for token, p in model.law(b"".join(tokens)).items() if p > 0 and token not in excluded[len(tokens)]
-        }
+        law = {t: p for t, p in model.law(b"".join(tokens)).items() if p > 0 and t not in excluded[len(tokens)]}
+        law = {t: p for t, p in law.items() if t not in avoided[len(tokens)]} or law
         if not law:
             if not tokens:
                 return "BanImpossible"
             last = tokens.pop()
-            excluded = excluded[: len(tokens) + 1]
+            excluded, avoided = excluded[: len(tokens) + 1], avoided[: len(tokens) + 1]
             excluded[len(tokens)].add(last)
             continue
         weights = [p ** (1 / temperature) for p in law.values()]
@@ -54,6 +54,7 @@ def plain(model: ToyModel, factors: dict[str, float], temperature: float, choice
         before = len(b"".join(tokens))
         tokens.append(token)
         excluded.append(set())
+        avoided.append(set())
         text = b"".join(tokens).decode().casefold()
         found = [
             (phrase, start)
@@ -70,10 +71,10 @@ def plain(model: ToyModel, factors: dict[str, float], temperature: float, choice
             if decided[place]:
                 refused.append(index)
         if refused:
-            index = min(refused)
-            last = tokens[index]
-            tokens, excluded = tokens[:index], excluded[: index + 1]
-            excluded[index].add(last)
+            last = len(tokens) - 1
+            index = next((i for i in range(min(refused), last) if tokens[i] not in avoided[i] | excluded[i]), last)
+            (excluded if index == last else avoided)[index].add(tokens[index])
+            tokens, excluded, avoided = tokens[:index], excluded[: index + 1], avoided[: index + 1]
     return b"".join(tokens).decode()
 
 
@@ -114,6 +115,9 @@ def test_what_is_written_has_the_law_of_the_plain_loop(
 
     assert same(law_of(lambda choices: plain(model, factors, temperature, choices)), ours)
     assert math.isclose(sum(ours.values()), 1.0)
+    free = law_of(lambda choices: outcome_of(model, [], choices, lambda key: 0.0, max_tokens=MAX_TOKENS))
+    if any(not any(phrase in text.casefold() for phrase in factors) for text in free):
+        assert "BanImpossible" not in ours  # what can be written is found
     for text in ours:
         assert (
             not any(phrase in text.casefold() for phrase, factor in factors.items() if factor == 0)
@@ -133,6 +137,9 @@ class QuickRow:
     def was_drawn(self, index: int) -> bool:
         return True
 
+    def excluded(self, index: int) -> set[int]:
+        return self.refused[index]
+
     def uniform(self, *key: int) -> float:
         return RandomStream(self.seed).open().decision(*key)
 
@@ -140,7 +147,7 @@ class QuickRow:
         """Return a text."""
         random = Random(self.seed)
         states: list[Any] = [ban.initial(self)]  # type: ignore[arg-type]
-        excluded: list[set[int]] = [set()]
+        self.refused: list[set[int]] = [set()]
         ids = range(self.model.vocab_size)
         while True:
             text = self.model.tokenizer.text_bytes(self.token_ids)
@@ -148,18 +155,18 @@ class QuickRow:
                 law = self.model.law(text)
                 probs = [law.get(b"", 0.0), *(law.get(token, 0.0) for token in self.model.tokens)]
                 laws[text] = [p ** (1 / temperature) if p else 0.0 for p in probs]
-            weights = [0.0 if i in excluded[-1] else weight for i, weight in zip(ids, laws[text], strict=True)]
+            weights = [0.0 if i in self.refused[-1] else weight for i, weight in zip(ids, laws[text], strict=True)]
             token_id = random.choices(ids, weights)[0]
             if token_id == 0:
                 return text.decode()
             self.token_ids.append(token_id)
             states.append(ban.advance(states[-1], token_id))
-            excluded.append(set())
+            self.refused.append(set())
             branch = ban.branches(states[-1], self)[0]  # type: ignore[arg-type]
-            if branch.exclude is not None:
+            if branch.backtrack:
                 at = len(self.token_ids) - branch.backtrack
-                excluded[at].add(self.token_ids[at])
-                self.token_ids, states, excluded = self.token_ids[:at], states[: at + 1], excluded[: at + 1]
+                self.refused[at].add(self.token_ids[at])
+                self.token_ids, states, self.refused = self.token_ids[:at], states[: at + 1], self.refused[: at + 1]
 
 
 @pytest.mark.parametrize(("factor", "temperature"), [(0.5, 0.5), (0.1, 2.0)])

@@ -1,0 +1,379 @@
+"""Banned phrases in generators: what is written, what it costs, what happens where nothing else can be written."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fsm
+from outlines_cont import BanImpossible, OptionError, SequenceState, continuous, generate, models, policies, samplers
+from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
+
+IDS = {data: token_id for token_id, data in enumerate(FakeTokenizer().token_bytes) if data}
+MESSAGE = "Message: Hello, this is Marta Keller. Please send 12 desk lamps to Porto by 2031-05-14.\nRecord: "
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"customer": {"type": "string"}, "city": {"type": "string"}, "item": {"type": "string"}},
+    "required": ["customer", "city", "item"],
+    "additionalProperties": False,
+}
+
+
+def either(*texts: str) -> Any:
+    """A script that writes the first of some texts that the row has begun, byte by byte, then ends; the second is less probable."""
+
+    def script(ids: list[int]) -> dict[int, float]:
+        written = FakeTokenizer().text_bytes(ids).split(b">")[-1]
+        logits: dict[int, float] = {}
+        for rank, text in enumerate(texts):
+            if text.encode().startswith(written):
+                rest = text.encode()[len(written) :]
+                logits.setdefault(IDS[rest[:1]] if rest else EOS, 60.0 - 10 * rank)
+        return logits
+
+    return script
+
+
+# What is written.
+
+
+def test_the_text_goes_on_otherwise_from_where_the_phrase_begins() -> None:
+    model = scripted_model(either("a rich tapestry", "a rich field"))
+
+    text = generate.text(model)("x>", policies=[policies.ban(["TAPESTRY"])], max_tokens=30)
+
+    assert text == "a rich field"
+
+
+@pytest.mark.parametrize("phrases", [["can not"], ["CAN NOT", "not"], ["n not", "can not", "can no"]])
+def test_the_token_that_is_refused_is_the_one_in_which_the_match_begins(phrases: list[str]) -> None:
+    model = scripted_model(either("I can can not", "I can do it"))
+
+    assert generate.text(model)("x>", policies=[policies.ban(phrases)], max_tokens=30) == "I can do it"
+
+
+def test_no_random_text_holds_any_of_twenty_phrases() -> None:
+    model = random_model()
+    phrases = [
+        "the",
+        "he",
+        "An",
+        "er ",
+        "re",
+        "ou",
+        "is it",
+        "a",
+        "ab",
+        "abc",
+        "bc",
+        "12",
+        "é",
+        "日",
+        "{",
+        '": ',
+        "ng",
+        "of",
+        "yes",
+        "TRUE",
+    ]
+
+    state = continuous(generate.text(model, sampler=samplers.multinomial(10)))(
+        "x>", policies=[policies.ban(phrases)], max_tokens=30, rng=5
+    )
+
+    for row in state.rows[0]:
+        text = model.tokenizer.text_bytes(row.token_ids[row.piece.start :]).decode(errors="replace")
+        assert not any(phrase.casefold() in text.casefold() for phrase in phrases)
+    assert int(state.retries.sum()) > 10
+
+
+def test_a_factor_of_one_changes_nothing() -> None:
+    generator = generate.text(random_model(), sampler=samplers.multinomial(3))
+
+    plain = generator("x>", max_tokens=20, rng=3)
+
+    assert plain == generator("x>", max_tokens=20, rng=3, policies=[policies.ban({"a": 1.0, "e": 1})])
+    assert plain == generator("x>", max_tokens=20, rng=3, policies=[policies.ban([])])
+
+
+def test_what_begins_in_the_prompt_counts_where_that_is_asked_for() -> None:
+    model = scripted_model(either("ven today", "ton today"))
+
+    def text(**options: bool) -> str:
+        return generate.text(model)("hea>", policies=[policies.ban([">ven"], **options)], max_tokens=20)
+
+    assert text() == "ven today"
+    assert text(include_prompt=True) == "ton today"
+
+
+def test_a_whole_word_at_the_end_is_refused_when_the_end_is_drawn() -> None:
+    model = scripted_model(either("the cat", "the dog"))
+
+    def text(words: str) -> str:
+        return generate.text(model)(f"x>{words}", policies=[policies.ban(["cat"], whole_word=True)], max_tokens=20)
+
+    assert text("") == "the dog"
+    assert (
+        generate.text(scripted_model(either("a category")))("x>", policies=[policies.ban(["cat"], whole_word=True)])
+        == "a category"
+    )
+
+
+def test_a_stop_text_may_not_leave_a_banned_word_at_the_end() -> None:
+    model = scripted_model(either("a walking", "a talk"))
+
+    text = generate.text(model)("x>", stop_at="ing", policies=[policies.ban(["walk"], whole_word=True)], max_tokens=20)
+
+    assert text == "a talk"
+
+
+def test_a_pattern_is_banned_up_to_its_end() -> None:
+    model = scripted_model(either("it is not only big but red", "it is quite big"))
+    pattern = re.compile(r"not .{3,20} but")
+
+    assert generate.text(model)("x>", policies=[policies.ban(pattern)], max_tokens=40) == "it is quite big"
+
+
+def test_an_expression_is_banned() -> None:
+    model = scripted_model(either("due 2031-05-14", "due soon"))
+
+    assert generate.text(model)("x>", policies=[policies.ban(fsm.types.date)], max_tokens=40) == "due soon"
+
+
+def test_several_policies_hold_together() -> None:
+    model = scripted_model(either("big cat END", "big dog END", "big elk END"))
+    chain = [policies.ban(["cat"]), policies.ban(["dog"]), policies.replace({"END": "!"})]
+
+    assert generate.text(model)("x>", policies=chain, stop_at="zzz", max_tokens=40) == "big elk !"
+
+
+# With a constraint.
+
+
+def test_json_without_the_phrase_is_valid_and_more_probable_than_what_a_mask_spells_around_it() -> None:
+    model = models.tiny()
+
+    banned = continuous(generate.json(model, SCHEMA))(MESSAGE, policies=[policies.ban(["Keller"])])
+    masked = fsm.json_schema(SCHEMA) & ~fsm.regex("(?is:.*keller.*)")
+    around = continuous(generate.fsm(model, masked))(MESSAGE)
+
+    record = banned.values[0][0]
+    assert list(record) == ["customer", "city", "item"]
+    assert "kell" not in str(record).casefold()
+    assert "Kell" in around.values[0][0]  # such as Kella
+    assert float(banned.weights) > float(around.weights) + 1
+
+
+def test_what_the_constraint_leaves_is_found() -> None:
+    model = scripted_model(either("nose", "no"))
+
+    assert generate.choice(model, ["no", "nose"])("x>", policies=[policies.ban(["nose"])]) == "no"
+    assert generate.regex(model, "nos[ew]|non", force=False)("x>", policies=[policies.ban(["nose", "non"])]) == "nosw"
+
+
+def test_a_ban_that_leaves_nothing_fails_its_row() -> None:
+    generator = generate.choice(random_model(), ["abc"])
+
+    with pytest.raises(BanImpossible, match=r"expected a text without 'abc' after .*Loosen"):
+        generator("x>", policies=[policies.ban("abc")])
+    with pytest.raises(BanImpossible):
+        generate.choice(random_model(), ["abc", "bcd"], force=False)("x>", policies=[policies.ban(["b"])])
+    assert generator("x>", policies=[policies.ban("abc", on_exhausted="allow")]) == "abc"
+    assert generator("x>") == "abc"
+
+
+def test_only_what_cannot_be_avoided_is_let_pass() -> None:
+    model = scripted_model(either("abc abc tail abc", "abc abc tail bcd"))
+    generator = generate.regex(model, "abc abc tail [a-d]{3}")
+
+    assert generator("x>", policies=[policies.ban("abc", on_exhausted="allow")]) == "abc abc tail bcd"
+
+
+def test_retries_have_a_budget() -> None:
+    model = random_model()
+    ban = policies.ban(list("abcdefghijklmnopqrstuvwxyz"), max_retries=5)
+    generator = generate.regex(model, "[a-z]{4}", force=False)
+
+    with pytest.raises(BanImpossible, match="5 retries are spent"):
+        generator("x>", policies=[ban])
+    state = continuous(generator)("x>", policies=[policies.ban(["a", "e"], max_retries_per_place=3)])
+    assert not {"a", "e"} & set(state.values[0][0])
+
+
+def test_beams_keep_the_texts_without_the_phrase() -> None:
+    model = random_model()
+    options = ["the ant", "the other", "red", "green", "no", "nose"]
+
+    free = continuous(generate.choice(model, options, sampler=samplers.beam_search(16)))("x>")
+    banned = continuous(generate.choice(model, options, sampler=samplers.beam_search(16)))(
+        "x>", policies=[policies.ban(["nose", "the ant", "reen"])]
+    )
+
+    kept = dict(zip(free.values[0], free.weights[0].tolist(), strict=True))
+    assert dict(zip(banned.values[0], banned.weights[0].tolist(), strict=True)) == pytest.approx(
+        {text: kept[text] for text in ("the other", "red", "no")}
+    )
+
+
+# What it costs, and what it remembers.
+
+
+def test_a_retry_takes_no_forward_and_the_next_one_feeds_one_token() -> None:
+    text, other = "a rich tapestry of life", "a rich field of life"
+    model = scripted_model(either(text, other))
+
+    with model.meter() as meter:
+        state = continuous(generate.text(model))("x>", policies=[policies.ban(["tapestry"])], max_tokens=60)
+
+    # The prompt; then each token in a forward of its own, those that were given back too.
+    assert meter.forwards == 1 + len(other) + len("tapestry") - 1
+    assert meter.recomputed_tokens == 0
+    assert int(state.retries) == 1
+
+
+def test_log_probabilities_are_those_of_the_final_text() -> None:
+    model = random_model()
+    generator = continuous(generate.text(model, sampler=samplers.multinomial(4)))
+
+    state = generator("x>", policies=[policies.ban(["a", "e", "in", "o"])], max_tokens=15, rng=2)
+
+    assert int(state.retries.sum()) > 0
+    for row in state.rows[0]:
+        ids = list(row.token_ids)
+        with torch.no_grad():
+            logprobs = random_network("llama")(torch.tensor([ids])).logits[0].log_softmax(-1)
+        start = row.piece.start
+        expected = [float(logprobs[i - 1, ids[i]]) for i in range(start, len(ids))]
+        assert list(row.logprobs[start:]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("cut", range(1, 14))
+def test_a_piece_that_is_cut_saved_and_resumed_is_the_same(cut: int, tmp_path: Path) -> None:
+    model = random_model()
+    generator = continuous(generate.text(model, sampler=samplers.multinomial(2)))
+    options: dict[str, Any] = {
+        "policies": [policies.ban({"a": 0, "e": 0.5, "in": 0, "o": 0, "the": 0}, max_retries=None)]
+    }
+    whole = generator("x>", max_tokens=14, rng=1, **options)
+
+    part = generator("x>", max_tokens=cut, rng=1, **options)
+    part.save(tmp_path / "state")
+    resumed = generator.resume(SequenceState.load(tmp_path / "state", model), max_tokens=14 - cut, **options)
+
+    assert resumed.token_ids.tolist() == whole.token_ids.tolist()
+    assert resumed.weights[0].tolist() == pytest.approx(whole.weights[0].tolist())
+
+
+def test_a_stream_shows_nothing_that_is_taken_back() -> None:
+    model = scripted_model(either("a rich tapestry, a tap", "a rich field, a tap"))
+
+    chunks = list(
+        generate.text(model).stream(
+            "x>", policies=[policies.ban(["tapestry", re.compile("tap.{1,3}x")])], max_tokens=60
+        )
+    )
+
+    assert "".join(chunks) == "a rich field, a tap"
+    assert len(chunks) > 10
+
+
+def test_who_stops_reading_leaves_the_model_as_it_was() -> None:
+    model = random_model()
+    generator = generate.text(model)
+    ban = policies.ban(["a", "e"])
+    whole = generator("x>", policies=[ban], max_tokens=15)
+
+    for _ in generator.stream("x>", policies=[ban], max_tokens=15):
+        break
+
+    assert generator("x>", policies=[ban], max_tokens=15) == whole
+
+
+# What is given.
+
+
+@pytest.mark.parametrize(
+    ("phrases", "options", "message"),
+    [
+        ([""], {}, "one character or more"),
+        ("", {}, "one character or more"),
+        (b"abc", {}, "write what is to be banned as a str"),
+        ([b"abc"], {}, "write what is to be banned as a str"),
+        ([3], {}, "one character or more"),
+        (3, {}, "one character or more"),
+        (None, {}, "one character or more"),
+        (["\ud800"], {}, "lone surrogate"),
+        ({"a": 1.5}, {}, "a factor from 0 to 1"),
+        ({"a": -0.1}, {}, "a factor from 0 to 1"),
+        ({"a": True}, {}, "a factor from 0 to 1"),
+        ({"a": float("nan")}, {}, "a factor from 0 to 1"),
+        ({"a": "0.5"}, {}, "a factor from 0 to 1"),
+        (re.compile(b"a"), {}, "one over bytes"),
+        (re.compile("a*"), {}, "matches the empty text"),
+        (re.compile("a+"), {}, "a stated `horizon`"),
+        (re.compile(r"(a)\1"), {}, "can be looked for"),
+        (fsm.regex("a+"), {}, "a stated `horizon`"),
+        (fsm.regex("a{0,3}"), {}, "matches the empty text"),
+        (fsm.regex("a") & fsm.regex("b"), {}, "some text satisfies"),
+        (["a"], {"horizon": 0}, "`horizon`"),
+        (["a"], {"max_retries": -1}, "`max_retries`"),
+        (["a"], {"max_retries": True}, "`max_retries`"),
+        (["a"], {"max_retries_per_place": 0}, "`max_retries_per_place`"),
+        (["a"], {"on_exhausted": "ignore"}, "'error' or 'allow'"),
+    ],
+)
+def test_what_cannot_be_banned_is_refused(phrases: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(message)):
+        policies.ban(phrases, **options)
+
+
+def test_phrases_may_be_the_same_overlap_or_be_beyond_all_tokens() -> None:
+    ban = policies.ban({"Tapestry": 0.5, "tapestry": 0.1, "TAPESTRY": 1})
+
+    assert [(rule.shown, rule.factor) for rule in ban.rules] == [("tapestry", 0.1)]
+    text = generate.text(scripted_model(saying("abcabc")), sampler=samplers.greedy())
+    assert (
+        text("x>", policies=[policies.ban(["bcab", "cabcd", "\U0010fffd"], on_exhausted="allow")], max_tokens=3)
+        == "abc"
+    )
+    assert repr(policies.ban(["a", "b", "c", "d"])) == "ban(['a', 'b', 'c', ... (4 of them)])"
+
+
+def test_an_unbounded_pattern_needs_a_horizon_and_keeps_it() -> None:
+    pattern = re.compile("not .+ but")
+    ban = policies.ban(pattern, horizon=12)
+
+    near, far = scripted_model(either("not big but", "is big but")), scripted_model(either("not very very big but"))
+    assert generate.text(near)("x>", policies=[ban], max_tokens=30) == "is big but"
+    assert generate.text(far)("x>", policies=[ban], max_tokens=30) == "not very very big but"
+
+
+def test_a_ban_without_a_model_says_what_is_missing() -> None:
+    with pytest.raises(TypeError, match="for_model"):
+        _ = policies.ban("a").horizon
+
+
+# Lists.
+
+
+def test_a_list_of_phrases_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "phrases.json"
+    path.write_text(json.dumps([["tapestry", 0.03], ["a testament to", 0], "delve", ["tapestry", 0.5]]))
+
+    assert policies.load_phrases(path) == {"tapestry": 0.03, "a testament to": 0, "delve": 0.0}
+    path.write_text('{"delve": 0.1}')
+    assert policies.load_phrases(str(path)) == {"delve": 0.1}
+
+
+@pytest.mark.parametrize("text", ["", "3", "[3]", '[["a"]]', '[["a", "b"]]', '[["a", true]]', "[[1, 2]]"])
+def test_a_file_that_is_no_list_of_phrases_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "phrases.json"
+    path.write_text(text)
+
+    with pytest.raises(OptionError, match=r"phrases\.json"):
+        policies.load_phrases(path)
