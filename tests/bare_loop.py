@@ -219,7 +219,10 @@ def outcome_of(
         row.plan()
     if row.error is not None:
         return type(row.error).__name__
-    kept = sum(float(model.logits(row.token_ids[:i])[row.token_ids[i]]) for i in range(1, len(row.token_ids)))
     written = row.leave(None)
-    assert math.isclose(sum(written.logprobs), kept, abs_tol=1e-9)  # those of the final text
+    kept = [
+        model.logits(row.token_ids[:i])[token_id] if row.was_drawn(i) else 0.0
+        for i, token_id in enumerate(row.token_ids)
+    ]
+    assert np.allclose(written.logprobs, kept, atol=1e-9)  # those of the final text
     return text_of(row, model)
