@@ -167,14 +167,15 @@ class Choices:
         return False
 
 
-def law_of(act: Callable[[Choices], str]) -> dict[str, float]:
-    """Return the probability of everything that `act` may return."""
+def law_of(act: Callable[[Choices], str], limit: int = 10_000) -> dict[str, float]:
+    """Return the probability of everything that `act` may return; an empty dict where that takes more calls than `limit`."""
     choices, law = Choices(), dict[str, float]()
-    while True:
+    for _ in range(limit):
         outcome = act(choices)
         law[outcome] = law.get(outcome, 0.0) + choices.prob
         if not choices.advance():
             return law
+    return {}
 
 
 class ChoosingRow(Row):
