@@ -391,6 +391,15 @@ class Row:
         """Return whether the token at `index` of the piece was drawn, so that another might have been."""
         return index >= self.piece_start and self._kinds[index : index + 1] == GENERATED
 
+    def sampling_logprob(self, index: int) -> float:
+        """Return the log-probability with which the token at `index` was drawn; 0 where it was not drawn."""
+        return self._sampling_logprobs[index]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether tokens are drawn at random, so that another try may go otherwise by itself."""
+        return bool(self.job.drawing(self.temperature).needs_random)
+
     def excluded(self, index: int) -> frozenset[int]:
         """Return the ids that may not be drawn again at `index`."""
         place = self._exclusions.at(index)
@@ -541,8 +550,8 @@ class Row:
         self._exclusions = self._exclusions.adding(len(self.token_ids), excluded, avoided, policy)
         place = self._exclusions.places[-1]
         most = self._tracks[policy].policy.max_retries_per_place if self._tracks else None
-        if most is not None and len(place) > most:
-            self._leave_place(place, f"{most} tokens were tried at one place")
+        if most is not None and place.retries > most:
+            self._leave_place(place, f"{most} retries are spent at one place")
             return False
         return True
 
