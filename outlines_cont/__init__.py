@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from outlines_cont.guidance import Guidance, guide
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
+    from outlines_cont.streams import TokenStream
     from outlines_cont.tree import CompletionTree
 
 __version__ = "0.1.0"
@@ -114,6 +115,7 @@ __all__ = [
     "StateMismatch",
     "TokenBudgetError",
     "TokenSet",
+    "TokenStream",
     "TokenizerError",
     "UnsupportedBranch",
     "UnsupportedModel",
@@ -141,6 +143,7 @@ _HOMES = {
     "SequenceState": "state",
     "Span": "span",
     "TokenSet": "engine.branch",
+    "TokenStream": "streams",
     "continuous": "continuation",
     "engine_of": "engine.engine",
     "guide": "guidance",

@@ -21,7 +21,7 @@ from outlines_cont.random_stream import RandomStream, Rng
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.state import SequenceState, best_row
 from outlines_cont.state_row import StateRow
-from outlines_cont.stream import TextDecoder
+from outlines_cont.streams import TextDecoder
 from outlines_cont.user_code import shielded
 
 

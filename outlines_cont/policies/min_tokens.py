@@ -1,0 +1,39 @@
+"""A least number of tokens: until then the piece does not come to its end by a token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.policy import Policy, RowView
+
+_FREE = [Branch(sample_mask=TokenSet.all)]
+
+
+class MinTokens(Policy[int]):
+    """Sample no end of text before the piece has a number of tokens, forced ones included. The state counts them up to that.
+
+    Stop texts are not held off, nor is a constraint that asks for an end: where nothing but an end may follow, the row fails
+    with `DeadEnd`.
+    """
+
+    def __init__(self, min_tokens: int, ends: Iterable[int]) -> None:
+        """Keep out `ends`, the model's ends of text and the stop tokens, until there are `min_tokens`.
+
+        Raises:
+            ValueError, TypeError: the ends are no token ids.
+        """
+        self.min_tokens = min_tokens
+        self._early = [Branch(sample_mask=~TokenSet.of(ends))]
+
+    def initial(self, row: RowView) -> int:
+        """Return 0."""
+        return 0
+
+    def branches(self, state: int, row: RowView) -> list[Branch]:
+        """Return sampling without the ends, or free sampling where there are enough tokens."""
+        return self._early if state < self.min_tokens else _FREE
+
+    def advance(self, state: int, token_id: int) -> int:
+        """Return one more, at most `min_tokens`."""
+        return min(state + 1, self.min_tokens)
