@@ -9,7 +9,7 @@ from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.spelling import Speller
-from outlines_cont.streams.stop_text import StopMatch, StopText, listed_texts
+from outlines_cont.streams.stop_text import StopMatch, StopText, checked_texts
 
 _FREE = [Branch(sample_mask=TokenSet.all)]
 
@@ -50,7 +50,7 @@ class StopAt(Policy[StopState]):
         Raises:
             OptionError: a stop text is empty, not a string, or has a lone surrogate.
         """
-        self.stop_texts = tuple(listed_texts(stop_texts))
+        self.stop_texts = checked_texts(stop_texts)
         self._matcher = StopText.of(self.stop_texts)
         self._tokenizer = tokenizer
         self._keep = keep

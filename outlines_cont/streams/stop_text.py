@@ -46,7 +46,7 @@ class StopText:
     match: StopMatch | None = None
 
     @classmethod
-    def of(cls, stop_texts: str | Iterable[str]) -> StopText:
+    def of(cls, stop_texts: str | Iterable[str] | None) -> StopText:
         """Return a matcher for `stop_texts`, in any order and some of them twice; without any it never finds one.
 
         Raises:
@@ -54,7 +54,7 @@ class StopText:
 
         Cost: the joined length of the stop texts.
         """
-        return cls(StopTrie(list(dict.fromkeys(map(_encoded, listed_texts(stop_texts))))))
+        return cls(StopTrie([text.encode() for text in checked_texts(stop_texts)]))
 
     @property
     def longest(self) -> int:
@@ -118,33 +118,33 @@ class StopText:
         return self._trie.path(self._node, start, min(stop, depth)) + data[: max(stop - depth, 0)]
 
 
-def listed_texts(stop_texts: str | Iterable[str]) -> list[str]:
-    """Return stop texts that were given as one text or several.
+def checked_texts(stop_texts: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return stop texts that were given as one text or several, each once; None is none.
 
     Raises:
-        OptionError: It is neither.
+        OptionError: A stop text is empty, no string, or has a lone surrogate.
     """
-    if isinstance(stop_texts, str):
-        return [stop_texts]
-    if not isinstance(stop_texts, Iterable) or isinstance(stop_texts, bytes | bytearray):
+    if stop_texts is None or isinstance(stop_texts, str):
+        stop_texts = () if stop_texts is None else (stop_texts,)
+    elif not isinstance(stop_texts, Iterable) or isinstance(stop_texts, bytes | bytearray):
         raise OptionError(
             f"expected a text or a list of texts as `stop_at`, got {type(stop_texts).__name__}", "stop_at"
         )
-    return list(stop_texts)
+    return tuple(dict.fromkeys(map(_checked, stop_texts)))
 
 
-def _encoded(text: object) -> bytes:
+def _checked(text: object) -> str:
     if not isinstance(text, str) or not text:
         raise OptionError(
             f"expected stop texts that are strings of one character or more, received {text!r}. "
             "Leave it out, or write the text at which to stop.",
             "stop_at",
         )
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
+    odd = next((at for at, letter in enumerate(text) if "\ud800" <= letter <= "\udfff"), None)
+    if odd is not None:
         raise OptionError(
-            f"expected stop texts of Unicode characters, received {text!r} with a lone surrogate at position "
-            f"{error.start}. No text has one; leave it out.",
+            f"expected stop texts of Unicode characters, received {text!r} with a lone surrogate at position {odd}. "
+            "No text has one; leave it out.",
             "stop_at",
-        ) from None
+        )
+    return text

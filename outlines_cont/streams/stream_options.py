@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from outlines_cont.errors import OptionError, TokenizerError
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.streams.stop_text import StopText, listed_texts
+from outlines_cont.streams.stop_text import StopText, checked_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class StreamOptions:
     def of(
         cls,
         tokenizer: Any,
-        stop_at: str | Iterable[str],
+        stop_at: str | Iterable[str] | None,
         stop_token_ids: int | Iterable[int] | None,
         *,
         prompt: str | Sequence[int] | None,
@@ -66,7 +66,7 @@ class StreamOptions:
             from outlines_cont.models.tokenizer import Tokenizer as OwnTokenizer
 
             tokenizer = OwnTokenizer(tokenizer)
-        stop_texts = tuple(dict.fromkeys(listed_texts(stop_at) if stop_at is not None else ()))
+        stop_texts = checked_texts(stop_at)
         token_ids = _stop_ids(tokenizer, stop_token_ids)
         return cls(tokenizer, stop_texts, token_ids, prompt=_prompt_ids(tokenizer, prompt), **flags)
 

@@ -9,6 +9,8 @@ from outlines_cont.streams.stop_text import StopMatch, StopText
 from outlines_cont.streams.stream_options import StreamOptions
 from outlines_cont.streams.text_decoder import TextDecoder
 
+_START = TextDecoder()
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:
@@ -34,8 +36,8 @@ class StreamPlace:
         matcher: Has seen the bytes of all tokens.
         decoder: Has seen those that are certain.
         is_start: A prefix space may still come, which is no text.
-        before: The place before the last token, or before a flush; None at the beginning.
-        token_id: The last token, None at the beginning and after a flush.
+        before: The place before the last token, or before what came at the end without one; None at the beginning.
+        token_id: The last token; None at the beginning, after a flush, and after what was pushed behind the end.
         num_tokens: How many tokens were pushed.
         num_chars: How many characters are certain.
         new_text: Those of them that the last push or flush has made certain.
@@ -46,7 +48,7 @@ class StreamPlace:
     """
 
     matcher: StopText
-    decoder: TextDecoder = TextDecoder()
+    decoder: TextDecoder = _START
     is_start: bool = False
     before: StreamPlace | None = None
     token_id: int | None = None
@@ -64,7 +66,7 @@ class StreamPlace:
         if token_id in options.stop_token_ids:
             text = self._rest()
             stop = Stop(None, token_id, self.num_chars + len(text))
-            matcher, decoder = self.matcher, TextDecoder()
+            matcher, decoder = self.matcher, _START
         else:
             if is_start and options.tokenizer.token_bytes[token_id]:
                 data, is_start = data[options.begins_with_prefix_space(token_id) :], False
@@ -72,7 +74,7 @@ class StreamPlace:
             decoder, text = self.decoder.push(certain)
             if matcher.match or matcher.held:
                 # A stop text begins with a character, so what comes before it is complete, or broken.
-                text, decoder = text + decoder.flush(), TextDecoder()
+                text, decoder = text + decoder.flush(), _START
             stop = None
             if matcher.match:
                 kept = _kept_of_stop(matcher.match) if options.keep_stop else ""
@@ -98,7 +100,7 @@ class StreamPlace:
         text = self._rest()
         return replace(
             self,
-            decoder=TextDecoder(),
+            decoder=_START,
             before=self,
             token_id=None,
             num_chars=self.num_chars + len(text),

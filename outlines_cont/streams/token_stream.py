@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from outlines_cont.errors import OptionError
@@ -40,7 +40,7 @@ class TokenStream:
         self,
         tokenizer: Tokenizer | Any,
         *,
-        stop_at: str | Iterable[str] = (),
+        stop_at: str | Iterable[str] | None = None,
         stop_token_ids: int | Iterable[int] | None = None,
         skip_special_tokens: bool = True,
         keep_stop: bool = False,
@@ -81,13 +81,13 @@ class TokenStream:
     # -- tokens --------------------------------------------------------------------------------------------------------
 
     def push(self, token_id: int) -> TokenStream:
-        """Return the stream after one more token; a finished one returns itself, so that a whole run can be pushed.
+        """Return the stream after one more token. After the end a token adds nothing, so that a whole run can be pushed.
 
         Raises:
             TokenizerError: The tokenizer has no such id.
         """
         if self.finished:
-            return self
+            return self._past_end()
         return self._pushed(int_token_id(token_id), None, self._place.num_drawn)
 
     def push_logits(
@@ -101,7 +101,7 @@ class TokenStream:
     ) -> TokenStream:
         """Return the stream after a token that is drawn from logits, as a generator with this sampler draws it.
 
-        The token is the last of `token_ids`. A finished stream returns itself, and draws nothing.
+        The token is the last of `token_ids`. After the end nothing is drawn.
 
         Args:
             logits: (V,) or (1, V) floats; not changed.
@@ -122,7 +122,7 @@ class TokenStream:
             each time; give each its own `fork`.
         """
         if self.finished:
-            return self
+            return self._past_end()
         from outlines_cont.streams.draw import drawn_token, uniform_of
 
         if not hasattr(sampler, "sample"):
@@ -147,7 +147,7 @@ class TokenStream:
         return self._pushed(token_id, logprob, num_drawn)
 
     def flush(self, finish_reason: str = "length") -> TokenStream:
-        """Return the stream at its end, because nothing follows: all text is certain. A finished one returns itself.
+        """Return the stream at its end, because nothing follows: all text is certain. After the end it changes nothing.
 
         Args:
             finish_reason: Why nothing follows, for `finish_reason`; not empty.
@@ -159,7 +159,7 @@ class TokenStream:
             raise OptionError(
                 f"expected a reason as `finish_reason`, such as 'length', got {finish_reason!r}", "finish_reason"
             )
-        return self if self.finished else self._at(self._place.flush(finish_reason))
+        return self._past_end() if self.finished else self._at(self._place.flush(finish_reason))
 
     def fork(self) -> TokenStream:
         """Return an equal stream to go on from in another way. Cost: none."""
@@ -190,7 +190,7 @@ class TokenStream:
 
     @property
     def new_text(self) -> str:
-        """The text that became certain with the last push or flush; may be empty."""
+        """The text that became certain with the last push or flush; may be empty, and is so for those after the end."""
         return self._place.new_text
 
     @property
@@ -262,9 +262,9 @@ class TokenStream:
         }
         places = reversed([place for place in self._place.back() if place.token_id is not None])
         tokens = [(place.token_id, place.logprob, place.num_drawn) for place in places]
-        was_flushed = self.finished and self._place.token_id is None
-        reason = self.finish_reason if was_flushed else ""
-        return _again, (options.tokenizer, options.stop_at, options.stop_token_ids, settings, tokens, reason)
+        flushed = "" if self.stop else self.finish_reason
+        is_past = self.finished and not self.new_text
+        return _again, (options.tokenizer, options.stop_at, options.stop_token_ids, settings, tokens, flushed, is_past)
 
     def __repr__(self) -> str:
         shown = self.text if self._place.num_chars <= 60 else f"...{self.text[-50:]}"
@@ -283,6 +283,14 @@ class TokenStream:
 
     def _pushed(self, token_id: int, logprob: float | None, num_drawn: int) -> TokenStream:
         return self._at(self._place.push(token_id, self._options, logprob, num_drawn))
+
+    def _past_end(self) -> TokenStream:
+        """Return this stream, which is finished, without new text: the texts of all pushes are joined by many a loop."""
+        return (
+            self
+            if not self.new_text
+            else self._at(replace(self._place, before=self._place, token_id=None, new_text=""))
+        )
 
     def _own_tally(self) -> TokenTally:
         """Return the counts that this stream shares with those that come of it; made when first asked for."""
@@ -308,12 +316,14 @@ def _again(
     settings: dict[str, Any],
     tokens: Sequence[tuple[int, float | None, int]],
     flushed: str,
+    is_past: bool,
 ) -> TokenStream:
     """Return a pickled stream."""
     stream = TokenStream(tokenizer, stop_at=stop_at, stop_token_ids=stop_token_ids, **settings)
     for token in tokens:
         stream = stream._pushed(*token)
-    return stream.flush(flushed) if flushed else stream
+    stream = stream.flush(flushed) if flushed else stream
+    return stream._past_end() if is_past else stream
 
 
 def _check_uniform(uniform: object, rng: object) -> None:
