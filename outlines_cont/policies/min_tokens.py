@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.sampling.check import check, is_int
 
 _FREE = [Branch(sample_mask=TokenSet.all)]
 
@@ -21,8 +22,10 @@ class MinTokens(Policy[int]):
         """Keep out `ends`, the model's ends of text and the stop tokens, until there are `min_tokens`.
 
         Raises:
+            OptionError: `min_tokens` is not an int of 0 or more.
             ValueError, TypeError: the ends are no token ids.
         """
+        check("min_tokens", min_tokens, is_int(min_tokens) and min_tokens >= 0, "an int, 0 or more,")
         self.min_tokens = min_tokens
         self._early = [Branch(sample_mask=~TokenSet.of(ends))]
 

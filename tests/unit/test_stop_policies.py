@@ -13,7 +13,7 @@ from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import DeadEnd
+from outlines_cont.errors import DeadEnd, OptionError
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.policies import Constraint, FreeText, MinTokens, StopAt, StopTokens
@@ -158,6 +158,12 @@ def test_a_least_number_of_tokens_that_a_constraint_cannot_reach_is_a_dead_end()
     done, text, _, _ = written(model, ">", policies)
     assert isinstance(done.error, DeadEnd)
     assert text == "ab"
+
+
+@pytest.mark.parametrize("least", [-1, 1.5, True, None])
+def test_a_least_number_that_is_none_is_refused(least: Any) -> None:
+    with pytest.raises(OptionError, match="expected an int, 0 or more, as `min_tokens`"):
+        MinTokens(least, [EOS])
 
 
 @pytest.mark.parametrize("odd", [[-1], ["a"], 3, "ab", [2**24]])
