@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.streams.stream_place import StreamPlace
 
@@ -28,16 +30,12 @@ class TokenTally:
             last, counts = self._last.pop()
         except IndexError:
             return self._anew(place)
-        token_ids = []
-        at = place
-        while at is not last and at.num_tokens > last.num_tokens and at.before is not None:
-            token_ids.append(at.token_id)
-            at = at.before
-        if at is not last:
+        since = list(takewhile(lambda at: at is not last and at.num_tokens > last.num_tokens, place.back()))
+        if (since[-1].before if since else place) is not last:
             return self._anew(place)
-        for token_id in reversed(token_ids):
-            assert token_id is not None
-            counts.add(token_id, True)
+        for at in since:
+            assert at.token_id is not None
+            counts.add(at.token_id, True)
         return counts
 
     def give(self, place: StreamPlace, counts: TokenCounts) -> None:
@@ -45,6 +43,5 @@ class TokenTally:
         self._last[:] = [(place, counts)]
 
     def _anew(self, place: StreamPlace) -> TokenCounts:
-        pushed = [at.token_id for at in place.back() if at.token_id is not None]
-        pushed.reverse()
+        pushed = [at.token_id for at in place.back() if at.token_id is not None]  # counts have no order
         return TokenCounts([*self._prompt, *pushed], [False] * len(self._prompt) + [True] * len(pushed))

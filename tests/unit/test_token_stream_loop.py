@@ -15,7 +15,7 @@ from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError, TokenizerE
 from outlines_cont.policies import FreeText
 from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.streams import TokenStream
+from outlines_cont.streams import TokenStream, token_tally
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model
 from tests.oracle import next_logits
 
@@ -128,6 +128,29 @@ def test_a_draw_is_that_of_the_sampler_for_the_same_number(name: str) -> None:
             assert stream == again.push_logits(logits, sampler, allowed, uniform=uniform)
         if at % 7 == 6:
             stream = stream.rewind(3)
+
+
+def test_counts_of_penalties_are_kept_up_and_made_anew_only_where_a_stream_goes_on_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def counted(token_ids: Sequence[int], is_generated: Sequence[bool]) -> TokenCounts:
+        made.append(len(token_ids))
+        return TokenCounts(token_ids, is_generated)
+
+    monkeypatch.setattr(token_tally, "TokenCounts", counted)
+    sampler, logits = samplers.multinomial(frequency_penalty=0.4), torch.zeros(VOCAB_SIZE)
+    stream = TokenStream(FakeTokenizer(), prompt=[9, 9], stop_token_ids=[])
+    for at in range(30):
+        stream = stream.push_logits(logits, sampler, rng=1) if at % 3 else stream.push(40)
+    assert made == [3]  # at the first draw, after two ids of the prompt and one that was pushed
+    fork = stream.fork()
+    for _ in range(5):
+        stream, fork = stream.push_logits(logits, sampler, rng=2), fork.push_logits(logits, sampler, rng=3)
+    assert made == [3, 32]
+    stream.rewind(4).push_logits(logits, sampler, rng=1)
+    assert made == [3, 32, 33]
 
 
 def test_half_precision_is_drawn_from_as_float32() -> None:
