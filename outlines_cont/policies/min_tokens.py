@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.interfaces import LanguageModel
 from outlines_cont.sampling.check import check, is_int
 
 _FREE = [Branch(sample_mask=TokenSet.all)]
@@ -18,16 +20,23 @@ class MinTokens(Policy[int]):
     with `DeadEnd`.
     """
 
-    def __init__(self, min_tokens: int, ends: Iterable[int]) -> None:
-        """Keep out `ends`, the model's ends of text and the stop tokens, until there are `min_tokens`.
+    def __init__(self, min_tokens: int, stop_token_ids: Iterable[int] = ()) -> None:
+        """Keep out the model's ends of text and `stop_token_ids` until there are `min_tokens`.
 
         Raises:
             OptionError: `min_tokens` is not an int of 0 or more.
-            ValueError, TypeError: the ends are no token ids.
+            ValueError, TypeError: the stop tokens are no token ids.
         """
         check("min_tokens", min_tokens, is_int(min_tokens) and min_tokens >= 0, "an int, 0 or more,")
         self.min_tokens = min_tokens
-        self._early = [Branch(sample_mask=~TokenSet.of(ends))]
+        self._ends = TokenSet.of(stop_token_ids)
+        self._early = [Branch(sample_mask=~self._ends)]
+
+    def for_model(self, model: LanguageModel) -> MinTokens:
+        """Return the policy that keeps out the model's ends of text, too."""
+        bound = copy(self)
+        bound._early = [Branch(sample_mask=~(self._ends | TokenSet.of(model.eos_token_ids)))]
+        return bound
 
     def initial(self, row: RowView) -> int:
         """Return 0."""

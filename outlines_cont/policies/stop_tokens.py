@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
-from outlines_cont.interfaces import Tokenizer
+from outlines_cont.interfaces import LanguageModel, Tokenizer
 
 _FREE = [Branch(sample_mask=TokenSet.all)]
 _TAKEN_BACK = [Branch(backtrack=1)]
@@ -38,14 +39,20 @@ class StopTokens(Policy[StopTokenState]):
     does. The model's own ends of text (`model.eos_token_ids`) need no policy.
     """
 
-    def __init__(self, token_ids: Iterable[int], tokenizer: Tokenizer) -> None:
+    def __init__(self, token_ids: Iterable[int]) -> None:
         """Look for any of `token_ids`.
 
         Raises:
             ValueError, TypeError: they are no token ids.
         """
         self.token_ids = TokenSet.of(token_ids)
-        self._tokenizer = tokenizer
+        self._tokenizer: Tokenizer | None = None
+
+    def for_model(self, model: LanguageModel) -> StopTokens:
+        """Return the policy that knows the bytes of the model's tokens, which a stream must not show."""
+        bound = copy(self)
+        bound._tokenizer = model.tokenizer
+        return bound
 
     @property
     def horizon(self) -> int:
@@ -66,7 +73,7 @@ class StopTokens(Policy[StopTokenState]):
         """Return the state after one more token."""
         if state.token_id is not None or token_id not in self.token_ids:
             return state
-        return StopTokenState(token_id, len(self._tokenizer.text_bytes([token_id])))
+        return StopTokenState(token_id, len(self._tokenizer.text_bytes([token_id])) if self._tokenizer else 0)
 
     def rewound(self, before: StopTokenState, after: StopTokenState) -> StopTokenState:
         """Return the state that stops."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outlines_cont import samplers
+from outlines_cont import continuous, generate, samplers
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
@@ -39,6 +39,7 @@ def written(
     """Run one row; return it, its new text, the last state of its last policy, and what a stream has shown."""
     ids = model.tokenizer.encode(prompt, add_special_tokens=True)
     counts = Meter()
+    policies = [policy.for_model(model) for policy in policies]
     row = Row(StateRow.of_prompt(ids, RandomStream(seed)), policies, model, counts=counts, max_tokens=max_tokens)
     feed, shown = TextFeed(row, model), ""
     job, engine = Job([row], sampler or samplers.greedy(), counts), Engine(model)
@@ -108,11 +109,21 @@ def test_a_stop_token_ends_a_piece_and_is_taken_back(sampler: Sampler) -> None:
         ids = uncut.token_ids[start:]
         stops = {ids[4], ids[-1]}
         first = next(i for i, token_id in enumerate(ids) if token_id in stops)
-        policies = [FreeText.of_model(model), StopTokens(stops, model.tokenizer)]
+        policies = [FreeText.of_model(model), StopTokens(stops)]
         done, text, state, shown = written(model, "the name", policies, sampler=sampler, seed=seed)
         assert ids[:first] == done.token_ids[start:]
         assert (ids[first], "stop") == (state.token_id, done.finish_reason)
         assert text == shown
+
+
+def test_both_are_options_of_every_call() -> None:
+    model = random_model()
+    start = len(model.tokenizer.encode("the name", add_special_tokens=True))
+    whole = continuous(generate.text(model))("the name", max_tokens=20).token_ids[0, 0].tolist()[start:]
+    text = generate.text(model)("the name", max_tokens=20, policies=[StopTokens(whole[6:8])])
+    assert text == model.tokenizer.text_bytes(whole[: min(map(whole.index, whole[6:8]))]).decode("utf-8", "replace")
+    ending = scripted_model(lambda ids: {EOS: 30.0, TOKENIZER.encode("a")[0]: 1.0})
+    assert [generate.text(ending)(">", policies=[MinTokens(least)]) for least in (0, 3)] == ["", "aaa"]
 
 
 def test_a_special_token_ends_a_piece_where_free_text_may_draw_it() -> None:
@@ -120,7 +131,7 @@ def test_a_special_token_ends_a_piece_where_free_text_may_draw_it() -> None:
         return {END_OF_TURN: 30.0, EOS: 1.0} if TOKENIZER.text_bytes(ids).endswith(b"no") else saying("no")(ids)
 
     model = scripted_model(script)
-    stop = StopTokens([END_OF_TURN], TOKENIZER)
+    stop = StopTokens([END_OF_TURN])
     done, text, state, _ = written(model, ">", [FreeText.of_model(model, also=[END_OF_TURN]), stop])
     assert (text, done.finish_reason, state.token_id) == ("no", "stop", END_OF_TURN)
     done, text, state, _ = written(model, ">", [FreeText.of_model(model), stop])
@@ -132,21 +143,22 @@ def test_a_stop_token_in_forced_text_ends_the_piece_too() -> None:
 
     model = random_model()
     (comma,) = (i for i, data in enumerate(TOKENIZER.token_bytes) if data == b"x")
-    policies = [Constraint.of_model(model, fsm.regex("yesxno[ab]")), StopTokens([comma], TOKENIZER)]
+    policies = [Constraint.of_model(model, fsm.regex("yesxno[ab]")), StopTokens([comma])]
     _, text, state, _ = written(model, ">", policies)
     assert ("yes", comma) == (text, state.token_id)
 
 
 def test_no_end_comes_before_the_least_number_of_tokens() -> None:
     model = scripted_model(lambda ids: {EOS: 30.0, END_OF_TURN: 29.0, TOKENIZER.encode("a")[0]: 1.0})
-    ends = [*model.eos_token_ids, END_OF_TURN]
     free = FreeText.of_model(model, also=[END_OF_TURN])
     for least in range(5):
-        policies: list[Policy[Any]] = [free, StopTokens([END_OF_TURN], TOKENIZER), MinTokens(least, ends)]
+        policies: list[Policy[Any]] = [free, StopTokens([END_OF_TURN]), MinTokens(least, [END_OF_TURN])]
         done, text, _, _ = written(model, ">", policies)
         assert ("a" * least, "stop") == (text, done.finish_reason)
-    assert written(model, ">", [free, MinTokens(9, ends)], max_tokens=3)[1] == "aaa"
-    assert written(model, ">", [free, StopAt("aaa", TOKENIZER, keep=False), MinTokens(9, ends)])[1] + "aa" == "aa"
+    assert written(model, ">", [free, MinTokens(9, [END_OF_TURN])], max_tokens=3)[1] == "aaa"
+    assert (
+        written(model, ">", [free, StopAt("aaa", TOKENIZER, keep=False), MinTokens(9, [END_OF_TURN])])[1] + "aa" == "aa"
+    )
 
 
 def test_a_least_number_of_tokens_that_a_constraint_cannot_reach_is_a_dead_end() -> None:
@@ -154,7 +166,7 @@ def test_a_least_number_of_tokens_that_a_constraint_cannot_reach_is_a_dead_end()
 
     model = random_model()
     expression = fsm.regex("ab?")
-    policies = [Constraint.of_model(model, expression, force=False), MinTokens(5, model.eos_token_ids)]
+    policies = [Constraint.of_model(model, expression, force=False), MinTokens(5)]
     done, text, _, _ = written(model, ">", policies)
     assert isinstance(done.error, DeadEnd)
     assert text == "ab"
@@ -168,7 +180,7 @@ def test_a_least_number_that_is_none_is_refused(least: Any) -> None:
 
 @pytest.mark.parametrize("odd", [[-1], ["a"], 3, "ab", [2**24]])
 def test_ends_that_are_no_ids_are_refused(odd: Any) -> None:
-    for make in (lambda: StopTokens(odd, TOKENIZER), lambda: MinTokens(2, odd)):
+    for make in (lambda: StopTokens(odd), lambda: MinTokens(2, odd)):
         with pytest.raises((TypeError, ValueError), match="token id"):
             make()
 
