@@ -78,6 +78,15 @@ def test_a_stop_text_that_begins_before_the_piece_does_not_count_without_being_a
     assert written(model, "Us>", [FreeText.of_model(model), StopAt(["s>er:"], TOKENIZER)])[1] == "er: x"
 
 
+def test_a_long_token_that_completes_a_stop_text_of_the_prompt_is_taken_back_whole() -> None:
+    (red,) = TOKENIZER.encode("red")
+    model = scripted_model(lambda ids: {red: 20.0})
+    for keep, wanted in ((False, ""), (True, "re")):
+        stop = StopAt(">re", TOKENIZER, keep=keep, stop_in_prompt=True)
+        done, text, _, shown = written(model, "a>", [FreeText.of_model(model), stop])
+        assert (text, shown, done.finish_reason) == (wanted, wanted, "stop")
+
+
 def test_a_prompt_of_many_short_tokens_is_looked_at_as_far_as_the_stop_text_reaches() -> None:
     model = scripted_model(saying("z!"))
     stop = StopAt(["x" * 30 + ">z"], TOKENIZER, stop_in_prompt=True)
