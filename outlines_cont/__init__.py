@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
     from outlines_cont.streams import TokenStream
+    from outlines_cont.streams.event import StreamEvent
+    from outlines_cont.streams.state_stream import StateStream
     from outlines_cont.tree import CompletionTree
 
 __version__ = "0.1.0"
@@ -123,6 +125,8 @@ __all__ = [
     "Span",
     "StateFileError",
     "StateMismatch",
+    "StateStream",
+    "StreamEvent",
     "TokenBudgetError",
     "TokenSet",
     "TokenStream",
@@ -157,6 +161,8 @@ _HOMES = {
     "RowView": "engine.policy",
     "SequenceState": "state",
     "Span": "span",
+    "StateStream": "streams.state_stream",
+    "StreamEvent": "streams.event",
     "TokenSet": "engine.branch",
     "TokenStream": "streams",
     "continuous": "continuation",

@@ -1,7 +1,7 @@
-"""Streams: text out of tokens that come one by one, without a model.
+"""Streams: text as it is written. Of any token ids, without a model; events of a row; the state at every moment.
 
-All of them are values: a push returns a new one, and the old one stays valid. They import `errors` and `interfaces`, and what
-a draw from logits needs only where logits are pushed.
+What this room re-exports are values: a push returns a new one, and the old one stays valid. They import `errors` and
+`interfaces`, and what a draw needs only where logits are pushed. The other modules import the engine, never a generator.
 """
 
 from outlines_cont.streams.stop_text import StopMatch, StopText

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from outlines_cont.streams.decode_options import DecodeOptions
 from outlines_cont.streams.stop_text import StopMatch, StopText
-from outlines_cont.streams.stream_options import StreamOptions
 from outlines_cont.streams.text_decoder import TextDecoder
 
 _START = TextDecoder()
@@ -60,7 +60,7 @@ class StreamPlace:
     logprob: float | None = None
     num_drawn: int = 0
 
-    def push(self, token_id: int, options: StreamOptions, logprob: float | None, num_drawn: int) -> StreamPlace:
+    def push(self, token_id: int, options: DecodeOptions, logprob: float | None, num_drawn: int) -> StreamPlace:
         """Return the place after one more token. This one is not at an end."""
         data, is_start = options.bytes_of(token_id), self.is_start
         if token_id in options.stop_token_ids:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.streams.stream_options import StreamOptions, int_token_id
+from outlines_cont.streams.decode_options import DecodeOptions, int_token_id
 from outlines_cont.streams.stream_place import Stop, StreamPlace
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class TokenStream:
         50,000 tokens as after the first.
     """
 
-    _options: StreamOptions
+    _options: DecodeOptions
     _place: StreamPlace
     _tally: TokenTally | None
 
@@ -68,7 +68,7 @@ class TokenStream:
             OptionError: An option is something else, or an id is none of the tokenizer.
             TokenizerError: The tokenizer cannot be read, or cannot encode the prompt.
         """
-        options = StreamOptions.of(
+        options = DecodeOptions.of(
             tokenizer,
             stop_at,
             stop_token_ids,
@@ -274,7 +274,7 @@ class TokenStream:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _set(self, options: StreamOptions, place: StreamPlace, tally: TokenTally | None) -> None:
+    def _set(self, options: DecodeOptions, place: StreamPlace, tally: TokenTally | None) -> None:
         object.__setattr__(self, "_options", options)
         object.__setattr__(self, "_place", place)
         object.__setattr__(self, "_tally", tally)
@@ -303,7 +303,7 @@ class TokenStream:
         return self._tally
 
 
-def _stream(options: StreamOptions, place: StreamPlace, tally: TokenTally | None) -> TokenStream:
+def _stream(options: DecodeOptions, place: StreamPlace, tally: TokenTally | None) -> TokenStream:
     """Return a stream at a place."""
     stream = TokenStream.__new__(TokenStream)
     stream._set(options, place, tally)

@@ -1,4 +1,4 @@
-"""`StreamOptions`: what all places of a token stream have in common: the tokenizer, and where a text ends."""
+"""`DecodeOptions`: what all places of a token stream have in common: the tokenizer, and where a text ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlines_cont.streams.stop_text import StopText, checked_texts
 
 
 @dataclass(frozen=True, slots=True)
-class StreamOptions:
+class DecodeOptions:
     """The options of a token stream, checked.
 
     Attributes:
