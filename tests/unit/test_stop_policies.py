@@ -18,10 +18,10 @@ from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.policies import Constraint, FreeText, MinTokens, StopAt, StopTokens
 from outlines_cont.random_stream import RandomStream
-from outlines_cont.run import TextFeed
 from outlines_cont.samplers import Sampler
 from outlines_cont.state_row import StateRow
 from outlines_cont.streams import StopMatch
+from outlines_cont.streams.feed import CertainFeed
 from tests.fakes import BOS, END_OF_TURN, EOS, FakeTokenizer, random_model, saying, scripted_model
 
 TOKENIZER = FakeTokenizer()
@@ -41,12 +41,12 @@ def written(
     counts = Meter()
     policies = [policy.for_model(model) for policy in policies]
     row = Row(StateRow.of_prompt(ids, RandomStream(seed)), policies, model, counts=counts, max_tokens=max_tokens)
-    feed, shown = TextFeed(row, model), ""
+    feed, shown = CertainFeed(row), ""
     job, engine = Job([row], sampler or samplers.greedy(), counts), Engine(model)
     engine.submit(job)
     while not job.is_over:
         engine.advance(job)
-        shown += feed.pull()
+        shown += feed.pull(row).text
     done = job.done[0]
     assert tuple(ids) == done.token_ids[: len(ids)]
     text = model.tokenizer.text_bytes(done.token_ids[len(ids) :]).decode("utf-8", "replace")
