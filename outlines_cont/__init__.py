@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from outlines_cont.options import PieceOptions
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
+    from outlines_cont.streams import TokenStream
     from outlines_cont.streams.event import StreamEvent
     from outlines_cont.streams.state_stream import StateStream
     from outlines_cont.tree import CompletionTree
@@ -128,6 +129,7 @@ __all__ = [
     "StreamEvent",
     "TokenBudgetError",
     "TokenSet",
+    "TokenStream",
     "TokenizerError",
     "UnknownOption",
     "UnsupportedBranch",
@@ -162,6 +164,7 @@ _HOMES = {
     "StateStream": "streams.state_stream",
     "StreamEvent": "streams.event",
     "TokenSet": "engine.branch",
+    "TokenStream": "streams",
     "continuous": "continuation",
     "engine_of": "engine.engine",
     "guide": "guidance",

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from outlines_cont.engine.certain import Certain
 from outlines_cont.engine.row import Row
-from outlines_cont.stream import TextDecoder
+from outlines_cont.streams.text_decoder import TextDecoder
 
 
 @dataclass(frozen=True, slots=True)
