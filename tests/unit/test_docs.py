@@ -59,7 +59,7 @@ def test_a_page_prints_what_it_says(page: str, server: PageServer, tmp_path: Pat
     ended = f"\nprint('\\n{END_OF_BLOCK}')\n"
     script.write_text("".join(code + ended for kind, code in blocks if kind == "python"), encoding="utf-8")
     code, out, err = server.run(script)
-    assert (0, "") == (code, err)
+    assert (code, err) == (0, "")
     printed = out.split(f"\n{END_OF_BLOCK}\n")[:-1]
     assert [_exact(text) for text in said] == [_exact(text) for text in printed]
     assert _rounded(said) == pytest.approx(_rounded(printed), rel=1e-3, abs=1e-3)
