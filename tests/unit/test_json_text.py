@@ -6,8 +6,6 @@ import datetime
 import decimal
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +42,6 @@ def test_a_line_of_the_page_is_true(row: tuple[list[str], list[str], list[str]])
     expression = json_schema(TYPES.get(schema) or json.loads(schema))
     assert written == [text for text in written if expression.accepts(text)]
     assert [text for text in not_written if expression.accepts(text)] == []
-
-
-def test_what_the_page_prints_is_what_its_code_prints() -> None:
-    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
-    expected = "".join(re.findall(r"^```text\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (expected, "") == (done.stdout, done.stderr)
 
 
 SENTENCES: list[tuple[Any, dict[str, Any], list[str]]] = [
