@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from outlines_cont.engine.branch import Branch, TokenSet
@@ -81,7 +81,8 @@ def _expected(policies: list[list[Wish]], limit: int) -> tuple[list[int], bytes,
     return written[:limit], kinds[:limit], False
 
 
-@settings(max_examples=60, deadline=None)
+# Not shrunk: every try runs the engine.
+@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(st.lists(_WISHES, min_size=12, max_size=12), min_size=1, max_size=3))
 def test_what_several_policies_want_becomes_what_the_rule_says(policies: list[list[Wish]]) -> None:
     def planned(wishes: list[Wish]) -> Planned:
