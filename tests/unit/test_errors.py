@@ -22,7 +22,7 @@ def _made(kind: type[OutlinesContError]) -> tuple[OutlinesContError, dict[str, A
     parts = list(inspect.signature(kind.__init__).parameters) if inspect.isfunction(kind.__init__) else []
     facts: dict[str, Any] = {name: 7 + at for at, name in enumerate(parts[2:])}
     make: Any = kind
-    return make("expected this, got that", **facts), facts
+    return make("expected this, got that", *facts.values()), facts
 
 
 @pytest.mark.parametrize("kind", _CLASSES)
