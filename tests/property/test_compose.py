@@ -43,9 +43,7 @@ def _branches(wish: Wish) -> list[Branch]:
     if wish is None:
         return []
     mask, sequences = wish
-    return [
-        Branch(sample_mask=None if mask is None else TokenSet.of(mask), ff_tokens=[list(ids) for ids in sequences])
-    ]
+    return [Branch(sample_mask=None if mask is None else TokenSet.of(mask), ff_tokens=[list(ids) for ids in sequences])]
 
 
 def _expected(policies: list[list[Wish]], limit: int) -> tuple[list[int], bytes, bool]:

@@ -79,9 +79,9 @@ def test_what_nobody_reads_is_evicted_by_last_use_and_no_more_than_is_needed(
 
 def test_a_store_without_buffers_holds_nothing() -> None:
     store = KVStore()
-    assert (0, 0) == (store.nbytes, store.token_bytes)
+    assert (store.nbytes, store.token_bytes) == (0, 0)
     buffer = Buffer(store, 3)
-    assert (0, 0, 0, None) == (store.nbytes, store.token_bytes, buffer.num_layers, buffer.layer(0))
+    assert (store.nbytes, store.token_bytes, buffer.num_layers, buffer.layer(0)) == (0, 0, 0, None)
     assert buffer.device is None
 
 
@@ -162,4 +162,3 @@ def test_a_share_of_a_row_has_its_first_tokens_up_to_what_was_evicted(
         assert sum(sizes[:evicted]) == len(row)
         assert sum(sizes[:evicted]) == sum(layer[0].shape[1] for layer in row.layers() if layer is not None)
         assert len(parts) - 1 == len(row.buffers)
-

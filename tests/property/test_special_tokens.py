@@ -1,4 +1,4 @@
-"""Special tokens in the rows of a state, by the rule of slices: at the beginning they stay there, elsewhere they go with what follows them."""
+"""Special tokens in the rows of a state: at the beginning they stay there, elsewhere they go with the token that follows them."""
 
 from __future__ import annotations
 

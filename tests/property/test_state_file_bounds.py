@@ -47,7 +47,9 @@ def _rows(draw: st.DrawFn) -> StateRow:
         draw(_ends(2**128 - 1)),
     )
     owed = st.lists(_ends(VOCAB_SIZE - 1), max_size=2)
-    pieces = st.builds(Piece, _ends(length), owed.map(tuple), st.sampled_from(["", '{"regex": "a"}']), st.integers(0, 3))
+    pieces = st.builds(
+        Piece, _ends(length), owed.map(tuple), st.sampled_from(["", '{"regex": "a"}']), st.integers(0, 3)
+    )
     others = st.lists(st.tuples(_ends(length), st.sampled_from([-1.5, 0.25])), max_size=2).map(tuple)
     scores = st.builds(SearchScore, _ends(length), others, st.sampled_from([-10.0, 0.0, 0.5, 10.0]))
     return StateRow(
@@ -124,7 +126,7 @@ _AT_BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
 def test_a_bound_of_a_row_is_within_and_one_beyond_is_refused(
     tmp_path: Path, field: str, within: list[Any], beyond: list[Any]
 ) -> None:
-    assert _LENGTH == _content()[1]["rows"][0]["length"]
+    assert _content()[1]["rows"][0]["length"] == _LENGTH
     for values, loads in ((within, True), (beyond, False)):
         for value in values:
             tensors, record = copy.deepcopy(_content())

@@ -56,7 +56,7 @@ def test_a_bound_is_within_and_the_next_number_beyond_is_not(
 @pytest.mark.parametrize("make", _ALL)
 def test_a_bias_is_bounded_for_every_token(make: Callable[..., Any]) -> None:
     within, beyond = {0: 10_000, 7: -10_000}, math.nextafter(10_000, math.inf)
-    assert ((0, 10_000), (7, -10_000)) == make(logit_bias=within).penalties.logit_bias
+    assert make(logit_bias=within).penalties.logit_bias == ((0, 10_000), (7, -10_000))
     for bias in ({0: beyond}, {7: -beyond}, {1: 0, 5: beyond}, {-1: 0}, {True: 0}):
         with pytest.raises(OptionError, match="`logit_bias`"):
             make(logit_bias=bias)

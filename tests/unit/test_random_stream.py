@@ -44,7 +44,9 @@ def test_a_stream_has_the_numbers_of_its_key_and_path(
 def test_the_path_of_a_fork_is_a_digest_of_where_it_left(seed: int, path: int, drawn: int, index: int) -> None:
     place = b"".join(number.to_bytes(16, "little") for number in (path, drawn, index))
     fork = RandomStream(seed, 3, 4, drawn, path).fork(index)
-    assert RandomStream(seed, 3, 4, 0, int.from_bytes(hashlib.blake2b(place, digest_size=16).digest(), "little")) == fork
+    assert (
+        RandomStream(seed, 3, 4, 0, int.from_bytes(hashlib.blake2b(place, digest_size=16).digest(), "little")) == fork
+    )
 
 
 def test_the_ends_of_the_range_of_seeds() -> None:
