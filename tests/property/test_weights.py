@@ -95,8 +95,7 @@ def _after(state: SequenceState, account: Account, name: str, value: Any, folder
     elif name == "add":
         state = state + value
         account.change(state)
-        if value:
-            account.start, account.ends = len(account.ids), 0.0
+        account.start, account.ends = len(account.ids), 0.0
     elif name in ("append", "heal"):
         state = state.append(value, boundary="heal" if name == "heal" else "as_is")
         account.change(state)
