@@ -1,0 +1,46 @@
+"""Heads that are read as long as they can be, as lexers do, against their definition over finite sets of words."""
+
+from __future__ import annotations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fsm import node as nodes
+from fsm.automaton import Automaton
+
+WORDS = st.frozensets(st.text("ab", max_size=3), min_size=1, max_size=5)
+
+
+def longest_first(heads: frozenset[str], tails: frozenset[str], rivals: frozenset[str]) -> set[str]:
+    """A head, then a tail: the head is left only where no head and no rival could go on with the next character.
+
+    A head that is over in any case is told in full: what is read after it is no text of the rival.
+    """
+
+    def is_left(head: str, tail: str) -> bool:
+        if not any(other != head and other.startswith(head) for other in heads):
+            return not any(head + tail[:end] in rivals for end in range(1, len(tail) + 1))
+        return not tail or not any(other.startswith(head + tail[0]) for other in heads | rivals)
+
+    return {head + tail for head in heads for tail in tails if is_left(head, tail)}
+
+
+def words(texts: frozenset[str]) -> nodes.Node:
+    return nodes.words(text.encode() for text in texts)
+
+
+@settings(max_examples=300)
+@given(WORDS, WORDS, WORDS | st.just(frozenset()))
+@example(frozenset({""}), frozenset({"ab", "aa"}), frozenset({"a"}))
+@example(frozenset({"a"}), frozenset({"a"}), frozenset({"aa"}))
+def test_a_head_is_left_where_neither_it_nor_its_rival_can_go_on(
+    heads: frozenset[str], tails: frozenset[str], rivals: frozenset[str]
+) -> None:
+    expected = longest_first(heads, tails, rivals)
+    automaton = Automaton(nodes.munch(words(heads), words(tails), words(rivals) if rivals else nodes.EMPTY))
+    assert automaton.is_empty() == (not expected)
+    for text in [""] if not expected else sorted({text[:end] for text in expected for end in range(len(text) + 1)}):
+        state = automaton.next_state(automaton.initial_state, text.encode())
+        assert (text in expected) == automaton.is_accepting(state), text
+        following = {other[len(text)] for other in expected if other.startswith(text) and other != text}
+        assert sorted(following) == sorted(map(chr, automaton.moves(state))), text
