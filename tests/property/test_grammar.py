@@ -162,7 +162,7 @@ def test_by_the_dynamic_lexer_rounds_of_overlapping_terminals_are_those_of_its_p
     assert [t for t in TEXTS if automaton.accepts(t.encode()) != reads(earley, t)] == []
 
 
-RIVALS = ['LONG: /a1?/', 'SHORT: "a"', 'ONE: "1"', 'DOT: "."']
+RIVALS = ["LONG: /a1?/", 'SHORT: "a"', 'ONE: "1"', 'DOT: "."']
 PAIR = '(LONG "!" | SHORT ONE)'
 
 
