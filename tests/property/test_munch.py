@@ -32,7 +32,7 @@ def words(texts: frozenset[str]) -> nodes.Node:
 def check(automaton: Automaton, expected: set[str]) -> None:
     """Its texts, and what may come next after each of their beginnings."""
     assert automaton.is_empty() == (not expected)
-    for text in [""] if not expected else sorted({text[:end] for text in expected for end in range(len(text) + 1)}):
+    for text in sorted({"", *(whole[:end] for whole in expected for end in range(len(whole) + 1))}):
         state = automaton.next_state(automaton.initial_state, text.encode())
         assert (text in expected) == automaton.is_accepting(state), text
         following = {other[len(text)] for other in expected if other.startswith(text) and other != text}
