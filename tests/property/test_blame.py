@@ -31,7 +31,7 @@ def written(value: Any) -> str:
 
 @settings(max_examples=20)
 @given(VALUES, VALUES)
-@example('\\\\"', '"')
+@example("\\", '"\\')
 @example({"}": ["]"]}, ["{", {",": ":"}])
 def test_the_value_that_is_wrong_is_found_behind_any_others(first: Any, second: Any) -> None:
     one, other = written(first), written(second)
