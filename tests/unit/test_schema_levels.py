@@ -1,0 +1,105 @@
+"""What the automaton holds by itself: schemas that `strict` takes, with a report of nothing but `exact`, and those that it refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from fsm import SchemaError, json_schema
+from fsm.automaton import Automaton
+from fsm.schema import document
+
+INTEGERS, SHORT = {"type": "integer", "minimum": 2}, {"type": "string", "maxLength": 2}
+NESTED = {
+    "anyOf": [{"anyOf": [INTEGERS, SHORT]}, {"anyOf": [{"anyOf": [{"const": [1]}, {"minItems": 3}]}, {"const": None}]}]
+}
+VALUES = [
+    None,
+    True,
+    0,
+    1,
+    2,
+    3,
+    0.5,
+    "",
+    "a",
+    "ab",
+    "abc",
+    [],
+    [1],
+    [1, 2],
+    ["a"],
+    [1, 1, 1],
+    {},
+    {"a": 1},
+    {"a": "x"},
+    {"b": 1},
+]
+VALUES += [{"a": 1, "b": 1}, {"a": "x", "b": 2}, {"c": 1}, {"a": {"a": 1}}, [[1]], {"ab": 1, "a": 2}]
+
+EXACT: dict[str, Any] = {
+    "if": {"if": {"type": "string"}, "then": SHORT, "else": {"type": ["integer", "array"]}},
+    "if without else": {"if": {"required": ["a"]}, "then": {"properties": {"a": INTEGERS}}},
+    "if without then": {"if": {"minimum": 2}, "else": SHORT},
+    "if alone": {"if": {"minimum": 2}},
+    "if that evaluates": {"if": {"properties": {"a": INTEGERS}, "required": ["a"]}, "unevaluatedProperties": False},
+    "not": {"not": {"anyOf": [INTEGERS, SHORT, {"required": ["a"]}]}},
+    "not not": {"not": {"not": INTEGERS}},
+    "oneOf that may hold together": {"oneOf": [{"type": "number", "minimum": 2}, {"type": "number", "maximum": 2}, SHORT]},
+    "oneOf that cannot": {"oneOf": [INTEGERS, SHORT, {"type": "array"}]},
+    "anyOf around anyOf": NESTED,
+    "anyOf beside anyOf": {"allOf": [{"anyOf": [INTEGERS, SHORT]}, {"anyOf": [{"minimum": 3}, {"const": 2}]}]},
+    "dependentRequired": {"dependentRequired": {"a": ["b"], "b": ["a"]}},
+    "dependentSchemas": {"dependentSchemas": {"a": {"required": ["b"]}, "b": {"properties": {"b": INTEGERS}}}},
+    "contains": {"contains": INTEGERS, "minContains": 1, "maxContains": 2},
+    "unevaluatedItems": {"prefixItems": [True], "unevaluatedItems": INTEGERS},
+    "unevaluatedProperties": {"anyOf": [{"properties": {"a": True}, "required": ["a"]}, True], "unevaluatedProperties": False},
+    "patternProperties": {"patternProperties": {"^a": INTEGERS, "b": SHORT}, "additionalProperties": False},
+    "propertyNames": {"propertyNames": {"maxLength": 1}},
+    "const and enum": {"enum": [1, "a", [1], {"a": 1}], "not": {"const": "a"}},
+    "multipleOf": {"multipleOf": 0.5, "minimum": 0.5},
+    "minProperties": {"properties": {"a": True, "b": True}, "additionalProperties": False, "minProperties": 1, "maxProperties": 1},
+    "a tree": {"properties": {"a": {"$ref": "#"}}, "additionalProperties": False, "type": ["object", "integer"]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_automaton_alone_holds(name: str) -> None:
+    schema = EXACT[name]
+    expression = json_schema(schema, strict=True, key_order="any")
+    assert {"exact"} == {line.level for line in expression.report}
+    automaton = Automaton(expression.node)
+    validator = jsonschema.Draft202012Validator(schema)
+    assert [v for v in VALUES if validator.is_valid(v)] == [
+        v for v in VALUES if automaton.accepts(json.dumps(v).encode())
+    ]
+
+
+CHECKED: dict[str, tuple[Any, set[str]]] = {
+    "uniqueItems": ({"uniqueItems": True, "items": INTEGERS}, {"#/uniqueItems"}),
+    "not, leading back": (
+        {"$defs": {"a": {"properties": {"a": {"not": {"$ref": "#/$defs/a"}}}}}, "$ref": "#/$defs/a"},
+        set(),
+    ),
+    "many branches": ({"oneOf": [{"minLength": n} for n in range(61)]}, {"#/oneOf"}),
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_check_is_told(name: str) -> None:
+    schema, checked = CHECKED[name]
+    expression = json_schema(schema)
+    assert checked == {line.pointer for line in expression.report if line.level == "checked"}
+    if checked:
+        with pytest.raises(SchemaError):
+            json_schema(schema, strict=True)
+
+
+def test_alternatives_around_others_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MAX_JOINED", 0)
+    assert {"exact"} == {line.level for line in json_schema(NESTED, strict=True).report}
+    with pytest.raises(SchemaError, match="too many combinations"):
+        json_schema(EXACT["anyOf beside anyOf"], strict=True)
