@@ -16,6 +16,9 @@ INTEGERS, SHORT = {"type": "integer", "minimum": 2}, {"type": "string", "maxLeng
 NESTED = {
     "anyOf": [{"anyOf": [INTEGERS, SHORT]}, {"anyOf": [{"anyOf": [{"const": [1]}, {"minItems": 3}]}, {"const": None}]}]
 }
+WIDE = {"type": ["integer", "string"], "anyOf": [INTEGERS, SHORT]}
+WIDER = {"type": ["null", "string"], "anyOf": [{"const": None}, {"minLength": 2}]}
+AROUND = {"type": ["integer", "string", "null"], "anyOf": [WIDE, WIDER]}
 VALUES = [
     None,
     True,
@@ -51,6 +54,7 @@ EXACT: dict[str, Any] = {
     "oneOf that may hold together": {"oneOf": [{"type": "number", "minimum": 2}, {"type": "number", "maximum": 2}, SHORT]},
     "oneOf that cannot": {"oneOf": [INTEGERS, SHORT, {"type": "array"}]},
     "anyOf around anyOf": NESTED,
+    "anyOf around anyOf, and more": AROUND,
     "anyOf beside anyOf": {"allOf": [{"anyOf": [INTEGERS, SHORT]}, {"anyOf": [{"minimum": 3}, {"const": 2}]}]},
     "dependentRequired": {"dependentRequired": {"a": ["b"], "b": ["a"]}},
     "dependentSchemas": {"dependentSchemas": {"a": {"required": ["b"]}, "b": {"properties": {"b": INTEGERS}}}},
@@ -100,6 +104,7 @@ def test_a_check_is_told(name: str) -> None:
 
 def test_alternatives_around_others_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MAX_JOINED", 0)
-    assert {"exact"} == {line.level for line in json_schema(NESTED, strict=True).report}
+    for schema in (NESTED, AROUND, {"allOf": [AROUND]}):
+        assert {"exact"} == {line.level for line in json_schema(schema, strict=True).report}
     with pytest.raises(SchemaError, match="too many combinations"):
         json_schema(EXACT["anyOf beside anyOf"], strict=True)
