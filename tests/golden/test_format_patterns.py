@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fsm import json_schema, regex, types
 from fsm import node as nodes
-from fsm import regex, types
 from fsm.automaton import Automaton
 from fsm.schema import uri
 from fsm.schema.formats import format_node
@@ -232,3 +232,26 @@ def test_the_rest_of_a_url_has_its_bounds(start: str, most: int, most_mixed: int
     assert anything.accepts(b"a" * 21 + b"://a.b")
     assert not anything.accepts(b"a" * 22 + b"://a.b")
     assert not anything.accepts(b"1a://a.b")
+
+
+def number(most: str, together: str, digits: int, more: str) -> str:
+    """Numbers as doubles or singles hold them: an exponent after one digit, after up to `digits`, and none after more."""
+    fraction, small = r"(?:\.[0-9]{1,40})?", "-[0-9]{1,3}"
+    long, short = (rf"(?:e(?:{small}|\+?(?:{large})))" for large in (most, together))
+    nonzero = f"[1-9](?:{fraction}{long}?|[0-9]{{1,{digits - 1}}}{fraction}{short}?{more})"
+    return rf"{nonzero}|0{fraction}{long}?|-(?:{nonzero}|0(?:\.[0-9]{{1,40}}{long}?|{long}))"
+
+
+NUMBERS: list[tuple[dict[str, str], str]] = [
+    ({"type": "integer"}, "0|-?[1-9][0-9]{0,39}"),
+    ({"type": "number"}, number("[0-9]{1,2}|[12][0-9]{2}|30[0-7]", "[0-9]{1,2}", 40, "")),
+    (
+        {"type": "number", "format": "float"},
+        number("0?[0-9]|[12][0-9]|3[0-7]", "0?[0-9]|1[0-9]", 18, r"|[0-9]{18,37}(?:\.[0-9]{1,40})?"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "pattern"), NUMBERS, ids=["integer", "number", "float"])
+def test_a_number_is_what_a_pattern_says(schema: dict[str, str], pattern: str) -> None:
+    assert is_same(json_schema(schema).node, pattern)
