@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from fsm import SchemaError, json_schema
+from fsm import SchemaError, SchemaWarning, json_schema
 from fsm.automaton import Automaton
 from fsm.schema import document
 
@@ -108,3 +108,30 @@ def test_alternatives_around_others_are_not_multiplied(monkeypatch: pytest.Monke
         assert {"exact"} == {line.level for line in json_schema(schema, strict=True).report}
     with pytest.raises(SchemaError, match="too many combinations"):
         json_schema(EXACT["anyOf beside anyOf"], strict=True)
+
+
+META = "https://example.org/meta"
+VALIDATION = "https://json-schema.org/draft/2020-12/vocab/validation"
+
+
+@pytest.mark.parametrize(
+    "vocabulary", [None, {VALIDATION: True}, {"https://example.org/other": True, VALIDATION: True}]
+)
+@pytest.mark.parametrize("mark", ["", "#"])
+def test_a_metaschema_of_the_registry_is_read_as_its_draft(vocabulary: dict[str, bool] | None, mark: str) -> None:
+    given = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    given |= {} if vocabulary is None else {"$vocabulary": vocabulary}  # type: ignore[dict-item]
+    expression = json_schema({"$schema": META + mark, "type": "integer"}, registry={META: given}, strict=True)
+    assert expression.accepts("1")
+    assert not expression.accepts("null")
+
+
+def test_a_metaschema_without_validation_is_refused_and_an_unknown_one_is_told() -> None:
+    given = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$vocabulary": {"https://example.org/other": True},
+    }
+    with pytest.raises(SchemaError, match="leaves out vocabularies"):
+        json_schema({"$schema": META, "type": "integer"}, registry={META: given})
+    with pytest.warns(SchemaWarning, match="is not known; the schema is read as one of"):
+        json_schema({"$schema": META, "type": "integer"})
