@@ -110,6 +110,14 @@ def test_alternatives_around_others_are_not_multiplied(monkeypatch: pytest.Monke
         json_schema(EXACT["anyOf beside anyOf"], strict=True)
 
 
+def test_combinations_are_counted_before_they_are_made() -> None:
+    schema = {"type": "object", "dependentRequired": {f"k{n}": [f"m{n}"] for n in range(40)}}
+    expression = json_schema(schema)
+    assert expression.accepts('{"m3": 1, "k3": 1}') is expression.accepts('{"k3": 1, "m3": 1}') is True
+    assert not expression.accepts('{"k3": 1}')
+    assert {line.pointer for line in expression.report if line.level == "checked"} == {"#/dependentRequired"}
+
+
 META = "https://example.org/meta"
 VALIDATION = "https://json-schema.org/draft/2020-12/vocab/validation"
 
