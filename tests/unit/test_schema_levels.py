@@ -118,6 +118,25 @@ def test_combinations_are_counted_before_they_are_made() -> None:
     assert {line.pointer for line in expression.report if line.level == "checked"} == {"#/dependentRequired"}
 
 
+@pytest.mark.parametrize("most", [0, 1, 2])
+@pytest.mark.parametrize(
+    "keyword", ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"]
+)
+def test_a_count_that_is_denied_begins_right_behind_its_limit(keyword: str, most: int) -> None:
+    schema = {"not": {keyword: most}}
+    validator = jsonschema.Draft202012Validator(schema)
+    sizes = range(5)
+    values: list[Any] = [
+        *("a" * n for n in sizes),
+        *([1] * n for n in sizes),
+        *({c: 1 for c in "abcd"[:n]} for n in sizes),
+        1,
+    ]
+    valid = [value for value in values if validator.is_valid(value)]
+    accepts = json_schema(schema).accepts if valid else lambda text: False
+    assert valid == [value for value in values if accepts(json.dumps(value))]
+
+
 META = "https://example.org/meta"
 VALIDATION = "https://json-schema.org/draft/2020-12/vocab/validation"
 
