@@ -129,7 +129,7 @@ def test_a_count_that_is_denied_begins_right_behind_its_limit(keyword: str, most
     values: list[Any] = [
         *("a" * n for n in sizes),
         *([1] * n for n in sizes),
-        *({c: 1 for c in "abcd"[:n]} for n in sizes),
+        *(dict.fromkeys("abcd"[:n], 1) for n in sizes),
         1,
     ]
     valid = [value for value in values if validator.is_valid(value)]
