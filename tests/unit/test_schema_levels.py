@@ -19,7 +19,7 @@ NESTED = {
 WIDE = {"type": ["integer", "string"], "anyOf": [INTEGERS, SHORT]}
 WIDER = {"type": ["null", "string"], "anyOf": [{"const": None}, {"minLength": 2}]}
 AROUND = {"type": ["integer", "string", "null"], "anyOf": [WIDE, WIDER]}
-VALUES = [
+VALUES: list[Any] = [
     None,
     True,
     0,
