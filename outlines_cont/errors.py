@@ -190,6 +190,10 @@ class UserCodeError(OutlinesContError, RuntimeError):
     """A check, a validator or a policy of the user raised what would end more than its row, such as `SystemExit`."""
 
 
+class SamplerError(OutlinesContError, ValueError):
+    """A sampler or a warper of the user returned what is no draw: a wrong shape, a token that the mask excludes, logits that are none."""
+
+
 class ResumeError(OutlinesContError, ValueError):
     """A state cannot be resumed: nothing in it was cut, or what was cut belongs to another constraint."""
 

@@ -91,7 +91,7 @@ def test_a_draw_is_that_of_the_steps_in_their_order(
 ) -> None:
     logits = _row(shape, seed, vocab_size)
     num_generated = min(num_generated, len(tokens))
-    law = plain_law(logits.tolist(), sampler.law, tokens, tokens[len(tokens) - num_generated :])
+    law = plain_law(logits.tolist(), sampler.params, tokens, tokens[len(tokens) - num_generated :])
     token_ids, logprobs = sampler.sample(
         logits[None], torch.tensor([u], dtype=torch.float64), [_counts(tokens, num_generated)]
     )
@@ -112,7 +112,7 @@ def test_rows_together_get_what_each_gets_alone(
     before = logits.clone()
     uniforms = torch.tensor([u for *_, u in rows], dtype=torch.float64)
     counts = [_counts(tokens, len(tokens) // 2) for _, _, tokens, _ in rows]
-    batch = SamplerBatch([sampler.law for sampler, *_ in rows])
+    batch = SamplerBatch([sampler.params for sampler, *_ in rows])
     token_ids, logprobs = batch.sample(logits, uniforms, counts)
     assert before.equal(logits)
     assert dtype == logprobs.dtype
@@ -130,7 +130,7 @@ def test_whole_rows_are_filtered_by_the_same_floors(sampler: Multinomial, shape:
     logits = _row(shape, seed, _WIDE)
     plain = dataclasses.replace(sampler, penalties=greedy().penalties)
     kept = plain.filtered(logits[None].expand(2, -1)).softmax(-1)
-    law = plain_law(logits.tolist(), plain.law)
+    law = plain_law(logits.tolist(), plain.params)
     assert kept[0].equal(kept[1])
     assert np.abs(law - kept[0].numpy()).max() < 1e-12
     assert (law > 0).sum() == int((kept[0] > 0).sum())
@@ -145,7 +145,7 @@ def test_a_grid_of_numbers_gives_every_token_its_share(sampler: Multinomial, sha
     logits = _row(shape, 3, 300)
     uniforms = (torch.arange(num, dtype=torch.float64) + 0.5) / num
     token_ids, _ = sampler.sample(logits.expand(num, -1), uniforms)
-    law = plain_law(logits.tolist(), sampler.law)
+    law = plain_law(logits.tolist(), sampler.params)
     assert np.abs(np.bincount(token_ids.numpy(), minlength=300) - num * law).max() <= 1
 
 
@@ -176,9 +176,9 @@ def test_a_row_without_a_distribution_shows_it_and_leaves_the_others(sampler: Mu
 
 def test_a_batch_says_what_it_misses() -> None:
     with pytest.raises(TypeError, match="random numbers"):
-        SamplerBatch([greedy().law, multinomial().law]).sample(torch.zeros(2, 5), None)
+        SamplerBatch([greedy().params, multinomial().params]).sample(torch.zeros(2, 5), None)
     with pytest.raises(TypeError, match="token counts of row 1"):
-        SamplerBatch([greedy().law, greedy(presence_penalty=1.0).law]).sample(torch.zeros(2, 5), None)
+        SamplerBatch([greedy().params, greedy(presence_penalty=1.0).params]).sample(torch.zeros(2, 5), None)
 
 
 @given(_GREEDY | _MULTINOMIAL | st.builds(best_of, st.integers(1, 3), top_k=st.none() | st.integers(1, 5)))
@@ -186,7 +186,7 @@ def test_a_sampler_is_shown_as_the_call_that_makes_it_with_its_options_in_order(
     again = eval(repr(sampler), vars(samplers))  # noqa: S307 (what the test is about)
     assert sampler == again
     assert hash(sampler) == hash(again)
-    names = [name for name, _ in sampler.law.options()]
+    names = [name for name, _ in sampler.params.options()]
     assert sorted(names, key=STEPS.index) == names
     assert ["mask", *names] == [step.split()[0] for step in str(sampler).split(" > ")[:-1]]
 
@@ -214,6 +214,6 @@ def test_settings_do_not_change() -> None:
     sampler = multinomial(logit_bias=bias)
     bias[1] = 3.0
     assert sampler.penalties.logit_bias == ((1, 2.0),)
-    for value in (sampler, greedy(), sampler.penalties, sampler.law):
+    for value in (sampler, greedy(), sampler.penalties, sampler.params):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, dataclasses.fields(value)[0].name, None)
