@@ -185,7 +185,7 @@ class Multinomial(_TokenSampler):
 
         Cost: some passes over whole rows; `sample` does without most of them.
         """
-        return chain_of([self.warpers] * len(logits)).kept(logits)
+        return chain_of(self.warpers, len(logits)).kept(logits)
 
     def __repr__(self) -> str:
         return _call("multinomial", self.samples, self.params)

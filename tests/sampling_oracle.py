@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from outlines_cont.samplers import MinP, Temperature, TopK, TopP, Warper
@@ -62,3 +63,19 @@ def softmax(x: Row) -> Row:
     weights = np.exp(x - x.max())
     total: Row = weights / weights.sum()
     return total
+
+
+def made_row(shape: str, seed: int, vocab_size: int) -> torch.Tensor:
+    """(V,) logits, of very different kinds."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(vocab_size, generator=generator, dtype=torch.float64)
+    if shape == "peaked":
+        x[torch.randperm(vocab_size, generator=generator)[:40]] += 9
+    elif shape == "tied":
+        x = (x * 2).round() / 2
+    elif shape == "equal":
+        x = torch.zeros_like(x)
+    elif shape in ("masked", "one"):
+        kept = torch.randperm(vocab_size, generator=generator)[: 1 if shape == "one" else 300]
+        x = torch.full_like(x, -torch.inf).index_copy(0, kept, x[kept])
+    return x

@@ -49,15 +49,19 @@ class SamplerBatch:
         """Take `sampler.params` of each row."""
         self._params = params
         self._penalties = [row.penalties for row in params]
-        kinds: dict[object, list[int]] = {}
+        distinct = {id(row): row for row in params}
+        aligned = {key: _aligned(row.warpers) for key, row in distinct.items()}
+        kinds = {key: "greedy" if row.is_greedy else _kind(aligned[key]) for key, row in distinct.items()}
+        groups: dict[object, list[int]] = {}
         for index, row in enumerate(params):
-            kinds.setdefault("greedy" if row.is_greedy else _kinds(row.warpers), []).append(index)
-        self._groups = [self._group(rows) for rows in kinds.values()]
-
-    def _group(self, rows: list[int]) -> _Group:
-        params = [self._params[row] for row in rows]
-        indices = None if len(rows) == len(self._params) else torch.tensor(rows)
-        return _Group(indices, None if params[0].is_greedy else chain_of([row.warpers for row in params]))
+            groups.setdefault(kinds[id(row)], []).append(index)
+        self._groups = [
+            _Group(
+                None if len(rows) == len(params) else torch.tensor(rows),
+                None if kind == "greedy" else _chain([aligned[id(params[row])] for row in rows]),
+            )
+            for kind, rows in groups.items()
+        ]
 
     @property
     def needs_random(self) -> bool:
@@ -102,27 +106,30 @@ class SamplerBatch:
         return token_ids, logprobs
 
 
-def chain_of(rows: Sequence[tuple[Warper, ...]]) -> Chain:
-    """Return the chain of rows whose warpers are of the same kinds, each row with its own."""
-    steps: list[RowWarper | Warper] = []
-    for warpers in zip(*map(_aligned, rows), strict=True):
-        if not all(warper.is_neutral for warper in warpers):
-            steps.append(type(warpers[0]).for_rows(warpers) or warpers[0])
+def chain_of(warpers: tuple[Warper, ...], num_rows: int) -> Chain:
+    """Return the chain of rows that all have the same warpers."""
+    return _chain([_aligned(warpers)] * num_rows)
+
+
+def _chain(rows: Sequence[tuple[Warper, ...]]) -> Chain:
+    """Return the chain of rows of one kind, each with its own warpers, aligned."""
+    columns = list(zip(*rows, strict=True))
+    if all(temperature.is_neutral for temperature in columns[0]):
+        del columns[0]
+    steps = [type(column[0]).for_rows(column) or column[0] for column in columns]
     fast = [step for step in steps if isinstance(step, RowWarper)]
     return WarperChain(fast) if len(fast) == len(steps) else PlainChain(steps)
 
 
-def _kinds(warpers: tuple[Warper, ...]) -> tuple[object, ...]:
+def _kind(aligned: tuple[Warper, ...]) -> tuple[object, ...]:
     """Return what is equal for rows that can be drawn together: a type where there is a fast form, else the warper itself."""
-    return tuple(
-        type(warper) if type(warper).for_rows([warper]) is not None else warper for warper in _aligned(warpers)
-    )
+    return tuple(type(warper) if warper.has_fast_form() else warper for warper in aligned)
 
 
 def _aligned(warpers: tuple[Warper, ...]) -> tuple[Warper, ...]:
     """Return the warpers without those that change nothing, but with a temperature first, so that more rows are of one kind."""
     changing = tuple(warper for warper in warpers if not warper.is_neutral)
-    return changing if changing and isinstance(changing[0], Temperature) else (_NO_TEMPERATURE, *changing)
+    return changing if changing and type(changing[0]) is Temperature else (_NO_TEMPERATURE, *changing)
 
 
 _NO_TEMPERATURE = Temperature(1)

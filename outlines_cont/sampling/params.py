@@ -95,6 +95,8 @@ def standard_warpers(
 
 def _options(warpers: tuple[Warper, ...]) -> dict[str, object] | None:
     """Return the options that `standard_warpers` makes these of; None where it cannot."""
+    if not all(type(warper) in _STANDARD for warper in warpers):
+        return None
     values: dict[str, object] = {}
     for warper in warpers:
         match warper:

@@ -53,6 +53,11 @@ class Warper(ABC):
         """Return the same step for rows each of which has its own of these warpers; None where `warp` is all there is."""
         return None
 
+    @classmethod
+    def has_fast_form(cls) -> bool:
+        """Return whether there is more than `warp`: a `for_rows` of the class."""
+        return cls.for_rows.__func__ is not Warper.for_rows.__func__  # type: ignore[attr-defined]
+
     @property
     def name(self) -> str:
         """The name of the class in the form of an option: `top_k` for `TopK`."""
