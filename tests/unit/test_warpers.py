@@ -21,6 +21,7 @@ from outlines_cont.sampling import SamplerBatch, TokenCounts
 from outlines_cont.sampling.plain_chain import PlainChain
 from outlines_cont.sampling.warpers import RowWarper
 from tests.fakes import random_model
+from tests.oracle import rescored
 from tests.sampling_oracle import made_row, plain_law, softmax, warped
 
 _WIDE = 9001
@@ -349,7 +350,8 @@ def test_a_warper_that_writes_into_the_logits_changes_nothing_else_and_brings_no
     digits = continuous(generate.regex(model, "[a-d]{8}", sampler=multinomial(2, warpers=(warper,))))("the", rng=3)
     for state in (text, digits):
         for sample in range(2):
-            ids, logprobs = state.token_ids[0, sample].tolist(), state.logprobs[0, sample].tolist()
+            mask = state.attention_mask[0, sample]
+            ids, logprobs = (x[0, sample][mask].tolist() for x in (state.token_ids, state.logprobs))
             start = len(ids) - sum(x != 0 for x in logprobs)
             assert rescored(model, ids)[start:] == pytest.approx(logprobs[start:], abs=1e-5)
     assert all(set(written[3:]) <= set("abcd") for written in digits)
