@@ -187,7 +187,7 @@ class EngineInterrupted(OutlinesContError, RuntimeError):
 
 
 class UserCodeError(OutlinesContError, RuntimeError):
-    """A check, a validator or a policy of the user raised what would end more than its row, such as `SystemExit`."""
+    """A check, a validator, a policy, a sampler or a warper of the user raised what would end more than its row, such as `SystemExit`."""
 
 
 class SamplerError(OutlinesContError, ValueError):

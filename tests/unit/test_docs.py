@@ -16,6 +16,10 @@ from tests.page_server import PageServer
 ROOT = Path(__file__).parents[2]
 
 
+# Pages on which every `print` has a comment with what it writes.
+_SHOWS_OUTPUT = ("docs/sampling.md",)
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[PageServer]:
     """Runs pages, with torch imported once."""
@@ -45,6 +49,9 @@ def test_the_python_of_a_page_runs(page: str, server: PageServer, tmp_path: Path
     code, out, err = server.run(script)
     assert code == 0, err
     assert out.strip()
+    if page in _SHOWS_OUTPUT:
+        said = re.findall(r"^ *print\(.*\)  # (.*)$", script.read_text(encoding="utf-8"), re.MULTILINE)
+        assert said == out.splitlines()
 
 
 @pytest.mark.parametrize(

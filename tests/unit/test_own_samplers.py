@@ -29,7 +29,6 @@ from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.samplers import Greedy, Multinomial, Sampler, Temperature, greedy, multinomial
 from outlines_cont.sampling import TokenCounts
 from tests.fakes import EOS, random_model
-from tests.oracle import next_logits, rescored
 
 Counts = Sequence[TokenCounts | None] | None
 
@@ -140,11 +139,12 @@ def test_an_own_sampler_is_given_its_rows_and_what_it_needs_in_one_call() -> Non
 
 
 def test_an_own_sampler_that_writes_into_the_logits_changes_nothing_but_its_draw() -> None:
-    model = random_model()
-    state = continuous(generate.text(model, sampler=Rarest()))("the name", max_tokens=6, rng=1)
-    ids = state.token_ids[0, 0].tolist()
-    assert rescored(model, ids)[-6:] == pytest.approx(state.logprobs[0, 0, -6:].tolist(), abs=1e-5)
-    assert state.logits[0, 0].double().numpy() == pytest.approx(next_logits(model, ids)[-1].numpy(), abs=1e-5)
+    masked = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, -torch.inf]])
+    before = masked.clone()
+    counts = [TokenCounts([2, 2], [False, True]), TokenCounts([0], [True])]
+    drawn = DrawPlan([Drawing.of(Rarest())] * 2).draw(masked, None, counts)
+    assert drawn.token_ids.tolist() == [1, 1]
+    assert before.equal(masked)
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
