@@ -9,12 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlines_cont import control, generate, models, samplers
+    from outlines_cont import control, generate, models, policies, samplers
     from outlines_cont.continuation import continuous
     from outlines_cont.device_tables import DeviceTables
     from outlines_cont.engine.branch import Branch, TokenSet
     from outlines_cont.engine.engine import Engine, engine_of
+    from outlines_cont.engine.policy import Policy, RowView
     from outlines_cont.errors import (
+        BanImpossible,
         BatchMismatch,
         BudgetError,
         CallbackTimeout,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         PromptTypeError,
         ReplayError,
         ResumeError,
+        RetriesSpent,
         SampleMismatch,
         SamplerError,
         SavedError,
@@ -54,12 +57,14 @@ if TYPE_CHECKING:
         StateMismatch,
         TokenBudgetError,
         TokenizerError,
+        UnknownOption,
         UnsupportedBranch,
         UnsupportedModel,
         UserCodeError,
     )
     from outlines_cont.executor import BatchedExecutor, Conversation, Mark
     from outlines_cont.guidance import Guidance, guide
+    from outlines_cont.options import PieceOptions
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
     from outlines_cont.tree import CompletionTree
@@ -67,6 +72,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BanImpossible",
     "BatchMismatch",
     "BatchedExecutor",
     "Branch",
@@ -99,12 +105,16 @@ __all__ = [
     "NotPicklable",
     "OptionError",
     "OutlinesContError",
+    "PieceOptions",
+    "Policy",
     "ProgramCancelled",
     "ProgramTimeout",
     "PromptRequired",
     "PromptTypeError",
     "ReplayError",
     "ResumeError",
+    "RetriesSpent",
+    "RowView",
     "SampleMismatch",
     "SamplerError",
     "SavedError",
@@ -117,6 +127,7 @@ __all__ = [
     "TokenBudgetError",
     "TokenSet",
     "TokenizerError",
+    "UnknownOption",
     "UnsupportedBranch",
     "UnsupportedModel",
     "UserCodeError",
@@ -127,10 +138,11 @@ __all__ = [
     "guide",
     "kv_bytes",
     "models",
+    "policies",
     "samplers",
 ]
 
-_MODULES = ("control", "generate", "models", "samplers")
+_MODULES = ("control", "generate", "models", "policies", "samplers")
 _HOMES = {
     "BatchedExecutor": "executor",
     "Branch": "engine.branch",
@@ -140,6 +152,9 @@ _HOMES = {
     "DeviceTables": "device_tables",
     "Guidance": "guidance",
     "Mark": "executor",
+    "PieceOptions": "options",
+    "Policy": "engine.policy",
+    "RowView": "engine.policy",
     "SequenceState": "state",
     "Span": "span",
     "TokenSet": "engine.branch",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, Unpack
 
 from outlines_cont.generate import Generator
+from outlines_cont.options import Options, PieceOptions
 from outlines_cont.prompt import Prompt
 from outlines_cont.random_stream import Rng
 from outlines_cont.run import Run
@@ -31,9 +31,8 @@ class Continuation:
         self,
         prompt: Prompt,
         *,
-        max_tokens: int | None = None,
-        stop_at: str | Sequence[str] | None = None,
         rng: Rng = None,
+        **options: Unpack[PieceOptions],
     ) -> SequenceState:
         """Write one piece per row after what is there, and return the state.
 
@@ -41,28 +40,26 @@ class Continuation:
 
         Args:
             prompt: a text, a state, or a list of either; states in a list become the batch entries of one state.
-            max_tokens: the most tokens of a piece, forced ones included; None is up to the context.
-            stop_at: a text, or several, before the first of which the piece ends.
             rng: a seed, a `torch.Generator` to draw the seed from, or a list with a seed per batch entry. None continues the
                 streams of a state, and takes a seed from the operating system for a prompt.
+            **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
 
         Raises:
             OptionError, PromptTypeError, EmptyPrompt, ContextLengthError, SampleMismatch, ModelMismatch: before anything
                 runs. A row that fails alone has its error in `errors` of the state, and is left as it is by later
                 generators; the others go on.
         """
-        return self._to_end(Run(self.generator, prompt, max_tokens=max_tokens, stop_at=stop_at, rng=rng))
+        return self._to_end(Run(self.generator, prompt, Options.of(options), rng=rng))
 
     async def acall(
         self,
         prompt: Prompt,
         *,
-        max_tokens: int | None = None,
-        stop_at: str | Sequence[str] | None = None,
         rng: Rng = None,
+        **options: Unpack[PieceOptions],
     ) -> SequenceState:
         """Do the same without holding up an event loop. Tasks share the steps of the engine; a cancelled one lets its rows go."""
-        run = Run(self.generator, prompt, max_tokens=max_tokens, stop_at=stop_at, rng=rng)
+        run = Run(self.generator, prompt, Options.of(options), rng=rng)
         async for _ in run.async_steps():
             pass
         return run.state()
@@ -70,9 +67,7 @@ class Continuation:
     def resume(
         self,
         state: SequenceState,
-        *,
-        max_tokens: int | None = None,
-        stop_at: str | Sequence[str] | None = None,
+        **options: Unpack[PieceOptions],
     ) -> SequenceState:
         """Go on with the pieces of `state` that were cut, constraint included, as if they had not been cut.
 
@@ -80,13 +75,13 @@ class Continuation:
 
         Args:
             state: a state that this generator has made.
-            max_tokens: the most tokens to add now; None is up to the context.
-            stop_at: the stop texts of the piece; they are not kept in the state.
+            **options: those of `PieceOptions`. `max_tokens` is the most tokens to add now; the others, such as `stop_at` and
+                `policies`, are those of the piece: they are not kept in the state, so give them again.
 
         Raises:
             ResumeError: nothing was generated last, or not by this generator.
         """
-        return self._to_end(Run(self.generator, state, max_tokens=max_tokens, stop_at=stop_at, resume=True))
+        return self._to_end(Run(self.generator, state, Options.of(options), resume=True))
 
     def _to_end(self, run: Run) -> SequenceState:
         for _ in run.steps():

@@ -78,6 +78,10 @@ class OptionError(OutlinesContError, ValueError):
         self.option = option
 
 
+class UnknownOption(OptionError, TypeError):
+    """A call was given an option that there is none of; the message names the one that was meant, if it can tell."""
+
+
 class MissingEOS(OutlinesContError, ValueError):
     """A model names no end-of-sequence token, so no constraint could ever tell it that it may stop."""
 
@@ -90,8 +94,16 @@ class UnsupportedModel(OutlinesContError, ValueError):
     """A model cannot be run exactly by this version, for example because its state is recurrent."""
 
 
-class CheckFailed(OutlinesContError, ValueError):
+class RetriesSpent(OutlinesContError, ValueError):
+    """What a policy refuses cannot be written otherwise: its retries are spent, or no other token is left."""
+
+
+class CheckFailed(RetriesSpent):
     """A value failed a check that the automaton cannot hold, and the retries are spent or nothing else can be written."""
+
+
+class BanImpossible(RetriesSpent):
+    """A banned phrase cannot be avoided: the constraint, or the other bans, leave nothing else to write, or the retries are spent."""
 
 
 class InvalidLogits(OutlinesContError, ArithmeticError):

@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import FunctionType
-from typing import Any, ParamSpec, Self
+from typing import Any, ParamSpec, Self, Unpack
 
 from pydantic import TypeAdapter
 
@@ -28,6 +28,7 @@ from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.options import Options, PieceOptions
 from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
 from outlines_cont.policies.checked import MAX_RETRIES
 from outlines_cont.prompt import Prompt
@@ -84,18 +85,16 @@ class Generator:
         self,
         prompt: Prompt,
         *,
-        max_tokens: int | None = None,
-        stop_at: str | Sequence[str] | None = None,
         rng: Rng = None,
+        **options: Unpack[PieceOptions],
     ) -> Any:
         """Write one piece per row and return the values.
 
         Args:
             prompt: a text, a state, or a list of either.
-            max_tokens: the most tokens of a piece, forced ones included; None is up to the context.
-            stop_at: a text, or several, before the first of which the piece ends.
             rng: for a sampler that draws: a seed, a `torch.Generator` to draw the seed from, or a list with a seed per
                 prompt. None continues the streams of a state, and takes a seed from the operating system for a prompt.
+            **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
 
         Returns:
             `[batch][sample]` lists of values; a dimension of size 1 is left out.
@@ -106,7 +105,7 @@ class Generator:
                 does any other error that a single row has failed with. Where there are several rows, the message begins
                 with the place of the first that has failed.
         """
-        run = self._run(prompt, max_tokens, stop_at, rng)
+        run = self._run(prompt, options, rng)
         for _ in run.steps():
             pass
         return self._values(run.state())
@@ -115,12 +114,11 @@ class Generator:
         self,
         prompt: Prompt,
         *,
-        max_tokens: int | None = None,
-        stop_at: str | Sequence[str] | None = None,
         rng: Rng = None,
+        **options: Unpack[PieceOptions],
     ) -> Any:
         """Do the same without holding up an event loop. Tasks share the steps of the engine; a cancelled one lets its rows go."""
-        run = self._run(prompt, max_tokens, stop_at, rng)
+        run = self._run(prompt, options, rng)
         async for _ in run.async_steps():
             pass
         return self._values(run.state())
@@ -129,9 +127,8 @@ class Generator:
         self,
         prompt: Prompt,
         *,
-        max_tokens: int | None = None,
-        stop_at: str | Sequence[str] | None = None,
         rng: Rng = None,
+        **options: Unpack[PieceOptions],
     ) -> Iterator[Any]:
         """Write as a call does, and yield the text as it comes.
 
@@ -142,23 +139,23 @@ class Generator:
         Raises:
             As a call does: what can be checked at once here, the rest after the last text.
         """
-        return self._stream(self._streamed_run(prompt, max_tokens, stop_at, rng))
+        return self._stream(self._streamed_run(prompt, options, rng))
 
     def astream(
         self,
         prompt: Prompt,
         *,
-        max_tokens: int | None = None,
-        stop_at: str | Sequence[str] | None = None,
         rng: Rng = None,
+        **options: Unpack[PieceOptions],
     ) -> AsyncIterator[Any]:
         """Do the same without holding up an event loop: `async for text in generator.astream(prompt)`."""
-        return self._astream(self._streamed_run(prompt, max_tokens, stop_at, rng))
+        return self._astream(self._streamed_run(prompt, options, rng))
 
-    def policies(self, stop_at: Sequence[str]) -> list[Policy[Any]]:
-        """Return what steers a row of this generator."""
+    def policies(self, options: Options) -> list[Policy[Any]]:
+        """Return what steers a row of this generator: its constraint, what the options ask for, and the policies of the user."""
         main: Policy[Any] = self.constraint if self.constraint is not None else _free_text(self.model)
-        return [main, StopAt(stop_at, self.model.tokenizer)] if stop_at else [main]
+        stop = [StopAt(options.stop_at, self.model.tokenizer)] if options.stop_at else []
+        return [main, *stop, *(policy.for_model(self.model) for policy in options.policies)]
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a row that has ended with its value; None where a constrained text was cut."""
@@ -174,20 +171,18 @@ class Generator:
             return False
         return self.constraint.accepts(row.token_ids[row.piece.start :])  # it may be the piece of another generator
 
-    def _run(self, prompt: Any, max_tokens: int | None, stop_at: str | Sequence[str] | None, rng: Rng) -> Run:
+    def _run(self, prompt: Any, options: PieceOptions, rng: Rng) -> Run:
         # Nobody sees log-probabilities here, so those of forced tokens at the very end need no forward.
-        return Run(self, prompt, max_tokens=max_tokens, stop_at=stop_at, rng=rng, score_last=False)
+        return Run(self, prompt, Options.of(options), rng=rng, score_last=False)
 
-    def _streamed_run(
-        self, prompt: Prompt, max_tokens: int | None, stop_at: str | Sequence[str] | None, rng: Rng
-    ) -> Run:
+    def _streamed_run(self, prompt: Prompt, options: PieceOptions, rng: Rng) -> Run:
         if isinstance(self.sampler, BeamSearch | BestOf):
             raise OptionError(
                 "expected a sampler whose text stands once it is written, to stream it: a search chooses at the end. "
                 "Use `greedy()` or `multinomial()`, or call the generator without `stream`.",
                 "sampler",
             )
-        return self._run(prompt, max_tokens, stop_at, rng)
+        return self._run(prompt, options, rng)
 
     def _stream(self, run: Run) -> Iterator[Any]:
         feeds = run.texts()

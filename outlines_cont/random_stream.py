@@ -94,6 +94,13 @@ class OpenStream:
         self.take()
         return number
 
+    def decision(self, *key: int) -> float:
+        """Return a number, float64, uniform in [0, 1), for a decision at this place of the stream; the same for the same `key`."""
+        stream = self._stream
+        place = (stream.seed, stream.batch, stream.sample, stream.path, self.drawn, *key)
+        digest = hashlib.blake2b(repr(place).encode(), digest_size=8).digest()
+        return (int.from_bytes(digest, "little") >> 11) / 2**53
+
     def at(self, drawn: int) -> OpenStream:
         """Return the same stream, of which `drawn` numbers were taken."""
         return replace(self._stream, drawn=drawn).open()

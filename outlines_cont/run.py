@@ -13,9 +13,10 @@ from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
+from outlines_cont.errors import MissingEOS, NoHypothesis, ResumeError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
+from outlines_cont.options import Options
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import RandomStream, Rng
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
@@ -40,7 +41,7 @@ class PieceMaker(Protocol):
     def source(self) -> str:
         """What a piece is to be, as JSON."""
 
-    def policies(self, stop_at: Sequence[str]) -> list[Policy[Any]]:
+    def policies(self, options: Options) -> list[Policy[Any]]:
         """Return what steers each row."""
 
     def finish(self, row: StateRow) -> StateRow:
@@ -60,17 +61,14 @@ class Run:
         self,
         maker: PieceMaker,
         prompt: Any,
+        options: Options,
         *,
-        max_tokens: int | None,
-        stop_at: str | Sequence[str] | None,
         rng: Rng = None,
         resume: bool = False,
         score_last: bool = True,
     ) -> None:
-        _check_max_tokens(max_tokens)
-        stop_texts = _stop_texts(stop_at)
-        policies = maker.policies(stop_texts)
-        if not maker.model.eos_token_ids and max_tokens is None and not stop_texts:
+        policies = maker.policies(options)
+        if not maker.model.eos_token_ids and options.max_tokens is None and not options.stop_at:
             raise MissingEOS(
                 "expected a model with an end-of-sequence token, got one that names none, so the text would never end. "
                 "Pass `max_tokens` or `stop_at`, or set `eos_token_id` in the generation config."
@@ -98,7 +96,7 @@ class Run:
                 policies,
                 maker.model,
                 counts=self._counts,
-                max_tokens=max_tokens,
+                max_tokens=options.max_tokens,
                 resume=resume,
                 score_last=score_last,
                 source_text=maker.source,
@@ -325,19 +323,3 @@ def _runs(row: StateRow, resume: bool) -> bool:
     if row.error is not None:
         return False
     return not resume or (row.finish_reason == "length" and row.piece is not None)
-
-
-def _check_max_tokens(max_tokens: int | None) -> None:
-    if max_tokens is None:
-        return
-    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
-        raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {max_tokens!r}", "max_tokens")
-
-
-def _stop_texts(stop_at: str | Sequence[str] | None) -> list[str]:
-    if stop_at is None:
-        return []
-    texts = [stop_at] if isinstance(stop_at, str) else stop_at
-    if not isinstance(texts, Sequence) or isinstance(texts, bytes):
-        raise OptionError(f"expected a text or a list of texts as `stop_at`, got {type(stop_at).__name__}", "stop_at")
-    return list(texts)

@@ -17,6 +17,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
@@ -29,6 +30,7 @@ from safetensors.torch import save as safetensors_bytes
 from safetensors.torch import save_file
 
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch
+from outlines_cont.exclusions import Exclusion, Exclusions
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import Part, RowKV
 from outlines_cont.kv.buffer import Layer
@@ -71,6 +73,15 @@ class _ScoreRecord(_Record):
     length_penalty: float = Field(default=0.0, ge=-10, le=10)
 
 
+class _ExclusionRecord(_Record):
+    """An `Exclusion` of the last piece."""
+
+    index: _Count
+    excluded: list[_Count]
+    avoided: list[_Count]
+    policy: int = Field(ge=0, lt=2**16)
+
+
 class _RowRecord(_Record):
     length: _Count
     weight_start: _Count
@@ -88,6 +99,7 @@ class _RowRecord(_Record):
     logits: _Count | None
     search: _ScoreRecord | None = None
     starts_inside: bool = False
+    exclusions: list[_ExclusionRecord] = []
 
 
 class _StateRecord(_Record):
@@ -195,6 +207,7 @@ class _Shelf:
             logits=self._put_logits(row.logits) if held else None,
             search=None if row.search is None else _score_record(row.search),
             starts_inside=row.starts_inside,
+            exclusions=[] if row.piece is None else [*map(_exclusion_record, row.piece.exclusions)],
         )
 
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
@@ -233,6 +246,11 @@ class _Shelf:
         if known is None:
             self._logits.append(logits)
         return len(self._logits) - 1 if known is None else known
+
+
+def _exclusion_record(place: Exclusion) -> _ExclusionRecord:
+    excluded, avoided = sorted(place.excluded), sorted(place.avoided)
+    return _ExclusionRecord(index=place.index, excluded=excluded, avoided=avoided, policy=place.policy)
 
 
 def _score_record(search: SearchScore) -> _ScoreRecord:
@@ -321,6 +339,19 @@ class _Reader:
             )
         return list(tensor.tolist())
 
+    def _piece(self, piece: tuple[int, list[int], str, int], row: _RowRecord) -> Piece:
+        start, owed, source, retries = piece
+        indices = [place.index for place in row.exclusions]
+        if any(a >= b for a, b in pairwise(indices)) or not all(start <= index <= row.length for index in indices):
+            raise ValueError("the places where something is excluded do not ascend, or are not in the last piece")
+        if not all(self._are_ids([*place.excluded, *place.avoided]) for place in row.exclusions):
+            raise ValueError("a token that is excluded is out of range")
+        exclusions = (
+            Exclusion(place.index, frozenset(place.excluded), frozenset(place.avoided), place.policy)
+            for place in row.exclusions
+        )
+        return Piece(start, tuple(owed), source, retries, Exclusions(tuple(exclusions)))
+
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
         token_ids, kinds, logprobs, sampling_logprobs = columns
         if not self._are_ids(token_ids):
@@ -341,7 +372,7 @@ class _Reader:
             ends=row.ends,
             kv=self._kv(row, token_ids),
             logits=self._logits(row.logits),
-            piece=Piece(row.piece[0], tuple(row.piece[1]), *row.piece[2:]) if row.piece is not None else None,
+            piece=None if row.piece is None else self._piece(row.piece, row),
             finish_reason=row.finish_reason,
             value=row.value,
             error=None if row.error is None else SavedError(row.error),

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from outlines_cont.exclusions import NO_EXCLUSIONS, Exclusions
 from outlines_cont.kv import RowKV
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.search_score import SearchScore
@@ -25,13 +26,15 @@ class Piece:
         start: index of its first token.
         owed: forced tokens that a limit cut off; they come first when the piece is resumed.
         source: what the piece was to be, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
-        retries: how often it went back because a value failed a check.
+        retries: how often it went back because a policy, such as a check, refused what it had written.
+        exclusions: what may not be drawn again at its places.
     """
 
     start: int
     owed: tuple[int, ...] = ()
     source: str = ""
     retries: int = 0
+    exclusions: Exclusions = NO_EXCLUSIONS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +20,11 @@ from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.script import Script, ScriptPilot
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, SampleMismatch, ScriptError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
+from outlines_cont.options import checked_policies
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import Rng
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
@@ -154,6 +156,7 @@ def start(
     rng: Rng = None,
     budget: Budget | None = None,
     shared: Shared | None = None,
+    policies: Sequence[Policy[Any]] = (),
 ) -> Program:
     """Submit a program and return it; it runs together with all others, and with generators, once somebody waits for one.
 
@@ -165,6 +168,7 @@ def start(
         rng: a seed, as for a generator.
         budget: what it may use; `Budget()` by default.
         shared: variables that it shares with other programs; its own by default.
+        policies: what steers every piece that a script generates, such as `[policies.ban(["delve"])]`.
 
     Raises:
         OptionError: the controller is none, the sampler a search, or the state has several batch entries.
@@ -179,7 +183,7 @@ def start(
         )
     _check_kinds(model, budget, shared)
     variables = shared if shared is not None else Shared()
-    pilot = _pilot(model, controller, variables)
+    pilot = _pilot(model, controller, variables, checked_policies(policies))
     if isinstance(prompt, SequenceState) and len(prompt) != 1:
         advice = (
             f"expected a state of one row as the prompt of a program, got one of {prompt.batch_size} x {prompt.num_samples}. Start a "
@@ -207,6 +211,7 @@ def run(
     rng: Rng = None,
     budget: Budget | None = None,
     shared: Shared | None = None,
+    policies: Sequence[Policy[Any]] = (),
     check: bool = True,
 ) -> Result:
     """Run a program to its end; see `start` for the other arguments.
@@ -215,7 +220,9 @@ def run(
         check: raise the error of the first fork that has failed, after all have ended; its attribute `result` is the whole
             result. Without it nothing is raised: what goes wrong in a fork is its `error`.
     """
-    result = start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).result()
+    result = start(
+        model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared, policies=policies
+    ).result()
     return result.check() if check else result
 
 
@@ -228,10 +235,13 @@ async def arun(
     rng: Rng = None,
     budget: Budget | None = None,
     shared: Shared | None = None,
+    policies: Sequence[Policy[Any]] = (),
     check: bool = True,
 ) -> Result:
     """Do the same without holding up an event loop; many tasks share the steps of one engine."""
-    result = await start(model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared).aresult()
+    result = await start(
+        model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared, policies=policies
+    ).aresult()
     return result.check() if check else result
 
 
@@ -254,11 +264,17 @@ def _check_kinds(model: LanguageModel, budget: object, shared: object) -> None:
         )
 
 
-def _pilot(model: LanguageModel, controller: Any, shared: Shared) -> Pilot:
+def _pilot(model: LanguageModel, controller: Any, shared: Shared, policies: tuple[Policy[Any], ...]) -> Pilot:
     if inspect.iscoroutinefunction(controller):
         if not _takes(controller):
             raise _refused(controller, "It needs arguments: give them with `functools.partial(script, ...)`.")
-        return ScriptPilot(controller, model, shared)
+        return ScriptPilot(controller, model, shared, policies)
+    if policies:
+        raise OptionError(
+            "expected `policies` beside a script, whose pieces they steer, got a controller, which says itself what each token may be. "
+            "Leave them out, or write the program as a script.",
+            "policies",
+        )
     if isinstance(controller, Controller):
         return ControllerPilot(controller, model.vocab_size)
     if inspect.iscoroutine(controller):

@@ -16,6 +16,7 @@ from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError
 from outlines_cont.generate import Generator
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.options import Options
 from outlines_cont.policies import StopAt
 
 STOP_REASON = "stop_at"
@@ -73,6 +74,7 @@ class Gen:
     stop_at: tuple[str, ...] = ()
     keep_stop: bool = False
     max_tokens: int | None = None
+    policies: tuple[Policy[Any], ...] = ()
     temperature: float | None = None
     name: str | None = None
     force: bool = True
@@ -129,9 +131,9 @@ class Gen:
             return generate.fsm(model, substring(self.substring_of, end=self.substring_end), force=self.force)
         return generate.text(model)
 
-    def piece(self, generator: Generator) -> Piece:
-        """Return the piece as the loop takes it."""
-        policies: list[Policy[Any]] = generator.policies(())
+    def piece(self, generator: Generator, others: tuple[Policy[Any], ...] = ()) -> Piece:
+        """Return the piece as the loop takes it; `others` steer it, too."""
+        policies = generator.policies(Options(policies=(*self.policies, *others)))
         if self.stop_at:
             policies.append(_Stop(self.stop_at, generator.model.tokenizer, keep=self.keep_stop))
         return Piece(policies, self.max_tokens, self.temperature)

@@ -8,6 +8,7 @@ from outlines_cont.control.pilot import Action, End, Outcome, Piece, Pilot, Read
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import BudgetError, DeadEnd
+from outlines_cont.exclusions import NO_EXCLUSIONS
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.state_row import APPENDED, FORCED, StateRow
@@ -133,6 +134,7 @@ class ControlledRow(Row):
         self._piece, self._piece_error = piece, None
         self._eos, self._not_eos = self._model_ends
         self._score_last = False
+        self._exclusions = NO_EXCLUSIONS
         self.piece_start = len(self.token_ids)
         longest = None if piece.max_tokens is None else self.piece_start + piece.max_tokens
         self._max_length = min((n for n in (longest, self._context_length) if n is not None), default=None)
@@ -147,7 +149,8 @@ class ControlledRow(Row):
     def _leave_piece(self) -> None:
         self._piece = None
         self._tracks, self._owed = [], []
-        self._horizon = _LOOK_BACK if self.pilot.speculates else 0
+        self._decider = None
+        self._kept.num_places = _LOOK_BACK if self.pilot.speculates else 0
         self._eos, self._not_eos = _NO_END, _ANY
         self._max_length = self._context_length
         self._score_last = True
@@ -171,7 +174,7 @@ class ControlledRow(Row):
             self._piece_error = error
             self._end("error")
 
-    def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> None:
+    def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
         if self._piece is None and not mask:
             raise DeadEnd(
                 f"expected a token in the `sample_mask` of the controller after {self.place}, got an empty `TokenSet`. Return no "
@@ -179,7 +182,7 @@ class ControlledRow(Row):
             )
         if temperature is None and self._piece is not None:
             temperature = self._piece.temperature
-        super()._want_sample(mask, sequences, temperature)
+        return super()._want_sample(mask, sequences, temperature)
 
     def _append_all(self, token_ids: list[int], kind: bytes) -> None:
         """Append tokens; what the context has no room for ends the row."""

@@ -19,9 +19,11 @@ from outlines_cont.control.journal import Entry, Journal
 from outlines_cont.control.pilot import Action, Course, End, Outcome, Piece, Pilot, Read, Situation, WaitFor
 from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
 from outlines_cont.control.variables import Shared, Written
+from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError
 from outlines_cont.generate import Generator as TextGenerator
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.options import checked_policies
 from outlines_cont.row_text import encoded_start
 
 Script = Callable[[], Coroutine[Any, Any, Any]]
@@ -65,6 +67,7 @@ async def gen(
     stop_at: str | Sequence[str] | None = None,
     keep_stop: bool = False,
     max_tokens: int | None = None,
+    policies: Sequence[Policy[Any]] = (),
     temperature: float | None = None,
     name: str | None = None,
     force: bool = True,
@@ -82,6 +85,7 @@ async def gen(
         stop_at: a text, or several; the generated text ends exactly before the first of them.
         keep_stop: let it end exactly behind the stop text instead.
         max_tokens: the most tokens, forced ones included.
+        policies: more policies that steer the piece, beside those of `control.run`.
         temperature: in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
         force: append text without a choice in one chunk instead of sampling it.
@@ -107,6 +111,7 @@ async def gen(
         stop_at=texts_of(stop_at, "stop_at"),
         keep_stop=keep_stop,
         max_tokens=max_tokens,
+        policies=checked_policies(policies),
         temperature=temperature,
         name=name,
         force=force,
@@ -241,8 +246,16 @@ class ScriptPilot(Pilot):
 
     speculates = False
 
-    def __init__(self, script: Script, model: LanguageModel, shared: Shared, journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        script: Script,
+        model: LanguageModel,
+        shared: Shared,
+        policies: tuple[Policy[Any], ...] = (),
+        journal: Journal | None = None,
+    ) -> None:
         self.shared = shared
+        self._policies = policies
         self.token_ids: list[int] = []
         self._script = script
         self._model = model
@@ -392,7 +405,7 @@ class ScriptPilot(Pilot):
                 return None, self._awaited(request, WaitFor(names))
             case Gen():
                 self._generator = request.generator(self._model)
-                return None, self._awaited(request, request.piece(self._generator))
+                return None, self._awaited(request, request.piece(self._generator, self._policies))
 
     def _answered(self, situation: Situation) -> Entry:
         """Return the answer to the request that was made before the model ran."""
@@ -458,7 +471,7 @@ class ScriptPilot(Pilot):
             )
 
     def _forked(self, entry: Entry) -> ScriptPilot:
-        fork = ScriptPilot(self._script, self._model, self.shared, self._journal.fork(entry))
+        fork = ScriptPilot(self._script, self._model, self.shared, self._policies, self._journal.fork(entry))
         fork.token_ids, fork._kept, fork._cuts = [*self.token_ids], self._kept, [*self._cuts]
         return fork
 

@@ -251,12 +251,18 @@ class Branch:
         ff_tokens: sequences of token ids to append at once, none of them empty; at most one without a mask.
         temperature: what the logits of this one sample are divided by, in place of the sampler's; 0 takes the most probable
             token, None leaves it to the sampler.
+        exclude: tokens that are not drawn at the place gone back to as long as the text before it stays: whatever follows them is
+            refused. The loop remembers them, and counts a retry. Where no other token is left, it goes back further by itself;
+            where it cannot, `Policy.give_up` is asked.
+        avoid: the same, but where no other token is left they are drawn nevertheless.
     """
 
     backtrack: int = 0
     sample_mask: TokenSet | None = None
     ff_tokens: list[list[int]] = field(default_factory=list)
     temperature: float | None = None
+    exclude: TokenSet | None = None
+    avoid: TokenSet | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -271,14 +277,21 @@ class Branch:
         if self.temperature is not None and not 0 <= self.temperature < 1e30:
             raise ValueError(f"`temperature` is a number, 0 or more, got {self.temperature!r}")
 
+    @property
+    def is_retry(self) -> bool:
+        """Whether something that was written is refused, so that it is drawn otherwise."""
+        return self.exclude is not None or self.avoid is not None
+
     def _check_types(self) -> None:
         if not hasattr(self.backtrack, "__index__"):
             raise TypeError(f"expected a number of tokens as `backtrack`, got {self.backtrack!r}")
-        if self.sample_mask is not None and not isinstance(self.sample_mask, TokenSet):
-            raise TypeError(
-                f"expected a `TokenSet` or None as `sample_mask`, got {_short(self.sample_mask)}. Write `TokenSet.of([1, 2])` for a "
-                "set of ids, `TokenSet.all` for free sampling."
-            )
+        for name in ("sample_mask", "exclude", "avoid"):
+            tokens = getattr(self, name)
+            if tokens is not None and not isinstance(tokens, TokenSet):
+                raise TypeError(
+                    f"expected a `TokenSet` or None as `{name}`, got {_short(tokens)}. Write `TokenSet.of([1, 2])` for a "
+                    "set of ids, `TokenSet.all` for every token."
+                )
         if self.temperature is not None and not isinstance(self.temperature, Real):
             raise TypeError(f"expected a number, 0 or more, or None as `temperature`, got {_short(self.temperature)}")
         if not isinstance(self.ff_tokens, list | tuple) or not all(map(_are_ids, self.ff_tokens)):

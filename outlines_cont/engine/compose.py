@@ -1,37 +1,41 @@
 """Several policies on one row: which branches follow from what each of them wants.
 
-Any policy may stop the row; else one that gives tokens back goes first and alone; else text without a choice is appended as
-far as all the others agree; else one waits for the other; else the masks are intersected. A policy may want several branches:
-then the row forks, and what the others want holds in each of them.
+One that gives tokens back goes first and alone; of several the one that goes back furthest, of these the first. Else any policy may
+stop the row; else text without a choice is appended as far as all the others agree; else one waits for the other; else the masks are
+intersected. A policy may want several branches: then the row forks, and what the others want holds in each of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import UnsupportedBranch
 
+if TYPE_CHECKING:
+    import torch
+
 
 class Track:
     """One policy on one row, with its state after each token of the piece; the last is the present one."""
 
-    __slots__ = ("policy", "states")
+    __slots__ = ("policy", "retries", "states")
 
     def __init__(self, policy: Policy[Any], row: RowView) -> None:
         self.policy = policy
         self.states: list[Any] = [policy.initial(row)]
+        self.retries = 0  # how often it has refused something; going back does not change that
 
     def fork(self) -> Track:
         """Return the same for a fork of the row."""
-        return self.at(self.states)
+        return self.at(self.states, self.retries)
 
-    def at(self, states: list[Any]) -> Track:
-        """Return the same policy with other states, which are copied."""
+    def at(self, states: list[Any], retries: int) -> Track:
+        """Return the same policy with other states, which are copied, and another number of retries."""
         other = Track.__new__(Track)
-        other.policy, other.states = self.policy, [*states]
+        other.policy, other.states, other.retries = self.policy, [*states], retries
         return other
 
     def branches(self, row: RowView) -> list[Branch]:
@@ -49,6 +53,11 @@ class Track:
         if own:
             self.states[-1] = self.policy.rewound(before, self.states[-1])
 
+    def give_up(self, row: RowView, reason: str) -> None:
+        """Let the policy raise its error, or let pass what stands here."""
+        state = self.policy.give_up(self.states[-1], row, reason)
+        self.states = [*self.states[:-1], state]
+
 
 def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:
     """Return the branches that the row takes, several to fork and none to stop, and the track that decided it.
@@ -61,6 +70,10 @@ def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:
     if len(tracks) == 1:
         return tracks[0].branches(row), tracks[0]
     wanted = [(track.branches(row), track) for track in tracks]
+    going_back = [(branches[0], track) for branches, track in wanted if len(branches) == 1 and goes_back(branches[0])]
+    if going_back:
+        branch, track = max(going_back, key=lambda pair: pair[0].backtrack)
+        return [branch], track
     for branches, track in wanted:
         if not branches:
             return [], track
@@ -71,9 +84,6 @@ def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:
         return [branch], decider
     if len(forking) > 1:
         raise UnsupportedBranch("two policies of one row want to fork it at once. Give the row one that forks.")
-    for branch, track in single:
-        if branch.backtrack:
-            return [branch], track
     branches, leader = forking[0]
     return [_composed([(branch, leader), *single], tracks, row)[0] for branch in branches], leader
 
@@ -81,7 +91,7 @@ def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:
 def _composed(wanted: list[tuple[Branch, Track]], tracks: list[Track], row: RowView) -> tuple[Branch, Track]:
     """Return the one branch that follows from one branch of each policy, and the track that decided it."""
     for branch, track in wanted:
-        if branch.backtrack:
+        if goes_back(branch):  # one of several branches of a policy that forks
             return branch, track
     for branch, track in wanted:
         if branch.sample_mask is None and branch.ff_tokens:
@@ -90,6 +100,11 @@ def _composed(wanted: list[tuple[Branch, Track]], tracks: list[Track], row: RowV
         if branch.sample_mask is None:
             return branch, track
     return _intersected(wanted), wanted[0][1]
+
+
+def goes_back(branch: Branch) -> bool:
+    """Return whether a branch gives tokens back, or refuses some here."""
+    return bool(branch.backtrack) or branch.is_retry
 
 
 def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
@@ -111,12 +126,12 @@ def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
 def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:
     """Return as much of the forced text as every other policy lets pass; what it does after that is asked then."""
     states = [(track.policy, track.states[-1]) for track in tracks if track is not leader]
-    ahead = _Ahead(list(row.token_ids), row.piece_start)
+    ahead = _Ahead(list(row.token_ids), row)
     token_ids: list[int] = []
     for token_id in branch.ff_tokens[0]:
         for policy, state in states:
             wanted = policy.branches(state, ahead)
-            if len(wanted) != 1 or wanted[0].backtrack:
+            if len(wanted) != 1 or goes_back(wanted[0]):
                 return Branch(ff_tokens=[token_ids]) if token_ids else Branch()
             allowed = wanted[0].sample_mask
             if allowed is not None and token_id not in allowed:
@@ -137,4 +152,24 @@ class _Ahead:
     """The row as it would be some forced tokens later."""
 
     token_ids: list[int]
-    piece_start: int
+    row: RowView
+
+    @property
+    def piece_start(self) -> int:
+        return self.row.piece_start
+
+    @property
+    def first_open(self) -> int:
+        return self.row.first_open
+
+    def was_drawn(self, index: int) -> bool:
+        return index < len(self.row.token_ids) and self.row.was_drawn(index)
+
+    def excluded(self, index: int) -> frozenset[int]:
+        return self.row.excluded(index)
+
+    def logits_before(self, index: int) -> torch.Tensor | None:
+        return self.row.logits_before(index)
+
+    def uniform(self, *key: int) -> float:
+        return self.row.uniform(*key)

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from outlines_cont.engine.branch import Branch
+from outlines_cont.errors import RetriesSpent
+
+if TYPE_CHECKING:
+    import torch
+
+    from outlines_cont.interfaces import LanguageModel
 
 S = TypeVar("S")
 
@@ -26,6 +32,25 @@ class RowView(Protocol):
     def piece_start(self) -> int:
         """Index of the first token of the piece that is being generated."""
 
+    @property
+    def first_open(self) -> int:
+        """Index of the first token that may yet be taken back: that of the piece, or the first whose text was not shown yet."""
+
+    def was_drawn(self, index: int) -> bool:
+        """Return whether the token at `index` was drawn, so that another might have been; no forced and no given one is."""
+
+    def excluded(self, index: int) -> frozenset[int]:
+        """Return the ids that are not drawn as token `index`, as what followed them was refused."""
+
+    def logits_before(self, index: int) -> torch.Tensor | None:
+        """Return (V,) logits before the token at `index`, as the model returned them; None where they are not kept. Not to be changed."""
+
+    def uniform(self, *key: int) -> float:
+        """Return a random number in [0, 1) for a decision; the same for the same `key` until a token is drawn or refused.
+
+        It depends on the row's stream of random numbers, but takes none from it. Give the place that it is about in `key`.
+        """
+
 
 class Policy(ABC, Generic[S]):
     """A rule for one piece of one row. Several policies on a row apply together; see `engine.compose`."""
@@ -37,8 +62,22 @@ class Policy(ABC, Generic[S]):
 
     @property
     def horizon(self) -> int:
-        """An upper bound for the number of tokens that this policy may take back at once."""
+        """How many of the last places the row keeps logits of, so that going back there costs no forward."""
         return 0
+
+    @property
+    def max_retries(self) -> int | None:
+        """How often this policy may refuse what a piece has written (`Branch.exclude`, `avoid`); None leaves it open."""
+        return None
+
+    @property
+    def max_retries_per_place(self) -> int | None:
+        """How many tokens may be excluded at one place before the row goes back further; None leaves it open."""
+        return None
+
+    def for_model(self, model: LanguageModel) -> Policy[Any]:
+        """Return the policy as it steers rows of a model; itself, unless it needs something of the model, such as its tokens."""
+        return self
 
     @abstractmethod
     def initial(self, row: RowView) -> S:
@@ -61,9 +100,25 @@ class Policy(ABC, Generic[S]):
         """
         return after
 
-    def retries(self, state: S) -> int:
-        """Return how often a piece has gone back because a value failed a check."""
-        return 0
+    def at_end(self, state: S, row: RowView) -> Branch | None:
+        """Return a branch that goes back where the text must not end here; None to let it. Asked when its end was drawn."""
+        return None
+
+    def give_up(self, state: S, row: RowView, reason: str) -> S:
+        """Called where what this policy refuses cannot be written otherwise: raise the row's error, or let it pass.
+
+        Args:
+            state: the present state.
+            row: the row.
+            reason: what has come to its end, for the error, such as `50 retries are spent`.
+
+        Returns:
+            The state to go on with from here, which refuses no longer what stands here.
+
+        Raises:
+            RetriesSpent: unless a policy does otherwise.
+        """
+        raise RetriesSpent(f"expected a text that {self!r} lets pass, but {reason}. Last: {self.wish(state, row)}")
 
     def wish(self, state: S, row: RowView) -> str:
         """Return what must follow, for errors; empty where nothing in particular does."""

@@ -10,12 +10,15 @@ from enum import Enum
 from time import perf_counter
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet, check_mask
-from outlines_cont.engine.compose import Track, compose
+from outlines_cont.engine.compose import Track, compose, goes_back
+from outlines_cont.engine.kept_logits import KeptLogits
 from outlines_cont.engine.policy import Policy
-from outlines_cont.errors import DeadEnd, InvalidLogits
+from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
+from outlines_cont.exclusions import Exclusion
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
@@ -24,6 +27,8 @@ from outlines_cont.state_row import APPENDED, FORCED, GENERATED, WRITTEN, Piece,
 from outlines_cont.user_code import user_code_error
 
 _TAIL_TOKENS = 8
+# How many branches the policies of a row may want in one step before one of them asks for a sample.
+_MAX_ASKED = 10_000
 
 
 class Want(Enum):
@@ -54,13 +59,13 @@ class RowCheckpoint:
         attributes: all of them; lists may have grown since then.
         length: how many tokens there were.
         drawn: how many random numbers were taken.
-        tracks: each with its list of states, and how many there were.
+        tracks: each with its list of states, how many there were, and its retries.
     """
 
     attributes: dict[str, Any]
     length: int
     drawn: int
-    tracks: list[tuple[Track, list[Any], int]]
+    tracks: list[tuple[Track, list[Any], int, int]]
 
 
 class Row:
@@ -131,7 +136,11 @@ class Row:
         self._ends: tuple[tuple[int, float], ...] = ()  # see `SearchScore.others`
         self._unscored: list[int] = []
         self._num_forks = 0
-        self._recent: dict[int, torch.Tensor] = {}
+        self._kept = KeptLogits(0)
+        self._is_partial = False  # the logits are exact for the tokens of the mask only
+        self._exclusions = piece.exclusions
+        self._decider: Track | None = None
+        self._first_open = 0
         self._score_last = score_last
         self._tokenizer = model.tokenizer
         self._token_counts: TokenCounts | None = None
@@ -196,7 +205,7 @@ class Row:
         if self.feeds_all:
             # What a policy may take back leaves logits to go on from, so nothing needs feeding again.
             last = self.num_pending - 1
-            indices.update(range(max(self.piece_start - 1 - self.cached, last - self._horizon, 0), last + 1))
+            indices.update(range(max(self.piece_start - 1 - self.cached, last - self._kept.num_places, 0), last + 1))
         return sorted(index for index in indices if 0 <= index < chunk_size)
 
     def lose(self, cached: int) -> None:
@@ -219,13 +228,12 @@ class Row:
 
     def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
         """Note that `count` pending tokens were fed; `logits` holds the wanted ones by index into the chunk."""
-        if self._horizon:
-            recent = self._recent | {self.cached + index + 1: tensor for index, tensor in logits.items()}
-            oldest = len(self.token_ids) - self._horizon
-            self._recent = {length: t for length, t in recent.items() if length >= oldest}
+        for index, tensor in logits.items():
+            self._kept.put(self.cached + index + 1, tensor)
         self.counts.fed_tokens += count
         self.cached += count
         self.logits = logits.get(count - 1) if self.cached == len(self.token_ids) else None
+        self._is_partial = False
 
     def settle(self) -> None:
         """Have the mask made, if it is not yet; its errors are the row's."""
@@ -248,24 +256,25 @@ class Row:
     def checkpoint(self) -> RowCheckpoint:
         """Return what the row is now; see `Checkpoint`. Cost: 1 us and more for every policy, whatever the length."""
         attributes = vars(self).copy()
-        attributes["_recent"] = {}
+        attributes["_kept"] = self._kept.emptied()
         if self.logits is not self.source.logits:
             attributes["logits"] = None  # they are let go as soon as there are new ones
-        tracks = [(track, track.states, len(track.states)) for track in self._tracks]
+        tracks = [(track, track.states, len(track.states), track.retries) for track in self._tracks]
         return RowCheckpoint(attributes, len(self.token_ids), self.stream.drawn, tracks)
 
     def restore(self, before: RowCheckpoint) -> None:
         """Become what the row was then. Of keys and values only those of the source are left; the others are fed again."""
         vars(self).update(before.attributes)
         self._shorten(before.length)
-        self._tracks = [track.at(states[:length]) for track, states, length in before.tracks]
+        self._tracks = [track.at(states[:length], retries) for track, states, length, retries in before.tracks]
+        self._kept = self._kept.emptied()
         self.stream = self.stream.at(before.drawn)
         self._token_counts = None
         self.lose(self.source.cached)
         if self.cached < len(self.token_ids):
             self.logits = None
         elif self.want is Want.SAMPLE:
-            self._need_logits()
+            self._need_logits(self.mask)
 
     def search_score(self, draw: Draw | None = None) -> float:
         """Return what a search ranks the row by, with one more token or end; forced tokens that were not fed yet count 0."""
@@ -313,7 +322,7 @@ class Row:
         fork.token_ids = [*self.token_ids]
         fork.stream = self.stream.close().open()
         fork._owed, fork._sequences, fork._unscored = [*self._owed], [*self._sequences], [*self._unscored]
-        fork._kinds, fork._recent = bytearray(self._kinds), {**self._recent}
+        fork._kinds, fork._kept = bytearray(self._kinds), self._kept.fork()
         fork._logprobs, fork._sampling_logprobs = [*self._logprobs], [*self._sampling_logprobs]
         fork._token_counts = None if self._token_counts is None else self._token_counts.fork()
         fork._tracks = [track.fork() for track in self._tracks]
@@ -321,7 +330,7 @@ class Row:
 
     def leave(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value, with the keys and values of its first `cached` tokens."""
-        ended_fed = self.logits is not None and self.cached == len(self.token_ids)
+        ended_fed = self.logits is not None and self.cached == len(self.token_ids) and not self._is_partial
         return replace(
             self.source,
             token_ids=tuple(self.token_ids),
@@ -334,7 +343,7 @@ class Row:
             # A copy, so that the logits of the other rows of the step are let go.
             logits=self.logits.clone() if ended_fed and self.logits is not None else None,
             stream=self.stream.close(),
-            piece=Piece(self.piece_start, tuple(self._owed), self._source, self.retries),
+            piece=Piece(self.piece_start, tuple(self._owed), self._source, self.retries, self._exclusions),
             finish_reason=self.finish_reason,
             value=None,
             error=self.error,
@@ -354,9 +363,31 @@ class Row:
         return self.token_ids[self.piece_start :]
 
     @property
+    def first_open(self) -> int:
+        """Index of the first token that may yet be taken back: that of the piece, or the first whose text was not shown yet."""
+        return max(self.piece_start, self._first_open)
+
+    def was_drawn(self, index: int) -> bool:
+        """Return whether the token at `index` of the piece was drawn, so that another might have been."""
+        return index >= self.piece_start and self._kinds[index : index + 1] == GENERATED
+
+    def excluded(self, index: int) -> frozenset[int]:
+        """Return the ids that may not be drawn again at `index`."""
+        place = self._exclusions.at(index)
+        return place.excluded | place.avoided if place is not None else frozenset()
+
+    def logits_before(self, index: int) -> torch.Tensor | None:
+        """Return (V,) logits before the token at `index`, as the model returned them; None where they are not kept."""
+        return self._kept.whole(index)
+
+    def uniform(self, *key: int) -> float:
+        """Return a random number in [0, 1) for a decision; the same for the same `key` until a token is drawn or refused."""
+        return self.stream.decision(self.retries, *key)
+
+    @property
     def retries(self) -> int:
-        """How often the piece has gone back because a value failed a check."""
-        return self._retries + sum(track.policy.retries(track.states[-1]) for track in self._tracks)
+        """How often the piece has gone back because a policy refused what it had written."""
+        return self._retries + sum(track.retries for track in self._tracks)
 
     @property
     def held_bytes(self) -> int:
@@ -381,7 +412,7 @@ class Row:
         self.fail(error)
 
     def _start(self, policies: list[Policy[Any]]) -> None:
-        self._horizon = max((policy.horizon for policy in policies), default=0)
+        self._kept.num_places = max((policy.horizon for policy in policies), default=0)
         written = self.token_ids
         try:
             # A piece that is resumed is walked again from its start, so that every policy has its whole history.
@@ -394,13 +425,21 @@ class Row:
             self.token_ids = written
 
     def _plan(self) -> None:
-        is_open = True
-        while is_open and not self.has_ended:
+        for _ in range(_MAX_ASKED):
+            if self.has_ended:
+                break
             branches = self._next_branches()
             if len(branches) > 1:
                 self.forks, self.want = branches, Want.FORK
                 return
-            is_open = not branches or self._follow(branches[0])
+            if branches and not self._follow(branches[0]):
+                break
+        else:
+            decider = self._decider.policy if self._decider is not None else None
+            raise UnsupportedBranch(
+                f"expected policies that want a sample, wait or stop after some steps, but after {_MAX_ASKED:,} branches at {self.place} "
+                f"none of them did; {decider!r} has decided last. A policy that appends or gives tokens back must come to an end."
+            )
         self._settle_end()
 
     def _go_on(self, branch: Branch) -> None:
@@ -416,17 +455,76 @@ class Row:
 
     def _follow(self, branch: Branch) -> bool:
         """Do what a branch says; return whether the policies are to be asked again at once."""
+        if (branch.is_retry or branch.backtrack) and not branch.ff_tokens and self._decider is not None:
+            if self._is_spent(self._decider):
+                self._give_up(self._decider, f"its {self._decider.retries} retries are spent")
+                return True
+            self._decider.retries += 1
         if branch.backtrack:
             self._rewind(branch.backtrack)
+        if branch.is_retry and not self._exclude(branch):
+            return True
         if branch.sample_mask is not None:
-            self._want_sample(branch.sample_mask, branch.ff_tokens, branch.temperature)
-            return False
+            return self._want_sample(branch.sample_mask, branch.ff_tokens, branch.temperature)
         if branch.ff_tokens:
-            self._append_all(branch.ff_tokens[0], APPENDED if branch.backtrack else FORCED)
-        elif not branch.backtrack:
+            self._append_forced(branch.ff_tokens[0], APPENDED if branch.backtrack else FORCED)
+        elif not goes_back(branch):
             self.want = Want.WAIT
             return False
         return True
+
+    # What is refused is drawn otherwise.
+
+    def _exclude(self, branch: Branch) -> bool:
+        """Remember what a branch refuses at the present end; return False where the row has gone back further instead."""
+        excluded, avoided = (self._ids(tokens) for tokens in (branch.exclude, branch.avoid))
+        policy = next((i for i, track in enumerate(self._tracks) if track is self._decider), 0)
+        self._exclusions = self._exclusions.adding(len(self.token_ids), excluded, avoided, policy)
+        place = self._exclusions.places[-1]
+        most = self._tracks[policy].policy.max_retries_per_place if self._tracks else None
+        if most is not None and len(place) > most:
+            self._leave_place(place, f"{most} tokens were tried at one place")
+            return False
+        return True
+
+    def _ids(self, tokens: TokenSet | None) -> frozenset[int]:
+        if tokens is None:
+            return frozenset()
+        bits = np.unpackbits(tokens.bitmask(self._vocab_size).view(np.uint8), bitorder="little")[: self._vocab_size]
+        return frozenset(np.flatnonzero(bits).tolist())
+
+    def _leave_place(self, place: Exclusion, reason: str) -> None:
+        """Go back to the token before that was drawn, and draw that otherwise; where there is none, ask the policy that refuses."""
+        if not self._tracks:
+            raise DeadEnd(f"no token is allowed after {self.place}: all of them were excluded. Exclude fewer.")
+        track = self._tracks[place.policy % len(self._tracks)]  # a piece may be resumed with fewer policies
+        earlier = (i for i in range(place.index - 1, self.first_open - 1, -1) if self.was_drawn(i))
+        index = next(earlier, None)
+        if index is None or self._is_spent(track):
+            self._give_up(track, reason if index is None else f"its {track.retries} retries are spent")
+            return
+        token_id = self.token_ids[index]
+        self._decider = None
+        self._rewind(len(self.token_ids) - index)
+        track.retries += 1
+        self._exclusions = self._exclusions.adding(index, frozenset((token_id,)), frozenset(), place.policy)
+
+    def _give_up(self, track: Track, reason: str) -> None:
+        """Have a policy end the row, or let pass what it has refused here."""
+        track.give_up(self, reason)
+        self._exclusions = self._exclusions.until(len(self.token_ids))
+
+    def _is_spent(self, track: Track) -> bool:
+        most = track.policy.max_retries
+        return most is not None and track.retries >= most
+
+    def _left(self, mask: TokenSet) -> TokenSet:
+        """Return what is left of a mask at the present end."""
+        place = self._exclusions.at(len(self.token_ids))
+        if place is None:
+            return mask
+        allowed = mask & ~TokenSet.of(place.excluded)
+        return (allowed & ~TokenSet.of(place.avoided)) or allowed
 
     def _next_branches(self) -> list[Branch]:
         """Return the branches to take; none, and the row ended, where the policies stop it."""
@@ -435,12 +533,13 @@ class Row:
         self.counts.mask_seconds += perf_counter() - started
         if not branches:
             self._end(self._decider.policy.finish_reason)
-        elif self._owed and not any(branch.backtrack for branch in branches):
+        elif self._owed and not any(map(goes_back, branches)):
             # A limit has cut a forced chunk. Going on, it is that chunk's rest, whatever would be forced from here.
             return [Branch(ff_tokens=[self._owed])]
         return branches
 
-    def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> None:
+    def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
+        """Ask for a token; return whether the policies are to be asked again at once, as something else has happened."""
         check_mask(mask, self._vocab_size, "sample_mask")
         if not isinstance(mask, LateTokenSet) and not (mask & self._not_eos):
             if not (mask & self._eos):
@@ -448,23 +547,50 @@ class Row:
                     f"no token is allowed after {self.place}. "
                     "The policies of this row exclude each other; give the generator fewer of them."
                 )
-            self._end("constraint")
-        elif self._room() == 0:
+            return self._end_text("constraint")
+        left = self._left(mask)
+        if left is not mask and not left:
+            self._leave_place(self._exclusions.places[-1], "no other token is allowed")
+            return True
+        if self._room() == 0:
             self._end("length")
         else:
-            self._need_logits()
-            self.mask, self._sequences, self.temperature, self.want = mask, sequences, temperature, Want.SAMPLE
+            self._need_logits(left)
+            self.mask, self._sequences, self.temperature, self.want = left, sequences, temperature, Want.SAMPLE
+        return False
+
+    def _end_text(self, reason: str) -> bool:
+        """End the piece where its text ends, unless a policy objects; return whether the policies are to be asked again."""
+        for track in self._tracks:
+            branch = track.policy.at_end(track.states[-1], self)
+            if branch is not None:
+                self._decider = track
+                return self._follow(branch)
+        self._end(reason)
+        return False
 
     def _take(self, draw: Draw) -> None:
         self.counts.sampled_tokens += 1
         if draw.token_id in self._eos:
-            self._ends = (*self._ends, (len(self.token_ids), draw.logprob))
-            self._end("stop")
+            ends = self._ends
+            self._ends = (*ends, (len(self.token_ids), draw.logprob))
+            self._end_text("stop")
+            if not self.has_ended:
+                self._ends = ends
             return
         self._append(draw.token_id, GENERATED, draw.logprob, draw.sampling_logprob)
         follow = next((ids for ids in self._sequences if ids[0] == draw.token_id), None)
         if follow is not None and len(follow) > 1:
             self._append_all(follow[1:], FORCED)
+
+    def _append_forced(self, token_ids: list[int], kind: bytes) -> None:
+        """Append tokens without sampling, unless the first of them was refused here."""
+        if kind == FORCED and self._left(TokenSet.all) is not TokenSet.all:
+            place = self._exclusions.places[-1]
+            if token_ids[0] in place.excluded:
+                self._leave_place(place, "the text that follows is forced")
+                return
+        self._append_all(token_ids, kind)
 
     def _append_all(self, token_ids: list[int], kind: bytes) -> None:
         """Append tokens without sampling, as many as there is room for; the rest stays owed.
@@ -478,7 +604,7 @@ class Row:
             return
         logprobs = [0.0] * len(now)
         if kind == FORCED:
-            self._need_logits()
+            self._need_logits(TokenSet.of(now[:1]))
             self.counts.forced_tokens += len(now)
             logprobs = self._forced_logprobs(now)
         for token_id, logprob in zip(now, logprobs, strict=True):
@@ -520,19 +646,26 @@ class Row:
         self._shorten(length)
         self._ends = tuple(end for end in self._ends if end[0] <= length)
         self._unscored = [index for index in self._unscored if index < length]
+        self._exclusions = self._exclusions.until(length + 1)
         self._owed = []
         self.counts.rewound_tokens += count
         self.cached = min(self.cached, length)
-        self.logits = self._recent.get(length) if self.cached == length else None
+        self._kept.forget_after(length)
+        self.logits = self._kept.whole(length) if self.cached == length else None
+        self._is_partial = False
 
     def _shorten(self, length: int) -> None:
         """Hold the first `length` tokens in new lists; see `Checkpoint`."""
         self.token_ids, self._kinds = self.token_ids[:length], self._kinds[:length]
         self._logprobs, self._sampling_logprobs = self._logprobs[:length], self._sampling_logprobs[:length]
 
-    def _need_logits(self) -> None:
-        """Make sure that something is pending or that the logits at the end are known; else feed the last token again."""
-        if self.cached == len(self.token_ids) and self.logits is None:
+    def _need_logits(self, mask: TokenSet) -> None:
+        """Make sure that something is pending or that the logits at the end are known for a mask; else feed the last token again."""
+        if self.cached < len(self.token_ids) or (self.logits is not None and not self._is_partial):
+            return
+        self.logits = self._kept.for_mask(self.cached, mask)
+        self._is_partial = self.logits is not None
+        if self.logits is None:
             self.cached -= 1
             self.counts.recomputed_tokens += 1
 

@@ -1,16 +1,21 @@
 """A constraint with checks: what the automaton lets pass is asked again when a value closes, and rewritten where it fails.
 
-Where a value fails its check, the row gives tokens back to a place inside the value where there was a choice, and the token that it
-took there is excluded. The first failure of a value goes back to its last choice, the next ones 2, 4, 8, ... choices back, up to the
-first one of the value: so a small mistake at the end costs little, and a value that is wrong from its beginning is begun anew. A token
-is excluded for good only where nothing else could have followed it, else it is avoided while there are others. Where the value leaves
-no other choice, what stands before it is changed. All of that holds for the text before it only.
+Where a value fails its check, the row goes back into the value, to the place where the most probable other value begins: of all places
+where another token may be drawn the one at which what stands before it and the best other token are the most probable together. So a
+value that was nearly right is changed where it costs least, and one that was wrong from its first token is written anew. A token is
+excluded for good only where nothing else could have followed it, else it is avoided while there are others. Where the value leaves no
+other choice, what stands before it is changed. All of that holds for the text before it only, and is kept by the loop (`Branch`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from fsm import Expression
 from fsm.checker import Checker, Failure, Reading
@@ -24,6 +29,8 @@ from outlines_cont.user_code import shielded
 MAX_RETRIES = 50
 """How often a piece may go back before it fails."""
 
+_HORIZON = 128
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedState:
@@ -33,24 +40,12 @@ class CheckedState:
         inner: the state of the constraint.
         reading: how the text so far can be read.
         before: the state one token ago.
-        token_id: the token since then.
-        excluded: tokens that may not come next: whatever follows them fails.
-        avoided: tokens that are not to come next while there are others: what followed them has failed.
-        retries: how often the piece has gone back.
-        streak: how often the value that begins at `streak_start` has failed.
-        streak_start: see `streak`.
         failure: the value that has failed here.
     """
 
     inner: int
     reading: Reading
     before: CheckedState | None = None
-    token_id: int = -1
-    excluded: frozenset[int] = frozenset()
-    avoided: frozenset[int] = frozenset()
-    retries: int = 0
-    streak: int = 0
-    streak_start: int = -1
     failure: Failure | None = None
 
 
@@ -68,7 +63,7 @@ class CheckedConstraint(Policy[CheckedState]):
         self, constraint: Constraint, expression: Expression, eos: TokenSet, max_retries: int = MAX_RETRIES
     ) -> None:
         self.constraint = constraint
-        self.max_retries = max_retries
+        self._max_retries = max_retries
         self._checker = _ShieldedChecker(Checker(expression.node))
         self._eos = eos
 
@@ -82,6 +77,16 @@ class CheckedConstraint(Policy[CheckedState]):
         """`constraint`: nothing may follow."""
         return self.constraint.finish_reason
 
+    @property
+    def horizon(self) -> int:
+        """The places of a value of some length; what is further back costs a forward."""
+        return _HORIZON
+
+    @property
+    def max_retries(self) -> int:
+        """How often a piece may go back; beyond it the row fails with `CheckFailed`."""
+        return self._max_retries
+
     def initial(self, row: RowView) -> CheckedState:
         """Return the state before the first token."""
         return CheckedState(self.constraint.initial(row), self._checker.initial)
@@ -89,52 +94,31 @@ class CheckedConstraint(Policy[CheckedState]):
     def advance(self, state: CheckedState, token_id: int) -> CheckedState:
         """Return the state after one more token; where a value has failed, it says which."""
         reading = self._checker.read(state.reading, self.constraint.token_bytes(token_id))
-        return CheckedState(
-            self.constraint.advance(state.inner, token_id),
-            reading,
-            state,
-            token_id,
-            retries=state.retries,
-            streak=state.streak,
-            streak_start=state.streak_start,
-            failure=reading.failure,
-        )
+        return CheckedState(self.constraint.advance(state.inner, token_id), reading, state, reading.failure)
 
     def branches(self, state: CheckedState, row: RowView) -> list[Branch]:
-        """Go back where a value has failed; else what the constraint wants, without what was excluded."""
+        """Go back where a value has failed; else what the constraint wants, without an end where that would fail."""
         if state.failure is not None:
-            return [self._back(state, state.failure)]
+            return [self._back(state, state.failure, row)]
         branches = self.constraint.branches(state.inner, row)
-        if len(branches) != 1 or branches[0].sample_mask is None:
+        if len(branches) != 1 or branches[0].sample_mask is None or not branches[0].sample_mask & self._eos:
             return branches
-        mask = branches[0].sample_mask
-        at_end = self._checker.end(state.reading) if mask & self._eos else True
-        if at_end is not True:
-            mask = mask & ~self._eos
-        if state.excluded:
-            mask = mask & ~TokenSet.of(state.excluded)
-        if state.avoided:
-            mask = mask & ~TokenSet.of(state.avoided) or mask
-        if not mask and (isinstance(at_end, Failure) or state.excluded):
-            end = len(state.reading.data)
-            return [self._back(state, at_end if isinstance(at_end, Failure) else Failure(end, end, _Excluded()))]
+        at_end = self._checker.end(state.reading)
+        if at_end is True:
+            return branches
+        mask = branches[0].sample_mask & ~self._eos
+        if not mask and isinstance(at_end, Failure):
+            return [self._back(state, at_end, row)]
         return [Branch(sample_mask=mask)]
 
-    def rewound(self, before: CheckedState, after: CheckedState) -> CheckedState:
-        """Return the state to go on with: the token that was taken from there is excluded."""
-        step, start = before, _start_of(before, self._checker)
-        while step.before is not None and step.before is not after:
-            step = step.before
-        is_same = start == before.streak_start
-        is_proven = self._is_proven(before, after)
-        return replace(
-            after,
-            excluded=after.excluded | {step.token_id} if is_proven else after.excluded,
-            avoided=after.avoided if is_proven else after.avoided | {step.token_id},
-            retries=before.retries + 1,
-            streak=before.streak + 1 if is_same else 1,
-            streak_start=start,
-        )
+    def give_up(self, state: CheckedState, row: RowView, reason: str) -> CheckedState:
+        """Fail.
+
+        Raises:
+            CheckFailed: always.
+        """
+        end = len(state.reading.data)
+        raise CheckFailed(_message(state, state.failure or Failure(end, end, _Excluded()), reason))
 
     def wish(self, state: CheckedState, row: RowView) -> str:
         """Return what the language asks for here."""
@@ -151,39 +135,72 @@ class CheckedConstraint(Policy[CheckedState]):
         data = b"".join(map(self.constraint.token_bytes, token_ids))
         return self._checker.accepts(data)
 
-    def retries(self, state: CheckedState) -> int:
-        """Return how often the piece has gone back."""
-        return state.retries
-
-    def _back(self, state: CheckedState, failure: Failure) -> Branch:
-        if state.retries >= self.max_retries:
-            raise CheckFailed(_message(state, failure, f"{state.retries} retries are spent (`max_retries`)"))
-        streak = state.streak if failure.start == state.streak_start else 0
-        wanted, chosen, count = 1 << streak, 0, 0
-        for distance, place in _places(state):
-            if chosen and len(place.reading.data) < failure.start:
-                break
-            if self._has_choice(place):
-                chosen, count = distance, count + 1
-                if count >= wanted:
-                    break
-        if not chosen:
+    def _back(self, state: CheckedState, failure: Failure, row: RowView) -> Branch:
+        """Return the branch that goes back to where the value is written otherwise, else to the last place before it."""
+        places = self._places(state, failure.start, row)
+        if not places:
             raise CheckFailed(_message(state, failure, "the constraint leaves nothing else to write"))
-        return Branch(backtrack=chosen)
+        chosen = self._most_probable(places, row)
+        refused = TokenSet.of([row.token_ids[chosen.index]])
+        is_proven = chosen is places[-1]
+        return Branch(
+            backtrack=len(row.token_ids) - chosen.index,
+            exclude=refused if is_proven else None,
+            avoid=None if is_proven else refused,
+        )
 
-    def _is_proven(self, before: CheckedState, after: CheckedState) -> bool:
-        """True when there was no other choice since `after`."""
-        place = before.before
-        while place is not None and place is not after:
-            if self._has_choice(place):
-                return False
-            place = place.before
-        return True
+    def _places(self, state: CheckedState, start: int, row: RowView) -> list[_Place]:
+        """Return the places of a value where another token may be drawn, ascending; where it has none, the last one before it."""
+        found: list[_Place] = []
+        index, after, place = len(row.token_ids), state, state.before
+        while place is not None:
+            index -= 1
+            is_before = len(after.reading.data) <= start  # the token ends before the value begins
+            if index < row.first_open or (is_before and found):
+                break
+            if row.was_drawn(index):
+                others = self._others(place, index, row)
+                if len(others):
+                    found.append(_Place(index, place, others))
+            after, place = place, place.before
+        return found[::-1]
 
-    def _has_choice(self, place: CheckedState) -> bool:
-        """True when another token could be taken at a place."""
-        allowed = self.token_fsm.allowed_token_ids(place.inner)
-        return len(allowed) > len(place.excluded) + 1
+    def _others(self, place: CheckedState, index: int, row: RowView) -> NDArray[np.int64]:
+        """Return the ids that might be drawn at a place in the stead of the one that was."""
+        allowed = self.token_fsm.allowed_token_ids(place.inner).astype(np.int64)
+        gone = [*row.excluded(index), row.token_ids[index]]
+        return allowed[~np.isin(allowed, gone)]
+
+    def _most_probable(self, places: list[_Place], row: RowView) -> _Place:
+        """Return the place where the most probable other value begins; where logits are not known, the value is begun anew."""
+        best, best_score, before = places[0], -math.inf, 0.0
+        for place in places:
+            logits = row.logits_before(place.index)
+            if logits is None:
+                return places[0]
+            others = logits[torch.from_numpy(place.others).to(logits.device)]
+            taken = logits[row.token_ids[place.index]]
+            norm = torch.logaddexp(others.logsumexp(0), taken)
+            score = before + float(others.max() - norm)
+            if score > best_score:
+                best, best_score = place, score
+            before += float(taken - norm)
+        return best
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Place:
+    """Where a value may be written otherwise.
+
+    Attributes:
+        index: the index of the token that is drawn there.
+        state: the state before it.
+        others: int64, 1-D: the ids that may be drawn instead, one or more.
+    """
+
+    index: int
+    state: CheckedState
+    others: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,21 +241,6 @@ class _Excluded:
 
     def __str__(self) -> str:
         return "every way to go on has led to a value that failed"
-
-
-def _places(state: CheckedState) -> Iterator[tuple[int, CheckedState]]:
-    """The states before, nearest first, each with its distance in tokens."""
-    distance, place = 1, state.before
-    while place is not None:
-        yield distance, place
-        distance, place = distance + 1, place.before
-
-
-def _start_of(state: CheckedState, checker: _ShieldedChecker) -> int:
-    if state.failure is not None:
-        return state.failure.start
-    at_end = checker.end(state.reading)
-    return at_end.start if isinstance(at_end, Failure) else len(state.reading.data)
 
 
 def _message(state: CheckedState, failure: Failure, reason: str) -> str:

@@ -17,6 +17,7 @@ from outlines_cont import Engine, continuous, control, generate, models, sampler
 from outlines_cont.control import Branch, Replay, TokenSet, fixed, fork, gen, shared
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.options import Options
 from outlines_cont.run import Run
 from outlines_cont.state import SequenceState
 from tests.fakes import FakeTokenizer, random_network
@@ -81,7 +82,10 @@ def _runs(model: HuggingFaceModel) -> list[Run]:
                                "uniqueItems": True}, sampler=samplers.multinomial(temperature=3.0)), "no", {"rng": 3}),
         (generate.choice(model, ["yes", "no", "an"], sampler=beams, force=False), "a", {"rng": 4}),
     ]  # fmt: skip
-    return [Run(maker, prompt, **{"max_tokens": None, "stop_at": None} | options) for maker, prompt, options in made]
+    return [
+        Run(maker, prompt, Options.of({name: value for name, value in options.items() if name != "rng"}), rng=options["rng"])
+        for maker, prompt, options in made
+    ]
 
 
 def _written(state: SequenceState) -> list[Any]:

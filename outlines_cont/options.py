@@ -1,0 +1,121 @@
+"""`PieceOptions`: what a call may say of the pieces that it writes. Every call of a generator takes the same; they are checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Self, TypedDict
+
+from outlines_cont.engine.policy import Policy
+from outlines_cont.errors import OptionError, UnknownOption
+
+
+class PieceOptions(TypedDict, total=False):
+    """The options of a piece, all of them optional.
+
+    Keys:
+        max_tokens: the most tokens of a piece, forced ones included; None is up to the context.
+        stop_at: a text, or several, before the first of which the piece ends.
+        policies: more policies that steer each row, such as `policies.ban(["delve"])`; see docs/policies.md.
+    """
+
+    max_tokens: int | None
+    stop_at: str | Sequence[str] | None
+    policies: Sequence[Policy[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`PieceOptions` as they were checked.
+
+    Attributes:
+        max_tokens, stop_at, policies: see `PieceOptions`; `stop_at` is a tuple of texts.
+    """
+
+    max_tokens: int | None = None
+    stop_at: tuple[str, ...] = ()
+    policies: tuple[Policy[Any], ...] = ()
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Check what was given.
+
+        Raises:
+            UnknownOption: there is no such option.
+            OptionError: a value is out of its range. What only a single row can tell fails that row.
+        """
+        known = {field.name for field in fields(cls)}
+        for name in given:
+            if name not in known:
+                raise _unknown(name, sorted(known))
+        _check_max_tokens(given.get("max_tokens"))
+        return cls(
+            max_tokens=given.get("max_tokens"),
+            stop_at=_texts(given.get("stop_at")),
+            policies=checked_policies(given.get("policies", ())),
+        )
+
+
+def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
+    """Return policies as a tuple.
+
+    Raises:
+        OptionError: they are something else.
+    """
+    found = tuple(policies) if isinstance(policies, Sequence) and not isinstance(policies, str | bytes) else (policies,)
+    for policy in found:
+        if not isinstance(policy, Policy):
+            raise OptionError(
+                f"expected a list of policies as `policies`, such as `[policies.ban(['delve'])]`, got {policy!r}",
+                "policies",
+            )
+    return found
+
+
+# What other libraries call an option, and what stands for it here.
+_ELSEWHERE = {
+    "max_new_tokens": "Write `max_tokens`.",
+    "max_length": "Write `max_tokens`, which counts the tokens of the piece alone.",
+    "min_new_tokens": "Write `min_tokens`.",
+    "stop": "Write `stop_at`.",
+    "stop_strings": "Write `stop_at`.",
+    "seed": "Write `rng`.",
+    "token_healing": "Write `heal=True`.",
+    "banned_strings": "Write `policies=[policies.ban([...])]`.",
+    "bad_words_ids": "Write `policies=[policies.ban([...])]` with texts.",
+}
+_OF_SAMPLERS = (
+    *("temperature", "top_k", "top_p", "min_p", "do_sample", "num_beams", "num_return_sequences", "n"),
+    *("repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "length_penalty"),
+)
+
+
+def _unknown(name: str, known: list[str]) -> UnknownOption:
+    if name in _OF_SAMPLERS:
+        advice = (
+            "How tokens are drawn is said when a generator is made: `sampler=samplers.multinomial(temperature=0.7)`."
+        )
+    elif name in _ELSEWHERE:
+        advice = _ELSEWHERE[name]
+    else:
+        near = get_close_matches(name, known, 1)
+        advice = f"Did you mean `{near[0]}`?" if near else ""
+    options = ", ".join(f"`{option}`" for option in known)
+    return UnknownOption(f"expected options of a call ({options}, `rng`), got `{name}`. {advice}".rstrip(), name)
+
+
+def _check_max_tokens(max_tokens: object) -> None:
+    if max_tokens is None:
+        return
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
+        raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {max_tokens!r}", "max_tokens")
+
+
+def _texts(stop_at: object) -> tuple[str, ...]:
+    if stop_at is None:
+        return ()
+    texts = [stop_at] if isinstance(stop_at, str) else stop_at
+    if not isinstance(texts, Sequence) or isinstance(texts, bytes):
+        raise OptionError(f"expected a text or a list of texts as `stop_at`, got {type(stop_at).__name__}", "stop_at")
+    return tuple(texts)
