@@ -50,11 +50,6 @@ class TopBlocks:
         """How many logits of each row are listed."""
         return self.listed.shape[-1]
 
-    @property
-    def vocab_size(self) -> int:
-        """V."""
-        return self._rows.shape[-1]
-
     # -- what warpers do -----------------------------------------------------------------------------------------------
 
     def divide(self, divisor: torch.Tensor) -> None:

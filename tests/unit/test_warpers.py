@@ -141,6 +141,25 @@ def test_another_order_is_another_law() -> None:
     assert (last > -torch.inf).tolist() == [[True, True, True, False]]
 
 
+def test_one_temperature_after_the_other_is_their_product() -> None:
+    logits = made_row("peaked", 3, _WIDE)[None].expand(50, -1)
+    uniforms = torch.linspace(0, 0.99, 50, dtype=torch.float64)
+    twice, once = (
+        multinomial(warpers=(Temperature(0.25), Temperature(2.0), TopP(0.6))),
+        multinomial(temperature=0.5, top_p=0.6),
+    )
+    for got, wanted in zip(twice.sample(logits, uniforms), once.sample(logits, uniforms), strict=True):
+        assert wanted.tolist() == pytest.approx(got.tolist())
+
+
+def test_a_second_top_k_keeps_what_the_first_has_kept() -> None:
+    logits = made_row("flat", 3, _WIDE)[None]
+    uniforms = torch.tensor([0.99], dtype=torch.float64)
+    for warpers in ((TopK(3), TopK(700)), (TopK(3), TopP(0.999), TopK(40)), (TopK(700), TopK(3))):
+        drawn = multinomial(warpers=warpers).sample(logits, uniforms)
+        assert [x.tolist() for x in multinomial(top_k=3).sample(logits, uniforms)] == [x.tolist() for x in drawn]
+
+
 def test_options_are_the_standard_warpers_in_the_standard_order() -> None:
     by_options = multinomial(3, temperature=0.7, top_k=5, top_p=0.9, min_p=0.1)
     warpers = (Temperature(0.7), TopK(5), TopP(0.9), MinP(0.1))

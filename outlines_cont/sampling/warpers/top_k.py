@@ -68,9 +68,7 @@ class _RowTopK(RowWarper):
         return truncate(logits, self._kth(logits.topk(min(self.largest, logits.shape[-1]), dim=-1).values))
 
     def narrow(self, top: TopBlocks) -> None:
-        if self.largest > top.num_listed < top.vocab_size:
-            # What an earlier warper has left of such a row may be more than is listed.
-            top.doubt((self.k.to(top.listed.device) > top.num_listed) & top.may_keep_more)
+        # More are asked for than are listed only behind another `TopK`, which has left out what is not.
         top.raise_floor(self._kth(top.listed))
 
     def _kth(self, listed: torch.Tensor) -> torch.Tensor:
