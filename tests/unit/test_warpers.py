@@ -145,7 +145,7 @@ def test_one_temperature_after_the_other_is_their_product() -> None:
     logits = made_row("peaked", 3, _WIDE)[None].expand(50, -1)
     uniforms = torch.linspace(0, 0.99, 50, dtype=torch.float64)
     twice, once = (
-        multinomial(warpers=(Temperature(0.25), Temperature(2.0), TopP(0.6))),
+        multinomial(warpers=(Temperature(2.0), Temperature(0.25), TopP(0.6))),
         multinomial(temperature=0.5, top_p=0.6),
     )
     for got, wanted in zip(twice.sample(logits, uniforms), once.sample(logits, uniforms), strict=True):
