@@ -80,6 +80,7 @@ class _ExclusionRecord(_Record):
     excluded: list[_Count]
     avoided: list[_Count]
     policy: int = Field(ge=0, lt=2**16)
+    retries: _Count
 
 
 class _RowRecord(_Record):
@@ -250,7 +251,9 @@ class _Shelf:
 
 def _exclusion_record(place: Exclusion) -> _ExclusionRecord:
     excluded, avoided = sorted(place.excluded), sorted(place.avoided)
-    return _ExclusionRecord(index=place.index, excluded=excluded, avoided=avoided, policy=place.policy)
+    return _ExclusionRecord(
+        index=place.index, excluded=excluded, avoided=avoided, policy=place.policy, retries=place.retries
+    )
 
 
 def _score_record(search: SearchScore) -> _ScoreRecord:
@@ -347,7 +350,7 @@ class _Reader:
         if not all(self._are_ids([*place.excluded, *place.avoided]) for place in row.exclusions):
             raise ValueError("a token that is excluded is out of range")
         exclusions = (
-            Exclusion(place.index, frozenset(place.excluded), frozenset(place.avoided), place.policy)
+            Exclusion(place.index, frozenset(place.excluded), frozenset(place.avoided), place.policy, place.retries)
             for place in row.exclusions
         )
         return Piece(start, tuple(owed), source, retries, Exclusions(tuple(exclusions)))

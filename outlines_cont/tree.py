@@ -14,7 +14,7 @@ from outlines_cont.errors import OptionError
 from outlines_cont.executor import BatchedExecutor, Conversation
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import Sampler, multinomial
-from outlines_cont.stream import TextDecoder
+from outlines_cont.streams import TextDecoder
 
 _MAX_LEAVES = 1024
 

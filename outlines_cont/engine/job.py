@@ -29,6 +29,9 @@ class Job:
     is_joint = False
     """Whether rows are chosen among each other, so that they must run in one lane."""
 
+    can_fork = True
+    """Whether a row may go on as several."""
+
     is_steered = False
     """Whether somebody outside may be asked what comes next, so that `ask` may change any row."""
 

@@ -39,6 +39,7 @@ def server() -> Iterator[PageServer]:
         "docs/fork.md",
         "docs/json_text.md",
         "docs/sampling.md",
+        "docs/stream.md",
     ],
 )
 def test_the_python_of_a_page_runs(page: str, server: PageServer, tmp_path: Path) -> None:
