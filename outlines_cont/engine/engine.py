@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from outlines_cont.engine.checkpoint import Checkpoint
+from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.failure import fails
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
@@ -36,8 +37,6 @@ from outlines_cont.errors import KVBudgetError, OptionError, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
-from outlines_cont.samplers import Sampler
-from outlines_cont.sampling import SamplerBatch
 from outlines_cont.state_row import StateRow
 
 MAX_BATCH_TOKENS = 4096
@@ -68,11 +67,11 @@ class Engine:
     __slots__ = (
         "__weakref__",
         "_answer",
-        "_batch",
         "_checkpoint",
         "_counts",
         "_jobs",
         "_lanes",
+        "_last_plan",
         "_lock",
         "_masker",
         "_max_batch_tokens",
@@ -103,7 +102,7 @@ class Engine:
         self._counts = Meter()
         self._stats = EngineStats()
         self._masker = Masker()
-        self._batch: tuple[list[Sampler], SamplerBatch] | None = None
+        self._last_plan: DrawPlan | None = None
         self._answer = threading.Event()
         self._lock = threading.RLock()
         self._steps: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[None]] = WeakKeyDictionary()
@@ -279,7 +278,7 @@ class Engine:
         self._lanes = []
         self._waiting = self._checkpoint.restore()
         self._jobs, self._room = [*self._checkpoint.jobs], self._checkpoint.room
-        self._masker, self._batch = Masker(), None
+        self._masker, self._last_plan = Masker(), None
         self._checkpoint = None
 
     # -- who runs ------------------------------------------------------------------------------------------------------
@@ -517,15 +516,16 @@ class Engine:
             uniforms = torch.tensor(drawn, dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):
             counts = [row.token_counts if d.needs_counts else None for row, d in zip(rows, drawings, strict=True)]
-        return self._sampler_of([drawing.sampler for drawing in drawings]).sample(masked, uniforms, counts)
+        draws = self._draw_plan(drawings).draw(masked, uniforms, counts)
+        for index, error in draws.errors.items():
+            rows[index].fail(error)
+        return draws.token_ids, draws.logprobs
 
-    def _sampler_of(self, samplers: list[Sampler]) -> Sampler | SamplerBatch:
-        """Return what draws for all rows: the one sampler that they have, or a batch of laws."""
-        if all(sampler is samplers[0] for sampler in samplers):
-            return samplers[0]
-        if self._batch is None or any(a is not b for a, b in zip_longest(self._batch[0], samplers)):
-            self._batch = samplers, SamplerBatch([sampler.law for sampler in samplers])
-        return self._batch[1]
+    def _draw_plan(self, drawings: list[Drawing]) -> DrawPlan:
+        """Return how all rows are drawn together; the last one, as long as the rows draw in the same way."""
+        if self._last_plan is None or any(a is not b for a, b in zip_longest(self._last_plan.drawings, drawings)):
+            self._last_plan = DrawPlan(drawings)
+        return self._last_plan
 
     def _choose(self, lane: Lane, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
         """Let a joint job choose what its rows go on with, and put that in their place."""

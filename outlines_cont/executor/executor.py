@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from outlines_cont.engine.branch import TokenSet, check_mask
+from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.engine import check_model
 from outlines_cont.engine.kept_logits import MAX_KEPT_BYTES
 from outlines_cont.engine.masking import Masker
@@ -315,7 +316,10 @@ class BatchedExecutor:
         uniforms = None
         if sampler.needs_random:
             uniforms = torch.tensor([stream.draw() for stream in streams], dtype=torch.float64)
-        token_ids, sampling_logprobs = sampler.sample(masked, uniforms)
+        drawn = DrawPlan([Drawing.of(sampler)] * len(rows)).draw(masked, uniforms, None)
+        if drawn.errors:
+            raise next(iter(drawn.errors.values()))
+        token_ids, sampling_logprobs = drawn.token_ids, drawn.logprobs
         logprobs = logits.gather(-1, token_ids[:, None])[:, 0] - norm
         ids, table = token_ids.tolist(), torch.stack([norm, logprobs, sampling_logprobs.to(norm)]).T.tolist()
         for row, (total, _, sampled) in zip(rows, table, strict=True):

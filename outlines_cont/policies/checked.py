@@ -26,7 +26,7 @@ from outlines_cont.user_code import shielded
 MAX_RETRIES = 50
 """How often a piece may go back before it fails."""
 
-NUM_RESAMPLED = 8
+NUM_RESAMPLED = 4
 """How often a piece that is drawn at random draws a value anew as a whole before it excludes tokens."""
 
 _HORIZON = 128

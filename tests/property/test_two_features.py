@@ -70,7 +70,7 @@ def test_forks_are_penalised_by_what_each_of_them_holds(sampler: samplers.Greedy
         for at in range(4, len(written)):
             before = prompt + written[:at]
             logits = next_logits(model, before)[-1].double().tolist()
-            assert written[at] == int(plain_law(logits, sampler.law, before, written[:at]).argmax())
+            assert written[at] == int(plain_law(logits, sampler.params, before, written[:at]).argmax())
 
 
 def _all_rows(prompt: list[int], plan: Callable[[int, RowView], list[Branch]], sampler: Any) -> list[StateRow]:
