@@ -170,7 +170,7 @@ class Generator:
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return what steers a row of this generator: its constraint, what the options ask for, and the policies of the user."""
         main: Policy[Any] = self.constraint if self.constraint is not None else _free_text(self.model)
-        stop = [StopAt(options.stop_at, self.model.tokenizer)] if options.stop_at else []
+        stop = [_stop_at(options, self.model)] if options.stop_at else []
         return [main, *stop, *(policy.for_model(self.model) for policy in options.policies)]
 
     def finish(self, row: StateRow) -> StateRow:
@@ -475,6 +475,10 @@ def _source(kind: str, value: Any) -> str:
         return f"{item.__module__}.{item.__qualname__}" if isinstance(item, builtins.type) else repr(item)
 
     return json_module.dumps({kind: value}, default=shown, ensure_ascii=False)
+
+
+def _stop_at(options: Options, model: LanguageModel) -> StopAt:
+    return StopAt(options.stop_at, model.tokenizer, keep=options.keep_stop, stop_in_prompt=options.stop_in_prompt)
 
 
 def _free_text(model: LanguageModel) -> FreeText:

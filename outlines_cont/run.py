@@ -16,7 +16,7 @@ from outlines_cont.engine.row import Row
 from outlines_cont.errors import MissingEOS, NoHypothesis, ResumeError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
-from outlines_cont.options import Options
+from outlines_cont.options import Options, check_ids
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import RandomStream, Rng
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
@@ -70,7 +70,9 @@ class Run:
         score_last: bool = True,
     ) -> None:
         policies = maker.policies(options)
-        if not maker.model.eos_token_ids and options.max_tokens is None and not options.stop_at:
+        check_ids(options.stop_token_ids, maker.model.vocab_size)
+        self._eos_token_ids = maker.model.eos_token_ids.union(options.stop_token_ids)
+        if not self._eos_token_ids and options.max_tokens is None and not options.stop_at:
             raise MissingEOS(
                 "expected a model with an end-of-sequence token, got one that names none, so the text would never end. "
                 "Pass `max_tokens` or `stop_at`, or set `eos_token_id` in the generation config."
@@ -102,6 +104,8 @@ class Run:
                 resume=resume,
                 score_last=score_last,
                 source_text=maker.source,
+                min_tokens=options.min_tokens,
+                stop_token_ids=options.stop_token_ids,
             )
             if _runs(row, resume)
             else None
@@ -152,7 +156,7 @@ class Run:
         entries = [[row for i in place if (row := self.rows[i]) is not None] for place in self._places]
         ended = [[self._results[i] for i in place if self.rows[i] is None] for place in self._places]
         model = self._maker.model
-        return BeamJob(entries, ended, search, model.eos_token_ids, self._counts, self, model.tokenizer.token_bytes)
+        return BeamJob(entries, ended, search, self._eos_token_ids, self._counts, self, model.tokenizer.token_bytes)
 
     @property
     def _places(self) -> list[range]:

@@ -101,6 +101,7 @@ class _RowRecord(_Record):
     search: _ScoreRecord | None = None
     starts_inside: bool = False
     exclusions: list[_ExclusionRecord] = []
+    stop: str | int | None = None
 
 
 class _StateRecord(_Record):
@@ -209,6 +210,7 @@ class _Shelf:
             search=None if row.search is None else _score_record(row.search),
             starts_inside=row.starts_inside,
             exclusions=[] if row.piece is None else [*map(_exclusion_record, row.piece.exclusions)],
+            stop=None if row.piece is None else row.piece.stop,
         )
 
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
@@ -353,7 +355,7 @@ class _Reader:
             Exclusion(place.index, frozenset(place.excluded), frozenset(place.avoided), place.policy, place.retries)
             for place in row.exclusions
         )
-        return Piece(start, tuple(owed), source, retries, Exclusions(tuple(exclusions)))
+        return Piece(start, tuple(owed), source, retries, Exclusions(tuple(exclusions)), row.stop)
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
         token_ids, kinds, logprobs, sampling_logprobs = columns

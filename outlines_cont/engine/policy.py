@@ -111,6 +111,10 @@ class Policy(ABC, Generic[S]):
         """
         return after
 
+    def stop(self, state: S) -> str | int | None:
+        """Return which stop text has ended the piece, where this policy did; see `SequenceState.stops`."""
+        return None
+
     def at_end(self, state: S, row: RowView) -> Branch | None:
         """Return a branch that goes back where the text must not end here; None to let it. Asked when its end was drawn."""
         return None

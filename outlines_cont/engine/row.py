@@ -84,6 +84,7 @@ class Row:
         forks: the branches to fork into, where it wants to fork.
         stream: the row's random numbers.
         num_top: how many of the most probable tokens are noted where one is drawn.
+        stop: the stop text or stop token that has ended the piece; None where none has.
         tops: for each token these, with their log-probabilities; empty where none are noted.
         low_water: the fewest tokens that there have been since somebody has set this to their number.
         job: the call that the row belongs to; see `Job`.
@@ -101,6 +102,8 @@ class Row:
         resume: bool = False,
         score_last: bool = True,
         source_text: str = "",
+        min_tokens: int = 0,
+        stop_token_ids: Sequence[int] = (),
     ) -> None:
         """Begin a piece at the end of `source`, or go on with its last one.
 
@@ -112,6 +115,8 @@ class Row:
             max_tokens: the most tokens to append, forced ones included; None is up to the context.
             resume: go on with the piece of `source` instead of beginning one.
             source_text: what the piece is to be, as JSON; see `Piece`.
+            min_tokens: until the piece has so many tokens, no end is drawn where something else may follow.
+            stop_token_ids: tokens that end the text, besides those of the model.
             score_last: feed what is needed to know the log-probabilities of forced tokens at the very end of the piece.
         """
         self.source = source
@@ -153,7 +158,11 @@ class Row:
         self._tokenizer = model.tokenizer
         self._token_counts: TokenCounts | None = None
         self._vocab_size = model.vocab_size
-        self._eos = TokenSet.of(model.eos_token_ids)
+        self._model_eos = TokenSet.of(model.eos_token_ids)
+        self._stop_tokens = TokenSet.of(stop_token_ids)
+        self._eos = self._model_eos | self._stop_tokens
+        self._min_length = (self.piece_start if resume else len(self.token_ids)) + min_tokens
+        self.stop: str | int | None = None
         # As wide as the masks, so that they need no stretching at every step.
         self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
         limits = [
@@ -363,7 +372,7 @@ class Row:
             # A copy, so that the logits of the other rows of the step are let go.
             logits=self.logits.clone() if ended_fed and self.logits is not None else None,
             stream=self.stream.close(),
-            piece=Piece(self.piece_start, tuple(self._owed), self._source, self.retries, self._exclusions),
+            piece=Piece(self.piece_start, tuple(self._owed), self._source, self.retries, self._exclusions, self.stop),
             finish_reason=self.finish_reason,
             value=None,
             error=self.error,
@@ -451,11 +460,6 @@ class Row:
     def score_of(self, index: int) -> float:
         """Return the log-probability of a token by the model."""
         return self._logprobs[index]
-
-    @property
-    def stop(self) -> str | int | None:
-        """The stop text or stop token that has ended the piece; None where none has."""
-        return None
 
     @property
     def held_bytes(self) -> int:
@@ -600,6 +604,7 @@ class Row:
         branches, self._decider = compose(self._tracks, self)
         self.counts.mask_seconds += perf_counter() - started
         if not branches:
+            self.stop = self._decider.policy.stop(self._decider.states[-1])
             self._end(self._decider.policy.finish_reason)
         elif self._owed and not any(map(goes_back, branches)):
             # A limit has cut a forced chunk. Going on, it is that chunk's rest, whatever would be forced from here.
@@ -609,6 +614,7 @@ class Row:
     def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
         """Ask for a token; return whether the policies are to be asked again at once, as something else has happened."""
         check_mask(mask, self._vocab_size, "sample_mask")
+        mask = self._with_ends(mask)
         if not isinstance(mask, LateTokenSet) and not (mask & self._not_eos):
             if not (mask & self._eos):
                 raise DeadEnd(
@@ -626,6 +632,14 @@ class Row:
             self._need_logits(left)
             self.mask, self._sequences, self.temperature, self.want = left, sequences, temperature, Want.SAMPLE
         return False
+
+    def _with_ends(self, mask: TokenSet) -> TokenSet:
+        """Return a mask with the stop tokens where the text may end; without ends as long as the piece is too short."""
+        if self._stop_tokens and mask & self._model_eos:
+            mask = mask | self._stop_tokens
+        if len(self.token_ids) < self._min_length:
+            mask = mask & ~self._eos or mask
+        return mask
 
     def _end_text(self, reason: str) -> bool:
         """End the piece where its text ends, unless a policy objects; return whether the policies are to be asked again."""
@@ -645,6 +659,8 @@ class Row:
             self._end_text("stop")
             if not self.has_ended:
                 self._ends = ends
+            elif draw.token_id in self._stop_tokens:
+                self.stop = draw.token_id
             return
         self._append(draw.token_id, GENERATED, draw.logprob, draw.sampling_logprob)
         if self.num_top:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from outlines_cont.engine.branch import Branch, TokenSet
@@ -12,19 +11,16 @@ from outlines_cont.interfaces import LanguageModel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreeText(Policy[None]):
-    """Sample any token of `token_ids`: special ones only where they were named, and no id beyond the tokenizer."""
+    """Sample any token of `token_ids`: not the special ones, and no id beyond the tokenizer."""
 
     token_ids: TokenSet
 
     @classmethod
-    def of_model(cls, model: LanguageModel, also: Iterable[int] = ()) -> FreeText:
-        """Return the policy over the tokens that `model` can write, and over those of `also`, such as special ones.
-
-        Cost: a pass over the vocabulary.
-        """
+    def of_model(cls, model: LanguageModel) -> FreeText:
+        """Return the policy over the tokens that `model` can write. Cost: a pass over the vocabulary."""
         spelled = (token_id for token_id, data in enumerate(model.tokenizer.token_bytes) if data)
         ids = TokenSet.of(token_id for token_id in spelled if token_id < model.vocab_size)
-        ids = ids | TokenSet.of(model.eos_token_ids) | TokenSet.of(also)
+        ids = ids | TokenSet.of(model.eos_token_ids)
         # As wide as the logits, so that nothing is stretched at every step.
         return cls(TokenSet.of_bitmask(ids.bitmask(model.vocab_size)))
 

@@ -88,6 +88,10 @@ class StopAt(Policy[StopState]):
         """Return the state that stops."""
         return replace(after, cut_at=before.match)
 
+    def stop(self, state: StopState) -> str | None:
+        """Return the stop text that was found."""
+        return state.match.text if state.match is not None else None
+
     def held_bytes(self, state: StopState) -> int:
         """Return the bytes that may turn out to belong to a stop text, or that stand behind one."""
         return 0 if state.cut_at else state.num_bytes - state.matcher.safe

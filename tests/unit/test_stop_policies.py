@@ -1,28 +1,28 @@
-"""Policies that end a piece: stop texts that begin in the prompt, stop tokens, a least number of tokens."""
+"""What ends a piece: stop texts, also those that begin in the prompt, stop tokens, and a least number of tokens before that."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from outlines_cont import continuous, generate, samplers
-from outlines_cont.engine.branch import TokenSet
+from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import DeadEnd, OptionError
+from outlines_cont.errors import OptionError
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.meter import Meter
-from outlines_cont.policies import Constraint, FreeText, MinTokens, StopAt, StopTokens
+from outlines_cont.policies import FreeText, StopAt
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.samplers import Sampler
 from outlines_cont.state_row import StateRow
 from outlines_cont.streams import StopMatch
 from outlines_cont.streams.feed import CertainFeed
-from tests.fakes import BOS, END_OF_TURN, EOS, FakeTokenizer, random_model, saying, scripted_model
+from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, saying, scripted_model
 
 TOKENIZER = FakeTokenizer()
 
@@ -110,92 +110,80 @@ def test_one_stop_text_is_not_taken_for_its_letters() -> None:
 
 
 @pytest.mark.parametrize("sampler", [samplers.greedy(), samplers.multinomial(temperature=3.0)])
-def test_a_stop_token_ends_a_piece_and_is_taken_back(sampler: Sampler) -> None:
+def test_a_stop_token_ends_a_piece_and_is_no_part_of_it(sampler: Sampler) -> None:
     model = random_model()
+    generator = continuous(generate.text(model, sampler=sampler))
     for seed in range(4):
-        uncut, _, _, _ = written(model, "the name", [FreeText.of_model(model)], sampler=sampler, seed=seed)
-        start = len(model.tokenizer.encode("the name", add_special_tokens=True))
-        ids = uncut.token_ids[start:]
-        stops = {ids[4], ids[-1]}
+        ids = _new_ids(generator("the name", max_tokens=20, rng=seed))
+        stops = [ids[4], ids[-1]]
         first = next(i for i, token_id in enumerate(ids) if token_id in stops)
-        policies = [FreeText.of_model(model), StopTokens(stops)]
-        done, text, state, shown = written(model, "the name", policies, sampler=sampler, seed=seed)
-        assert ids[:first] == done.token_ids[start:]
-        assert (ids[first], "stop") == (state.token_id, done.finish_reason)
-        assert text == shown
+        state = generator("the name", max_tokens=20, rng=seed, stop_token_ids=stops)
+        assert ids[:first] == _new_ids(state)
+        assert ([["stop"]], [[ids[first]]]) == (state.finish_reasons, state.stops)
 
 
-def test_both_are_options_of_every_call() -> None:
-    model = random_model()
-    start = len(model.tokenizer.encode("the name", add_special_tokens=True))
-    whole = continuous(generate.text(model))("the name", max_tokens=20).token_ids[0, 0].tolist()[start:]
-    text = generate.text(model)("the name", max_tokens=20, policies=[StopTokens(whole[6:8])])
-    assert text == model.tokenizer.text_bytes(whole[: min(map(whole.index, whole[6:8]))]).decode("utf-8", "replace")
-    ending = scripted_model(lambda ids: {EOS: 30.0, TOKENIZER.encode("a")[0]: 1.0})
-    assert [generate.text(ending)(">", policies=[MinTokens(least)]) for least in (0, 3)] == ["", "aaa"]
+def _new_ids(state: SequenceState) -> list[int]:
+    row = state.rows[0][0]
+    assert row.piece is not None
+    return list(row.token_ids[row.piece.start :])
 
 
-def test_a_special_token_ends_a_piece_where_free_text_may_draw_it() -> None:
+def test_a_special_token_ends_a_piece_where_the_text_may_end() -> None:
     def script(ids: list[int]) -> dict[int, float]:
         return {END_OF_TURN: 30.0, EOS: 1.0} if TOKENIZER.text_bytes(ids).endswith(b"no") else saying("no")(ids)
 
     model = scripted_model(script)
-    stop = StopTokens([END_OF_TURN])
-    done, text, state, _ = written(model, ">", [FreeText.of_model(model, also=[END_OF_TURN]), stop])
-    assert (text, done.finish_reason, state.token_id) == ("no", "stop", END_OF_TURN)
-    done, text, state, _ = written(model, ">", [FreeText.of_model(model), stop])
-    assert (text, done.finish_reason, state.token_id) == ("no", "stop", None)  # the model's own end
+    for generator in (generate.text(model), generate.regex(model, "no[ab]?", force=False)):
+        state = continuous(generator)(">", stop_token_ids=[END_OF_TURN])
+        assert (state.values[0], state.stops) == (["no"], [[END_OF_TURN]])
+        state = continuous(generator)(">")
+        assert (state.values[0], state.stops) == (["no"], [[None]])  # the model's own end
+    assert generate.text(model, sampler=samplers.beam_search(2))(">", stop_token_ids=[END_OF_TURN])[0] == "no"
 
 
-def test_a_stop_token_in_forced_text_ends_the_piece_too() -> None:
-    import fsm
-
-    model = random_model()
-    (comma,) = (i for i, data in enumerate(TOKENIZER.token_bytes) if data == b"x")
-    policies = [Constraint.of_model(model, fsm.regex("yesxno[ab]")), StopTokens([comma])]
-    _, text, state, _ = written(model, ">", policies)
-    assert ("yes", comma) == (text, state.token_id)
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_state_says_which_stop_has_ended_it_also_when_it_was_saved(tmp_path: Path, keep: bool) -> None:
+    model = scripted_model(saying("one two three"))
+    generator = continuous(generate.text(model))
+    state = generator([">", "x>"], max_tokens=40, stop_at=["thr", "wo", "o t"], keep_stop=keep)
+    assert [["wo"], ["wo"]] == state.stops
+    assert [">one t" + "wo" * keep, "x>one t" + "wo" * keep] == list(state)
+    state.save(tmp_path / "state")
+    assert SequenceState.load(tmp_path / "state", model).stops == state.stops
+    assert (state + "x").stops == [[None], [None]]
 
 
 def test_no_end_comes_before_the_least_number_of_tokens() -> None:
     model = scripted_model(lambda ids: {EOS: 30.0, END_OF_TURN: 29.0, TOKENIZER.encode("a")[0]: 1.0})
-    free = FreeText.of_model(model, also=[END_OF_TURN])
+    generator = generate.text(model)
     for least in range(5):
-        policies: list[Policy[Any]] = [free, StopTokens([END_OF_TURN]), MinTokens(least, [END_OF_TURN])]
-        done, text, _, _ = written(model, ">", policies)
-        assert ("a" * least, "stop") == (text, done.finish_reason)
-    assert written(model, ">", [free, MinTokens(9, [END_OF_TURN])], max_tokens=3)[1] == "aaa"
-    assert (
-        written(model, ">", [free, StopAt("aaa", TOKENIZER, keep=False), MinTokens(9, [END_OF_TURN])])[1] + "aa" == "aa"
-    )
+        assert generator(">", min_tokens=least, stop_token_ids=[END_OF_TURN]) == "a" * least
+    assert generator(">", min_tokens=3, max_tokens=3) == "aaa"
+    assert generator(">", min_tokens=9, stop_at="aaa") == ""  # stop texts are not held off
+    cut = continuous(generator)(">", min_tokens=4, max_tokens=4)
+    assert continuous(generator).resume(cut, min_tokens=6, max_tokens=9).values == [["a" * 6]]
 
 
-def test_a_least_number_of_tokens_that_a_constraint_cannot_reach_is_a_dead_end() -> None:
-    import fsm
-
-    model = random_model()
-    expression = fsm.regex("ab?")
-    policies = [Constraint.of_model(model, expression, force=False), MinTokens(5)]
-    done, text, _, _ = written(model, ">", policies)
-    assert isinstance(done.error, DeadEnd)
-    assert text == "ab"
+def test_a_least_number_of_tokens_that_a_constraint_cannot_reach_ends_where_nothing_may_follow() -> None:
+    assert generate.regex(random_model(), "ab?", force=False)(">", min_tokens=5) == "ab"
 
 
-@pytest.mark.parametrize("least", [-1, 1.5, True, None])
-def test_a_least_number_that_is_none_is_refused(least: Any) -> None:
-    with pytest.raises(OptionError, match="expected an int, 0 or more, as `min_tokens`"):
-        MinTokens(least, [EOS])
+@pytest.mark.parametrize(
+    "options",
+    [{"min_tokens": least} for least in (-1, 1.5, True, None)]
+    + [{"min_tokens": 4, "max_tokens": 3}, {"keep_stop": True}, {"stop_in_prompt": True}]
+    + [{"stop_token_ids": odd} for odd in ([-1], ["a"], 3, "ab", [2**24], [True])],
+    ids=str,
+)
+def test_what_is_out_of_its_range_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError) as caught:
+        generate.text(random_model())(">", **options)
+    assert caught.value.option in options
 
 
-@pytest.mark.parametrize("odd", [[-1], ["a"], 3, "ab", [2**24]])
-def test_ends_that_are_no_ids_are_refused(odd: Any) -> None:
-    for make in (lambda: StopTokens(odd), lambda: MinTokens(2, odd)):
-        with pytest.raises((TypeError, ValueError), match="token id"):
-            make()
-
-
-def test_the_sets_of_free_text_are_as_they_were_where_nothing_is_added() -> None:
-    model = random_model()
-    plain, more = FreeText.of_model(model).token_ids, FreeText.of_model(model, also=[BOS]).token_ids
-    assert BOS not in plain
-    assert plain | TokenSet.of([BOS]) == more
+def test_a_stop_text_of_the_prompt_counts_where_that_is_asked_for() -> None:
+    model = scripted_model(saying(": yes"))
+    generator = generate.text(model)
+    assert generator("User", stop_at="User:", max_tokens=9) != ""
+    assert generator("User", stop_at="User:", max_tokens=9, stop_in_prompt=True) == ""
+    assert generator("User", stop_at="User:", max_tokens=9, stop_in_prompt=True, keep_stop=True) == ":"
