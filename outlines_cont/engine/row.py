@@ -527,7 +527,7 @@ class Row:
 
     def _follow(self, branch: Branch) -> bool:
         """Do what a branch says; return whether the policies are to be asked again at once."""
-        if (branch.is_retry or branch.backtrack) and not branch.ff_tokens and self._decider is not None:
+        if branch.is_retry and self._decider is not None:
             if self._is_spent(self._decider):
                 self._give_up(self._decider, f"its {self._decider.retries} retries are spent")
                 return True
