@@ -55,7 +55,9 @@ def options_of(pair: tuple[str, str], text: str) -> dict[str, Any]:
     if "heal" in pair:
         options["heal"] = True
     if "ban" in pair:
-        more.append(policies.ban([part for part in (text[1:3], text[5:6], "q") if part.strip()] or ["q"], max_retries=40))
+        more.append(
+            policies.ban([part for part in (text[1:3], text[5:6], "q") if part.strip()] or ["q"], max_retries=40)
+        )
     if "replace" in pair:
         more.append(policies.replace({text[2:4] or "q": "ab"}, at_most=2))
     return options | {"policies": more}
@@ -78,7 +80,9 @@ def start_of(model: HuggingFaceModel, pair: tuple[str, str]) -> SequenceState:
 
 
 @pytest.mark.parametrize(("pair", "seed"), CASES, ids=lambda case: "-".join(case) if isinstance(case, tuple) else None)
-def test_two_features_write_what_the_plain_loop_writes(model: HuggingFaceModel, pair: tuple[str, str], seed: int) -> None:
+def test_two_features_write_what_the_plain_loop_writes(
+    model: HuggingFaceModel, pair: tuple[str, str], seed: int
+) -> None:
     sampler = sampler_of(pair, seed)
     generator, start = generator_of(model, pair, sampler), start_of(model, pair)
     if "beam" in pair:
@@ -97,7 +101,9 @@ def test_two_features_write_what_the_plain_loop_writes(model: HuggingFaceModel, 
             assert wanted.stream.drawn == row.stream.drawn or "beam" in pair
 
 
-def written(generator: Generator, start: SequenceState, options: dict[str, Any], pair: tuple[str, str]) -> SequenceState:
+def written(
+    generator: Generator, start: SequenceState, options: dict[str, Any], pair: tuple[str, str]
+) -> SequenceState:
     """Run the engine; with `stream` through events that take back, which must tell what stands in the state."""
     if "stream" not in pair:
         return continuous(generator)(start, **options)
@@ -116,7 +122,9 @@ def written(generator: Generator, start: SequenceState, options: dict[str, Any],
     for (b, s), text in texts.items():
         row = state.rows[b][s]
         assert row.piece is not None
-        assert text == shown[b, s] == state.tokenizer.text_bytes(row.token_ids[row.piece.start :]).decode(errors="replace")
+        assert (
+            text == shown[b, s] == state.tokenizer.text_bytes(row.token_ids[row.piece.start :]).decode(errors="replace")
+        )
     return state
 
 
