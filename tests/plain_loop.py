@@ -68,7 +68,7 @@ class PlainRow:
         return next_logits(self.model, self.token_ids[:index])[-1]
 
     def uniform(self, *key: int) -> float:
-        return self.stream.decision(self.retries, *key)
+        return self.stream.decision(*key)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class PlainRow:
     def _cut(self, length: int, decider: Track | None) -> None:
         count = len(self.token_ids) - length
         for track in self.tracks:
-            track.rewind(count, own=track is decider)
+            track.rewind(count, self if track is decider else None)
         for values in (self.token_ids, self.written, self.drawn, self.sampling_logprobs):
             del values[length:]
         self.refused = {index: what for index, what in self.refused.items() if index <= length}

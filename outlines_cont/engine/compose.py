@@ -46,12 +46,12 @@ class Track:
         """Go on by one token."""
         self.states.append(self.policy.advance(self.states[-1], token_id))
 
-    def rewind(self, count: int, *, own: bool) -> None:
-        """Go back by `count` tokens; `own` says that this policy asked for it."""
+    def rewind(self, count: int, row: RowView | None) -> None:
+        """Go back by `count` tokens; where this policy asked for it, `row` is the row as it was before."""
         before = self.states[-1]
         self.states = self.states[: len(self.states) - count]  # a new list, see `Checkpoint`
-        if own:
-            self.states[-1] = self.policy.rewound(before, self.states[-1])
+        if row is not None:
+            self.states[-1] = self.policy.rewound(before, self.states[-1], row)
 
     def give_up(self, row: RowView, reason: str) -> None:
         """Let the policy raise its error, or let pass what stands here."""

@@ -106,12 +106,13 @@ class Policy(ABC, Generic[S]):
     def advance(self, state: S, token_id: int) -> S:
         """Return the state after one more token, never an end-of-sequence token."""
 
-    def rewound(self, before: S, after: S) -> S:
+    def rewound(self, before: S, after: S, row: RowView) -> S:
         """Return the state to go on with when this policy's own branch gave tokens back.
 
         Args:
             before: the state that asked for it.
             after: the state as it was at the place that the row has gone back to.
+            row: the row as it was before.
         """
         return after
 

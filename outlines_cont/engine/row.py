@@ -733,7 +733,7 @@ class Row:
                 f"got {count}"
             )
         for track in self._tracks:
-            track.rewind(count, own=track is self._decider)
+            track.rewind(count, self if track is self._decider else None)
         if self._token_counts is not None:
             for index in range(length, len(self.token_ids)):
                 self._token_counts.remove(self.token_ids[index], self._kinds[index] in WRITTEN)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from fsm import Expression
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import BanImpossible, OptionError
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies.alternatives import Alternatives
 from outlines_cont.policies.pattern_search import PatternSearch, checked_pattern
 from outlines_cont.policies.phrase_trie import PhraseTrie
 from outlines_cont.policies.text_scan import Match, ScanState, TextScan
@@ -30,6 +31,9 @@ MAX_RETRIES = 1000
 
 MAX_RETRIES_PER_PLACE = 100
 """How many tokens are refused at one place before the row goes back further."""
+
+ALTERNATIVES = 4
+"""How many ways to go on are compared where something was refused."""
 
 _FREE = [Branch(sample_mask=TokenSet.all)]
 _SHOWN_BYTES = 40
@@ -59,6 +63,7 @@ class Ban(Policy[ScanState]):
         search: the patterns; None without any.
         include_prompt: whether what begins before the piece counts.
         on_exhausted: what happens where the text cannot be written otherwise.
+        alternatives: how many ways to go on are compared where something was refused.
         scan: the search over the tokens of a model; None before `for_model`.
     """
 
@@ -70,6 +75,7 @@ class Ban(Policy[ScanState]):
     retries: int | None
     retries_per_place: int | None
     on_exhausted: Literal["error", "allow"]
+    alternatives: int
     scan: TextScan | None = None
 
     def __repr__(self) -> str:
@@ -91,9 +97,10 @@ class Ban(Policy[ScanState]):
         """See `ban`."""
         return self.retries_per_place
 
-    def for_model(self, model: LanguageModel) -> Ban:
+    def for_model(self, model: LanguageModel) -> Policy[Any]:
         """Return the ban over the tokens of a model."""
-        return replace(self, scan=TextScan(self.reader, self.trie, self.search, model.tokenizer))
+        bound = replace(self, scan=TextScan(self.reader, self.trie, self.search, model.tokenizer))
+        return bound if self.alternatives == 1 else Alternatives(bound, self.alternatives, model.tokenizer)
 
     def initial(self, row: RowView) -> ScanState:
         """Return the state before the piece."""
@@ -113,7 +120,7 @@ class Ban(Policy[ScanState]):
         match = self._refused(self._scan.at_end(state), row)
         return None if match is None else self._back(state, match, row)
 
-    def rewound(self, before: ScanState, after: ScanState) -> ScanState:
+    def rewound(self, before: ScanState, after: ScanState, row: RowView) -> ScanState:
         """Return the state at the place gone back to, which knows what was refused there, for errors."""
         matches = before.matches or self._scan.at_end(before)
         return replace(after, refused=matches[0].rule) if matches else after
@@ -188,6 +195,7 @@ def ban(
     max_retries: int | None = MAX_RETRIES,
     max_retries_per_place: int | None = MAX_RETRIES_PER_PLACE,
     on_exhausted: Literal["error", "allow"] = "error",
+    alternatives: int = ALTERNATIVES,
 ) -> Ban:
     """Return a policy that keeps phrases out of a text, whatever tokens spell them.
 
@@ -204,6 +212,9 @@ def ban(
             limit.
         on_exhausted: `error` fails the row with `BanImpossible` where nothing else can be written or the retries are spent;
             `allow` lets that one match pass.
+        alternatives: for a row that takes the most probable token, from a place where something was refused so many ways are followed
+            to the end of a word, and the most probable one is kept; 1 takes the next token as it comes. Each costs the forwards of
+            its tokens. A row that draws at random keeps what it draws.
 
     Raises:
         OptionError: a phrase is empty or no text, a factor is not from 0 to 1, a pattern cannot be looked for.
@@ -211,7 +222,7 @@ def ban(
     Cost: 1 us per character of the phrases, once; then 2 us per token for any number of them. Patterns take 0.3 us per byte and place
         where one may have begun.
     """
-    _check_options(horizon, max_retries, max_retries_per_place, on_exhausted)
+    _check_options(horizon, max_retries, max_retries_per_place, alternatives, on_exhausted)
     reader = SymbolReader(ignore_case, whole_word)
     factors = {banned: factor for banned, factor in _factors(phrases) if factor < 1}
     texts: dict[tuple[str, ...], Rule] = {}
@@ -233,6 +244,7 @@ def ban(
         retries=max_retries,
         retries_per_place=max_retries_per_place,
         on_exhausted=on_exhausted,
+        alternatives=alternatives,
     )
 
 
@@ -270,8 +282,13 @@ def _check_banned(banned: object) -> None:
         )
 
 
-def _check_options(horizon: object, max_retries: object, per_place: object, on_exhausted: object) -> None:
-    limits = (("horizon", horizon, 1), ("max_retries", max_retries, 0), ("max_retries_per_place", per_place, 1))
+def _check_options(
+    horizon: object, max_retries: object, per_place: object, alternatives: object, on_exhausted: object
+) -> None:
+    if alternatives is None:
+        raise OptionError("expected an int, 1 or more, as `alternatives`, got None", "alternatives")
+    limits: tuple[tuple[str, object, int], ...] = (("horizon", horizon, 1), ("max_retries", max_retries, 0), ("max_retries_per_place", per_place, 1))
+    limits += (("alternatives", alternatives, 1),)
     for name, value, least in limits:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
             raise OptionError(f"expected an int, {least} or more, or None as `{name}`, got {value!r}", name)

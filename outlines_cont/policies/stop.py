@@ -84,7 +84,7 @@ class StopAt(Policy[StopState]):
         data = self._tokenizer.text_bytes([token_id])
         return StopState(state.matcher.push(data)[0], state.num_bytes + len(data), state.cut_at)
 
-    def rewound(self, before: StopState, after: StopState) -> StopState:
+    def rewound(self, before: StopState, after: StopState, row: RowView) -> StopState:
         """Return the state that stops."""
         return replace(after, cut_at=before.match)
 

@@ -188,7 +188,7 @@ class _Retry(Policy[tuple[int, int]]):
             return [Branch(backtrack=1)]
         return [Branch(sample_mask=allowed)]
 
-    def rewound(self, before: tuple[int, int], after: tuple[int, int]) -> tuple[int, int]:
+    def rewound(self, before: tuple[int, int], after: tuple[int, int], row: RowView) -> tuple[int, int]:
         return after[0], self.token_ids[0]
 
 
