@@ -57,7 +57,7 @@ def _words(text: str) -> list[str]:
 
 def hits(model: Any, network: Any, rounds: int, num_tokens: int) -> dict[str, Any]:
     """A text in which bans are hit some 40 times, ours and with a new run from text after every hit."""
-    banned = ["er", "Po", "ha"]
+    banned = ["er", "Po", "ha", "de", "ar"]
     generator = continuous(generate.text(model, sampler=_endless(model)))
     times: dict[str, list[float]] = {"ours": [], "run again": []}
     found: dict[str, list[int]] = {"hits": [], "fed": [], "hits of the other": [], "fed of the other": []}
