@@ -57,7 +57,7 @@ def _words(text: str) -> list[str]:
 
 def hits(model: Any, network: Any, rounds: int, num_tokens: int) -> dict[str, Any]:
     """A text in which bans are hit some 40 times, ours and with a new run from text after every hit."""
-    banned = ["er", "Po", "ha"]
+    banned = ["er", "Po", "ha", "de", "ar"]
     generator = continuous(generate.text(model, sampler=_endless(model)))
     times: dict[str, list[float]] = {"ours": [], "run again": []}
     found: dict[str, list[int]] = {"hits": [], "fed": [], "hits of the other": [], "fed of the other": []}
@@ -145,7 +145,7 @@ class RunAgain:
 
 def long_text(model: Any, num_tokens: int) -> dict[str, float]:
     """Microseconds that 5,000 phrases take per token in each fifth of a long text, without the model."""
-    ban = policies.ban(letters(5000, 1)).for_model(model)
+    ban = policies.ban(letters(5000, 1), alternatives=1).for_model(model)
     text = "Hello, this is Marta Keller. Please send 12 desk lamps to Porto. "
     ids = model.tokenizer.encode_inside(text * (num_tokens // 10), ())[:num_tokens]
     state = ban._scan.initial(None, include_prompt=False)  # type: ignore[arg-type]

@@ -87,6 +87,15 @@ class Possible(Policy[bytes]):
         return [Branch(sample_mask=TokenSet.of(possible))]
 
 
+class Drawing:
+    """What a row asks of its job: whether it draws at random."""
+
+    needs_random = True
+
+    def drawing(self, temperature: float | None) -> Drawing:
+        return self
+
+
 def run_row(
     model: ToyModel,
     policies: Sequence[Policy[Any]],
@@ -99,6 +108,7 @@ def run_row(
     source = StateRow.of_prompt([1], RandomStream(seed))
     steering = [Possible(model), *(policy.for_model(model) for policy in policies)]  # type: ignore[arg-type]
     row = Row(source, steering, model, counts=Meter(), max_tokens=max_tokens, score_last=False)  # type: ignore[arg-type]
+    row.job = Drawing()
     row.plan()
     while not row.has_ended:
         if row.num_pending:
@@ -205,6 +215,7 @@ def outcome_of(
     source = StateRow.of_prompt([1], RandomStream(0))
     steering = [Possible(model), *(policy.for_model(model) for policy in policies)]  # type: ignore[arg-type]
     row = ChoosingRow(source, steering, model, counts=Meter(), max_tokens=max_tokens, score_last=False)  # type: ignore[arg-type]
+    row.job = Drawing()
     row.choices, row.decided, row.factor = choices, {}, factor
     row.plan()
     while not row.has_ended:

@@ -32,9 +32,6 @@ MAX_RETRIES = 1000
 MAX_RETRIES_PER_PLACE = 100
 """How many tokens are refused at one place before the row goes back further."""
 
-ALTERNATIVES = 4
-"""How many ways to go on are compared where something was refused."""
-
 _FREE = [Branch(sample_mask=TokenSet.all)]
 _SHOWN_BYTES = 40
 
@@ -195,7 +192,7 @@ def ban(
     max_retries: int | None = MAX_RETRIES,
     max_retries_per_place: int | None = MAX_RETRIES_PER_PLACE,
     on_exhausted: Literal["error", "allow"] = "error",
-    alternatives: int = ALTERNATIVES,
+    alternatives: int = 1,
 ) -> Ban:
     """Return a policy that keeps phrases out of a text, whatever tokens spell them.
 
@@ -212,9 +209,9 @@ def ban(
             limit.
         on_exhausted: `error` fails the row with `BanImpossible` where nothing else can be written or the retries are spent;
             `allow` lets that one match pass.
-        alternatives: for a row that takes the most probable token, from a place where something was refused so many ways are followed
-            to the end of a word, and the most probable one is kept; 1 takes the next token as it comes. Each costs the forwards of
-            its tokens. A row that draws at random keeps what it draws.
+        alternatives: for a row that takes the most probable token: from a place where something was refused so many ways are followed
+            to the end of a word, and the most probable one is kept. 1 takes the next token as it comes; 4 make what is written more
+            probable, and cost the forwards of their tokens. A row that draws at random keeps what it draws.
 
     Raises:
         OptionError: a phrase is empty or no text, a factor is not from 0 to 1, a pattern cannot be looked for.
@@ -287,8 +284,8 @@ def _check_options(
 ) -> None:
     if alternatives is None:
         raise OptionError("expected an int, 1 or more, as `alternatives`, got None", "alternatives")
-    limits: tuple[tuple[str, object, int], ...] = (("horizon", horizon, 1), ("max_retries", max_retries, 0), ("max_retries_per_place", per_place, 1))
-    limits += (("alternatives", alternatives, 1),)
+    limits: list[tuple[str, object, int]] = [("horizon", horizon, 1), ("max_retries", max_retries, 0)]
+    limits += [("max_retries_per_place", per_place, 1), ("alternatives", alternatives, 1)]
     for name, value, least in limits:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
             raise OptionError(f"expected an int, {least} or more, or None as `{name}`, got {value!r}", name)

@@ -28,6 +28,7 @@ def test_every_example_has_a_test() -> None:
         "chain.py",
         "checkpoint.py",
         "choose.py",
+        "creative.py",
         "extract.py",
         "fork_and_join.py",
         "fork_many.py",
@@ -37,7 +38,9 @@ def test_every_example_has_a_test() -> None:
         "pattern_and_grammar.py",
         "quote.py",
         "rewrite.py",
+        "slop.py",
         "system_prompt.py",
+        "think_longer.py",
         "uppercase.py",
     }
 
@@ -195,3 +198,29 @@ def test_a_controller_takes_tokens_back_and_writes_them_in_capitals(capsys: pyte
 
     assert any(map(str.isupper, text))
     assert int(retracted.split()[0]) > 0
+
+
+def test_phrases_of_a_list_are_banned_in_a_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    without, text, retries = run("slop.py", capsys)
+
+    assert "EUR" in without
+    assert text.startswith("with:    {")
+    assert "eur" not in text.casefold()
+    assert not re.search(r"city.{1,4}P\w{1,8}", text)
+    assert int(retries.split()[0]) > 0
+
+
+def test_the_end_of_a_record_is_replaced_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    text, counts = run("think_longer.py", capsys)
+
+    assert text.count(',"note":"') == 2
+    assert text.endswith("}")
+    assert counts.startswith("2 replaced, ")
+
+
+def test_the_most_probable_tokens_are_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
+    plain, creative = run("creative.py", capsys)
+
+    assert plain.endswith("(0 retries)")
+    assert plain.split()[1] != creative.split()[1]
+    assert int(re.findall(r"\((\d+) retries", creative)[0]) > 0
