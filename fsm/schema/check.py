@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fsm.schema.document import Document
 
 
-_PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+')
+_PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|(?P<unfinished>"[\s\S]*)|[{}\[\]:,]|[^\s"{}\[\]:,]+')
 """What JSON text is made of; an unfinished string is left out, an unfinished number is found as it is."""
 
 
@@ -37,6 +37,8 @@ def _scan(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Yield (depth, position, part) for the parts of the beginning of a JSON text; the depth is that inside of brackets."""
     depth = 0
     for found in _PARTS.finditer(data):
+        if found.lastgroup:
+            return
         part = found.group()
         if part in (b"}", b"]"):
             depth -= 1

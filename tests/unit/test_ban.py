@@ -9,9 +9,20 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import BaseModel, field_validator
 
 import fsm
-from outlines_cont import BanImpossible, OptionError, SequenceState, continuous, generate, models, policies, samplers
+from outlines_cont import (
+    BanImpossible,
+    OptionError,
+    SequenceState,
+    continuous,
+    control,
+    generate,
+    models,
+    policies,
+    samplers,
+)
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
 
 IDS = {data: token_id for token_id, data in enumerate(FakeTokenizer().token_bytes) if data}
@@ -218,6 +229,70 @@ def test_beams_keep_the_texts_without_the_phrase() -> None:
     assert dict(zip(banned.values[0], banned.weights[0].tolist(), strict=True)) == pytest.approx(
         {text: kept[text] for text in ("the other", "red", "no")}
     )
+
+
+def test_json_parses_at_a_high_temperature_and_holds_no_phrase() -> None:
+    model = models.tiny()
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "maxLength": 12}, "b": {"enum": [1, True, None, "x"]}},
+        "additionalProperties": False,
+    }
+    generator = generate.json(model, schema, sampler=samplers.multinomial(40, temperature=3.0))
+
+    values = generator("Record: ", policies=[policies.ban(["e", "true"])], max_tokens=200, rng=3)
+
+    assert len(values) == 40
+    for value in values:
+        text = json.dumps(value, ensure_ascii=False)
+        assert not {"e", "E"} & set(str(value.get("a", "")))
+        assert "true" not in text
+
+
+def test_a_ban_holds_beside_a_check() -> None:
+    class Order(BaseModel):
+        name: str
+
+        @field_validator("name")
+        @classmethod
+        def no_marta(cls, name: str) -> str:
+            if name.startswith("M"):
+                raise ValueError("no M")
+            return name
+
+    record = generate.json(models.tiny(), Order)(MESSAGE, policies=[policies.ban(["Porto", "Keller"])], max_tokens=100)
+
+    assert not record.name.startswith("M")
+    assert not re.search("porto|keller", record.name, re.IGNORECASE)
+
+
+def test_a_script_of_control_has_bans_of_its_own() -> None:
+    async def script() -> None:
+        await control.gen(
+            choice=["red", "green", "blue"], name="colour", policies=[policies.ban(["RE", "u"], on_exhausted="allow")]
+        )
+        await control.gen(choice=["red", "blue"], name="other", policies=[policies.ban(["RE"])])
+
+    captures = control.run(random_model(), script, "x>").captures
+
+    assert captures["other"] == "blue"
+
+
+def test_text_that_was_shown_is_not_taken_back() -> None:
+    class Shown:
+        token_ids = (1, 2, 3)
+        piece_start = 1
+        first_open = 3
+
+    ban = policies.ban("ab").for_model(random_model())
+    lenient = policies.ban("ab", on_exhausted="allow").for_model(random_model())
+    state = ban.initial(Shown())  # type: ignore[arg-type]
+    for byte in b"ab":
+        state = ban.advance(state, IDS[bytes([byte])])
+
+    with pytest.raises(BanImpossible, match="shown already"):
+        ban.branches(state, Shown())  # type: ignore[arg-type]
+    assert [branch.backtrack for branch in lenient.branches(state, Shown())] == [0]  # type: ignore[arg-type]
 
 
 # What it costs, and what it remembers.

@@ -13,6 +13,7 @@ import torch
 from fsm import choice, json_schema, regex
 from fsm.checker import Checker, Failure
 from fsm.node import checked, literal, repeat, sequence
+from fsm.schema.check import DISTINCT_KEYS
 from outlines_cont import CheckFailed, SequenceState, continuous, generate, models, samplers
 from outlines_cont.errors import OptionError
 from tests.fakes import FakeTokenizer, random_network
@@ -189,3 +190,8 @@ def test_a_function_gets_its_arguments(model: Any) -> None:
     found = generate.json(model, call)("the name", max_tokens=80)
     assert set(found) == {"number", "kind"}
     call(**found)
+
+
+@pytest.mark.parametrize("begun", ['{":', '{"a{', '{"a":1,"}],": ', '{"a":1,"b:{', '{"a":"x:', '{"a\\":'])
+def test_a_key_that_has_only_begun_is_no_key_yet(begun: str) -> None:
+    assert DISTINCT_KEYS.fault(begun.encode()) is None
