@@ -18,11 +18,14 @@ class PieceOptions(TypedDict, total=False):
         max_tokens: the most tokens of a piece, forced ones included; None is up to the context.
         stop_at: a text, or several, before the first of which the piece ends.
         policies: more policies that steer each row, such as `policies.ban(["delve"])`; see docs/policies.md.
+        heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
+            that what follows may join it; see docs/heal.md.
     """
 
     max_tokens: int | None
     stop_at: str | Sequence[str] | None
     policies: Sequence[Policy[Any]]
+    heal: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +33,13 @@ class Options:
     """`PieceOptions` as they were checked.
 
     Attributes:
-        max_tokens, stop_at, policies: see `PieceOptions`; `stop_at` is a tuple of texts.
+        max_tokens, stop_at, policies, heal: see `PieceOptions`; `stop_at` is a tuple of texts.
     """
 
     max_tokens: int | None = None
     stop_at: tuple[str, ...] = ()
     policies: tuple[Policy[Any], ...] = ()
+    heal: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -54,6 +58,7 @@ class Options:
             max_tokens=given.get("max_tokens"),
             stop_at=_texts(given.get("stop_at")),
             policies=checked_policies(given.get("policies", ())),
+            heal=_checked_bool(given.get("heal", False), "heal"),
         )
 
 
@@ -110,6 +115,12 @@ def _check_max_tokens(max_tokens: object) -> None:
         return
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
         raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {max_tokens!r}", "max_tokens")
+
+
+def _checked_bool(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise OptionError(f"expected True or False as `{name}`, got {value!r}", name)
+    return value
 
 
 def _texts(stop_at: object) -> tuple[str, ...]:

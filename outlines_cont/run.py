@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Protocol
 
 from fsm import FSMError
@@ -82,7 +83,8 @@ class Run:
         sampler = maker.sampler
         if isinstance(sampler, BestOf) and not resume:
             prompt = _widened(prompt, sampler.samples)
-        opened = open_prompt(maker.model, prompt, None if resume else _num_samples(sampler, prompt), rng)
+        num_samples = None if resume else _num_samples(sampler, prompt)
+        opened = open_prompt(maker.model, prompt, num_samples, rng, heal=options.heal and not resume)
         self._seed = opened.seed
         self._batch_size = len(opened.rows)
         self._num_samples = max(map(len, opened.rows), default=0)
@@ -100,10 +102,11 @@ class Run:
                 resume=resume,
                 score_last=score_last,
                 source_text=maker.source,
+                healing=healing,
             )
             if _runs(row, resume)
             else None
-            for row in self._results
+            for row, healing in zip(self._results, chain.from_iterable(opened.healing), strict=True)
         ]
         if resume:
             self._check_resumed()
@@ -235,7 +238,7 @@ class TextFeed:
         self._decoder = TextDecoder()
         # All bytes before token `_token`, and `_offset` bytes more, were given out.
         self._token = row.piece_start if row is not None else 0
-        self._offset = 0
+        self._offset = len(row.healed) if row is not None else 0
         self._is_over = row is None
 
     def pull(self) -> str:

@@ -13,9 +13,11 @@ from outlines_cont.kv import RowKV
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.search_score import SearchScore
 
-PROMPT, APPENDED, GENERATED, FORCED = b"p", b"a", b"g", b"f"
+PROMPT, APPENDED, GENERATED, FORCED, HEALED = b"p", b"a", b"g", b"f", b"h"
 # What generators wrote.
 WRITTEN = GENERATED + FORCED
+# What has a log-probability.
+SCORED = WRITTEN + HEALED
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Piece:
         source: what the piece was to be, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
         retries: how often it went back because a policy, such as a check, refused what it had written.
         exclusions: what may not be drawn again at its places.
+        healed: how many bytes at its beginning are text that stood there before, and was spelled anew; see `healing`.
     """
 
     start: int
@@ -35,6 +38,7 @@ class Piece:
     source: str = ""
     retries: int = 0
     exclusions: Exclusions = NO_EXCLUSIONS
+    healed: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +47,8 @@ class StateRow:
 
     Attributes:
         token_ids: T ids.
-        kinds: T bytes: `p` prompt, `a` appended or encoded anew, `g` generated, `f` forced.
+        kinds: T bytes: `p` prompt, `a` appended or encoded anew, `g` generated, `f` forced, `h` healed: written by a generator, but
+            of text that stood there before.
         logprobs: T natural logarithms, the model's own; 0 for prompt and appended tokens.
         sampling_logprobs: T, the same as they were sampled; 0 for forced tokens, too.
         weight_start: index of the first token that counts in `weight`.

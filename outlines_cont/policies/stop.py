@@ -16,11 +16,15 @@ _FREE = [Branch(sample_mask=TokenSet.all)]
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """How much of a stop text has been seen in `num_bytes` of text, and whether the piece has been cut there already."""
+    """How much of a stop text has been seen in `num_bytes` of text, and whether the piece has been cut there already.
+
+    `num_healed` bytes are to come that stand before the text.
+    """
 
     matcher: StopText
     num_bytes: int = 0
     is_cut: bool = False
+    num_healed: int = 0
 
 
 class StopAt(Policy[StopState]):
@@ -45,7 +49,7 @@ class StopAt(Policy[StopState]):
 
     def initial(self, row: RowView) -> StopState:
         """Return the state before any text: what stands before the piece never counts."""
-        return StopState(self._matcher)
+        return StopState(self._matcher, num_healed=len(row.healed))
 
     def branches(self, state: StopState, row: RowView) -> list[Branch]:
         """Return free sampling, the cut once a stop text is there, and nothing after the cut."""
@@ -55,7 +59,7 @@ class StopAt(Policy[StopState]):
             return _FREE
         token_ids = row.token_ids[row.piece_start :]
         match = state.matcher.match
-        kept, rest = self._split(token_ids, match.end if self._keep else match.start)
+        kept, rest = self._split(token_ids, len(row.healed) + (match.end if self._keep else match.start))
         if kept == len(token_ids):
             return []
         spelled = self._spell(rest, row.token_ids[: row.piece_start + kept])
@@ -63,8 +67,11 @@ class StopAt(Policy[StopState]):
 
     def advance(self, state: StopState, token_id: int) -> StopState:
         """Return the state after the bytes of `token_id`."""
-        data = self._tokenizer.text_bytes([token_id])
-        return replace(state, matcher=state.matcher.push(data), num_bytes=state.num_bytes + len(data))
+        token = self._tokenizer.text_bytes([token_id])
+        data = token[state.num_healed :]
+        num_healed = max(state.num_healed - len(token), 0)
+        matcher = state.matcher.push(data)
+        return replace(state, matcher=matcher, num_bytes=state.num_bytes + len(data), num_healed=num_healed)
 
     def rewound(self, before: StopState, after: StopState) -> StopState:
         """Return the state that stops."""

@@ -83,7 +83,12 @@ def _runs(model: HuggingFaceModel) -> list[Run]:
         (generate.choice(model, ["yes", "no", "an"], sampler=beams, force=False), "a", {"rng": 4}),
     ]  # fmt: skip
     return [
-        Run(maker, prompt, Options.of({name: value for name, value in options.items() if name != "rng"}), rng=options["rng"])
+        Run(
+            maker,
+            prompt,
+            Options.of({name: value for name, value in options.items() if name != "rng"}),
+            rng=options["rng"],
+        )
         for maker, prompt, options in made
     ]
 
