@@ -1,4 +1,4 @@
-"""`GivenBack`: tokens that a row has given back and that may come again. They are fed with those before them, so that nothing is fed twice."""
+"""`GivenBack`: tokens that a row has given back and that may come again, fed with those before them, so that none is fed twice."""
 
 from __future__ import annotations
 

@@ -83,15 +83,14 @@ class TokenStarts:
         """Return for every place of `text` whether tokens can spell it from there on, or beyond its end."""
         spelled = [False] * len(text) + [True]
         for start in range(len(text) - 1, -1, -1):
-            there = self._beginning_with(text[start:])
-            spelled[start] = there.start < there.stop or any(
+            spelled[start] = len(self._ids[self._beginning_with(text[start:])]) > 0 or any(
                 spelled[end] and self._has(text[start:end]) for end in range(start + 1, len(text))
             )
         return spelled
 
     def _has(self, text: bytes) -> bool:
-        there = self._equal(text)
-        return there.start < there.stop
+        at = bisect_left(self._texts, text)
+        return at < len(self._texts) and self._texts[at] == text
 
     def _equal(self, text: bytes) -> slice:
         return slice(bisect_left(self._texts, text), bisect_right(self._texts, text))
