@@ -67,7 +67,9 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     if texts and len(texts) == len(entries):
         _check_some_run(list(texts.values()))
     healing = {b: healing_of(model, row) if heal else NO_HEALING for b, row in texts.items()}
-    if samples > 1:
+    # A cache that cannot be cut is of no use beyond what is kept.
+    is_fed_first = samples > 1 and not (model.is_recurrent and any(found.count for found in healing.values()))
+    if is_fed_first:
         # Fed once, so that all samples begin with the same keys, values and logits.
         counts = [healing[b].count for b in texts]
         for b, (row, logits) in zip(texts, prefilled_before(model, list(texts.values()), counts), strict=True):

@@ -122,9 +122,10 @@ class Row:
         self.token_ids: list[int] = list(source.token_ids[: self._first])
         self.logits = healing.logits.get(self._first) if healing.count else source.logits
         self.cached = min(source.cached, self._first)
-        self._given_back = GivenBack(
-            source.token_ids[self._first :], max(source.cached - self._first, 0), healing.logits
-        )
+        # A cache that cannot be cut would have to be filled again, should another token come.
+        behind = () if model.is_recurrent else source.token_ids[self._first :]
+        num_fed = max(source.cached - self._first, 0) if behind else 0
+        self._given_back = GivenBack(behind, num_fed, healing.logits)
         self._num_common = self._first  # how many tokens of the source are surely those of the row
         self.counts = counts
         self.stream = source.stream.open()

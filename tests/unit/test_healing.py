@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import io
+import itertools
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tokenizers
+import torch
+import transformers
+from tokenizers import decoders, pre_tokenizers, trainers
 
 import fsm
 from outlines_cont import SequenceState, continuous, generate, models, samplers
 from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import OptionError, StateFileError
 from outlines_cont.models.token_starts import TokenStarts
-from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, Script, random_model, random_network, scripted_model
-from tests.healing import fitting, num_open
+from tests.fakes import (
+    END_OF_TURN,
+    EOS,
+    FAMILIES,
+    VOCAB_SIZE,
+    FakeTokenizer,
+    Script,
+    random_model,
+    random_network,
+    scripted_model,
+)
+from tests.healing import Spell, fitting, num_open
 from tests.vocabularies import sentencepiece_token_bytes, tekken_token_bytes
 
 IDS = FakeTokenizer()._ids
@@ -73,6 +91,39 @@ def test_the_bundled_model_goes_on_as_with_tokens_given_back_by_hand() -> None:
     fed = SequenceState.stack([write(TINY + '{"', max_tokens=1).tokens[..., :-1]])
     assert str(fed) == TINY + '{"'
     assert write(fed, max_tokens=4).rows[0][0].token_ids == state.rows[0][0].token_ids
+
+
+def test_http_goes_on_with_two_slashes() -> None:
+    """In a trained vocabulary `://` is one token, so nothing but it goes on with `http:` in what the model has read."""
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE())
+    trained.pre_tokenizer, trained.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=270, special_tokens=["</s>"], initial_alphabet=alphabet, show_progress=False
+    )
+    trained.train_from_iterator(["see http://a.org http://b.org: c"] * 3, trainer)
+    size = trained.get_vocab_size()
+    config = transformers.LlamaConfig(
+        vocab_size=size,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        eos_token_id=0,
+    )
+    model = models.from_transformers(
+        transformers.LlamaForCausalLM(config),
+        transformers.PreTrainedTokenizerFast(tokenizer_object=trained, eos_token="</s>"),
+    )
+    (slashes,) = model.tokenizer.encode("://")
+    write = continuous(generate.text(model, sampler=samplers.greedy(logit_bias={slashes: 100.0})))
+    assert "http::/" in str(write("see http:", max_tokens=1))  # what is there is not changed
+    state = write("see http:", max_tokens=1, heal=True)
+    assert (state.value, str(state)) == ("//", "see http://")
+    (span,) = (span for span in state.spans[0][0] if span.num_healed)
+    assert ("://", 1, [slashes]) == (span.text, span.num_healed, [state.rows[0][0].token_ids[i] for i in span.tokens])
+    digits = continuous(generate.regex(model, "//[a-z]{2}"))("see http:", heal=True)
+    assert str(digits).startswith("see http://")
 
 
 @pytest.mark.parametrize("prompt", ["a", "t"])
@@ -265,25 +316,36 @@ def test_a_state_in_the_middle_of_a_chain() -> None:
     model = random_model()
     write = continuous(generate.text(model))
     first = write("say", max_tokens=4)
-    given = first + " http"
+    given = first + " th"
     state = write(given, heal=True, max_tokens=3)
     assert str(state).startswith(str(given))
-    assert list(first) == [str(first)]
+    assert state.rows[0][0].piece.healed == 3  # type: ignore[union-attr]
+
+
+def test_of_a_state_that_was_fed_what_is_given_back_is_fed_again_once() -> None:
+    model = scripted_model(liking(b"n", b"t", b"h"))
+    write = continuous(generate.text(model))
+    given = write("say", max_tokens=1) + " th"
+    assert given.logits is not None
     with model.meter() as meter:
-        again = write(state, heal=True, max_tokens=3)
-    assert str(again).startswith(str(state))
-    # What was given back is fed again once, with the token before it.
-    assert meter.recomputed_tokens <= 1 + sum(span.num_healed > 0 for span in again.spans[0][0]) + 3
-    assert meter.fed_tokens - meter.recomputed_tokens <= len(again.rows[0][0].token_ids)
+        state = write(given, heal=True, max_tokens=2)
+    assert tokens(state)[-5:] == [b" ", b"t", b"h", b"n", b"n"]
+    # Three tokens and the one before them, whose logits are not known any more.
+    assert (meter.forwards, meter.recomputed_tokens, meter.fed_tokens, meter.reused_tokens) == (2, 4, 4 + 1, 7)
 
 
 def test_ends_that_were_drawn_before_stay_in_the_weight() -> None:
-    model = scripted_model(liking(b"t", then=b"t"))
+    def script(ids: list[int]) -> dict[int, float]:
+        return {EOS: 3.0} if ids[-1] == IDS[b"t"] else {IDS[b"t"]: 3.0}
+
+    model = scripted_model(script)
     first = continuous(generate.text(model))("say ")
-    assert first.value == "t"
-    state = continuous(generate.text(model))(first, heal=True, max_tokens=1)
+    assert (first.value, first.finish_reasons[0][0]) == ("t", "stop")
+    state = continuous(generate.text(model))(first, heal=True)
     row = state.rows[0][0]
-    assert first.rows[0][0].ends + row.ends - first.rows[0][0].ends == row.ends
+    assert (str(state), state.value) == ("say t", "")
+    assert first.rows[0][0].ends < 0
+    assert pytest.approx(2 * first.rows[0][0].ends) == row.ends
     assert pytest.approx(sum(row.logprobs) + row.ends) == row.weight
 
 
@@ -312,6 +374,77 @@ def test_a_longer_token_costs_no_forward() -> None:
     assert plain.forwards == healed.forwards
 
 
+def network_of(family: str) -> Any:
+    if family != "mamba2":
+        return random_network(family)
+    config = transformers.Mamba2Config(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_heads=8,
+        head_dim=8,
+        state_size=8,
+        n_groups=2,
+        expand=2,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return transformers.Mamba2ForCausalLM(config).double().eval()
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "mamba2"])
+def test_every_kind_of_cache_gives_what_giving_back_by_hand_gives(family: str) -> None:
+    model = models.from_transformers(network_of(family), FakeTokenizer())
+    draw = samplers.multinomial(2, temperature=2.0)
+    write, token_bytes = continuous(generate.text(model, sampler=draw)), model.tokenizer.token_bytes
+    for prompt in ("is it th", "12 (", 'a "'):
+        row = continuous(generate.text(model))(prompt, max_tokens=1).tokens[..., :-1].rows[0][0]
+        count = num_open(token_bytes, row.token_ids)
+        given = SequenceState(model, ((row,),), 0)
+        removed = model.tokenizer.text_bytes(row.token_ids[len(row.token_ids) - count :])
+        policies = [Spell(removed, token_bytes)]
+        cut = given.tokens[..., : len(row.token_ids) - count].fork(2)
+        by_hand = write(cut, policies=policies, max_tokens=12, rng=4)
+        for start in (prompt, given.fork(2)):
+            healed = write(start, heal=True, max_tokens=4, rng=4)
+            for got, other in zip(healed.rows[0], by_hand.rows[0], strict=True):
+                assert other.token_ids[: len(got.token_ids)] == got.token_ids
+                assert pytest.approx(other.logprobs[: len(got.token_ids)], abs=1e-6) == got.logprobs
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_forward_that_fails_is_taken_again(at: int) -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    write = continuous(generate.text(model, sampler=samplers.multinomial(temperature=2.0)))
+    prompts = ["is it th", "12 (", 'a "', "yes"]
+    fed = write(prompts, max_tokens=1, rng=2).tokens[..., :-1] + " th"
+    assert fed.logits is not None
+    wanted = [write(given, heal=True, max_tokens=5, rng=5) for given in (prompts, fed)]
+    forward, count = model.forward, itertools.count()
+
+    def fails_once(*arguments: Any) -> torch.Tensor:
+        if next(count) == at:
+            raise RuntimeError("out of memory, say")
+        return forward(*arguments)
+
+    for given, state in zip((prompts, fed), wanted, strict=True):
+        count = itertools.count()
+        model.forward = fails_once  # type: ignore[method-assign]
+        assert state == write(given, heal=True, max_tokens=5, rng=5)
+        del model.forward
+
+
+def test_a_prompt_that_is_read_in_parts() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    write = continuous(generate.text(model))
+    prompts = ["is it a long prompt th", "12 (", 'a "']
+    wanted = write(prompts, heal=True, max_tokens=4)
+    for limit in (3, 4, 5, 7):
+        engine_of(model).max_batch_tokens = limit
+        found = write(prompts, heal=True, max_tokens=4)
+        assert wanted == found
+
+
 # -- what is seen ------------------------------------------------------------------------------------------------------
 
 
@@ -336,7 +469,7 @@ def test_spans_show_what_is_healed() -> None:
     assert spans == [("prompt", "say", 0, False), ("generated", " the", 3, True), ("generated", " the", 0, True)]
     later = (state + "!").spans[0][0]
     assert [span.kind for span in later] == ["prompt", "healed", "generated", "appended"]
-    assert "healed" not in state._repr_html_() or state._repr_html_()
+    assert state._repr_html_().count("probability ") == 1 + 5  # the legend, and every token that was drawn
 
 
 def test_saved_and_resumed() -> None:
@@ -358,8 +491,6 @@ def test_saved_and_resumed() -> None:
 
 
 def test_a_file_that_has_healed_more_than_it_has_is_refused(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     model = random_model()
     state = continuous(generate.text(model))("say th", heal=True, max_tokens=2)
     row = state.rows[0][0]
