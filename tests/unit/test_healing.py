@@ -21,6 +21,8 @@ from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import OptionError, StateFileError
 from outlines_cont.models.token_starts import TokenStarts
+from outlines_cont.options import Options
+from outlines_cont.run import Run
 from tests.fakes import (
     END_OF_TURN,
     EOS,
@@ -33,6 +35,7 @@ from tests.fakes import (
     scripted_model,
 )
 from tests.healing import Spell, fitting, num_open
+from tests.property.test_interrupts import _interrupted_everywhere as interrupted_everywhere
 from tests.vocabularies import sentencepiece_token_bytes, tekken_token_bytes
 
 IDS = FakeTokenizer()._ids
@@ -434,6 +437,46 @@ def test_a_forward_that_fails_is_taken_again(at: int) -> None:
         del model.forward
 
 
+class BackOnce(Policy[tuple[int, bool]]):
+    """Goes back by four tokens when there are six, and refuses the one that stood there."""
+
+    def initial(self, row: RowView) -> tuple[int, bool]:
+        return 0, False
+
+    def branches(self, state: tuple[int, bool], row: RowView) -> list[Branch]:
+        if state == (6, False):
+            return [Branch(backtrack=4, exclude=TokenSet.of([row.token_ids[-4]]))]
+        return [Branch(sample_mask=TokenSet.all)]
+
+    def advance(self, state: tuple[int, bool], token_id: int) -> tuple[int, bool]:
+        return state[0] + 1, state[1]
+
+    def rewound(self, before: tuple[int, bool], after: tuple[int, bool]) -> tuple[int, bool]:
+        return after[0], True
+
+
+def test_a_resumed_piece_that_has_gone_back_behind_its_cut_reads_its_own_tokens_after_a_forward_that_fails() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    write = continuous(generate.text(model))
+    cut = write(["is it so", "yes"], max_tokens=5)
+    wanted = write.resume(cut, max_tokens=8, policies=[BackOnce()])
+    forward = model.forward
+    for at in range(6):
+        count = itertools.count()
+
+        def fails_once(*arguments: Any, at: int = at, count: Any = count) -> torch.Tensor:
+            if next(count) == at:
+                raise RuntimeError("out of memory, say")
+            return forward(*arguments)
+
+        model.forward = fails_once  # type: ignore[method-assign]
+        found = write.resume(cut, max_tokens=8, policies=[BackOnce()])
+        del model.forward
+        assert wanted == found
+        for row, other in zip(wanted.rows, found.rows, strict=True):
+            assert pytest.approx(row[0].logprobs, abs=1e-9) == other[0].logprobs
+
+
 def test_a_prompt_that_is_read_in_parts() -> None:
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
     write = continuous(generate.text(model))
@@ -499,6 +542,36 @@ def test_a_file_that_has_healed_more_than_it_has_is_refused(tmp_path: Path) -> N
     broken.save(tmp_path / "state")
     with pytest.raises(StateFileError, match="healed more text"):
         SequenceState.load(tmp_path / "state", model)
+
+
+def test_a_step_that_is_interrupted_heals_as_one_that_is_not() -> None:
+    def runs() -> list[Run]:
+        draw = samplers.multinomial(2, temperature=2.0)
+        beams = samplers.beam_search(3)
+        options = Options(heal=True, max_tokens=3)
+        return [
+            Run(generate.text(model, sampler=draw), fed, options, rng=1),
+            Run(generate.text(model, sampler=draw), ["is it th", 'a "'], options, rng=2),
+            Run(generate.choice(model, ["e", "en", "is"], sampler=beams), "is it th", Options(heal=True)),
+        ]
+
+    def finished(run: Run) -> SequenceState:
+        for _ in run.steps():
+            pass
+        return run.state()
+
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    fed = (continuous(generate.text(model))("yes", max_tokens=2) + " th").fork(2)
+    assert fed.logits is not None
+    wanted = [finished(run) for run in runs()]
+    again = runs()
+    jobs = [run._submitted() for run in again]
+    count = interrupted_everywhere(engine_of(model), lambda: all(job.is_over for job in jobs), 151)
+    assert count > 20
+    for run, job, expected in zip(again, jobs, wanted, strict=True):
+        run._collect(job)
+        assert expected == run.state()
+        assert expected.values == run.state().values
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
