@@ -33,6 +33,7 @@ def server() -> Iterator[PageServer]:
         "docs/controllers.md",
         "docs/engine.md",
         "docs/fork.md",
+        "docs/heal.md",
         "docs/json_text.md",
         "docs/sampling.md",
     ],
@@ -45,6 +46,17 @@ def test_the_python_of_a_page_runs(page: str, server: PageServer, tmp_path: Path
     code, out, err = server.run(script)
     assert code == 0, err
     assert out.strip()
+
+
+@pytest.mark.parametrize("page", ["docs/heal.md"])
+def test_the_output_on_a_page_is_what_its_python_prints(page: str, server: PageServer, tmp_path: Path) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    script = tmp_path / "page.py"
+    script.write_text(
+        "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)), encoding="utf-8"
+    )
+    shown = "".join(re.findall(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    assert server.run(script)[1] == shown
 
 
 @pytest.mark.parametrize(
