@@ -2,8 +2,8 @@
 
     python -m benchmarks.healing
 
-The bundled model on a prompt of some 60 tokens, alone and in a batch of 8; free text and a constraint; where a longer token comes,
-where those that were given back come again, and where others spell the same text. Both sides in turn in one process, one thread; medians of wall time.
+The bundled model on prompts of some 60 and 600 tokens, alone and in a batch of 8; where a longer token comes, where those that were
+given back come again, and where others spell the same text. Both sides in turn in one process, one thread; medians of wall time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.console import Console
 
 from benchmarks import machine, table
 
-_HEAD = "Message: Hello, this is Marta Keller from Porto. Please send 12 desk lamps by 2031-05-14.\nRecord: "
+_MESSAGE = "Message: Hello, this is Marta Keller from Porto. Please send 12 desk lamps by 2031-05-14.\n"
 # How a prompt ends, and what that means for the bundled model.
 _ENDS = {
     "a longer token comes": '{"cust',
@@ -59,25 +59,22 @@ def main() -> None:
 
     torch.set_num_threads(1)
     model = models.tiny()
-    writers = {
-        "free text": generate.text(model),
-        "a constraint": generate.regex(model, "[ -~]{1,200}", force=False),
-    }
+    writer = generate.text(model)
     rows: list[list[str]] = []
     cases: list[dict[str, Any]] = []
-    for what, writer in writers.items():
-        for title, end in _ENDS.items():
-            for size in (1, 8):
-                prompts = [_HEAD + end] * size
+    for title, end in _ENDS.items():
+        for repeats, size in ((1, 1), (1, 8), (14, 1), (14, 8)):
+            prompts = [_MESSAGE * repeats + "Record: " + end] * size
+            length = len(model.tokenizer.encode(prompts[0], add_special_tokens=True))
 
-                def first(heal: bool, writer: Any = writer, prompts: Any = prompts) -> None:
-                    next(iter(writer.stream(prompts, max_tokens=1, heal=heal)), None)
+            def first(heal: bool, prompts: list[str] = prompts) -> None:
+                next(iter(writer.stream(prompts, max_tokens=1, heal=heal)))
 
-                found = ratio(options.rounds, partial(first, False), partial(first, True))
-                cases.append({"what": what, "end": title, "rows": size, **found})
-                numbers = [f"{found['plain']:.2f}", f"{found['healed']:.2f}", f"{found['ratio']:.3f}"]
-                rows.append([what, title, str(size), *numbers])
-    head = ["what", "end of the prompt", "rows", "without, ms", "with, ms", "ratio"]
+            found = ratio(options.rounds, partial(first, False), partial(first, True))
+            cases.append({"end": title, "tokens": length, "rows": size, **found})
+            numbers = [f"{found['plain']:.2f}", f"{found['healed']:.2f}", f"{found['ratio']:.3f}"]
+            rows.append([title, str(length), str(size), *numbers])
+    head = ["after the prompt", "tokens", "rows", "without, ms", "with, ms", "ratio"]
     text = f"# Healing\n\n{machine.sentence(described)} Time to the first new token, medians of {options.rounds} pairs.\n\n"
     text += table.markdown(head, rows)
     Console(width=160, highlight=False).print(text, markup=False)

@@ -19,7 +19,7 @@ class PieceOptions(TypedDict, total=False):
         stop_at: a text, or several, before the first of which the piece ends.
         policies: more policies that steer each row, such as `policies.ban(["delve"])`; see docs/policies.md.
         heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
-            that what follows may join it; see docs/heal.md.
+            that what follows may join it; see docs/heal.md. A piece that is resumed was healed when it began.
     """
 
     max_tokens: int | None
