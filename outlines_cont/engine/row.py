@@ -770,8 +770,9 @@ class Row:
         self._given_back = before.after(token_id)
         if not before.num_fed or before.token_ids[0] != token_id:
             return
-        if not is_drawn:  # it is fed again, to be scored
-            self._given_back = NOTHING_GIVEN_BACK
+        if not is_drawn or not self._given_back.token_ids:  # a forced one is fed again, to be scored
+            self._given_back = NOTHING_GIVEN_BACK  # logits of the others are let go
+        if not is_drawn:
             return
         self.cached += 1
         self.logits, self._is_partial = before.logits.get(self.cached), False
