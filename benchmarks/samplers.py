@@ -146,7 +146,7 @@ def mixed_sides(step: Step) -> dict[str, Side]:
     ]
     samplers = [greedy() if not chosen else multinomial(**chosen) for chosen in options]
     batch, counts, lists = (
-        SamplerBatch([s.law for s in samplers]),
+        SamplerBatch([s.params for s in samplers]),
         step.counts(),
         [processors(**chosen) for chosen in options],
     )

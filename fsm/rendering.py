@@ -88,6 +88,8 @@ def _grouped(body: Node) -> list[Node | str]:
     if body in _KNOWN:
         return [body]
     single = body.kind is Kind.LITERAL and len(body.args[0]) == 1
+    if body.kind is Kind.ALTERNATION and EPSILON in body.args:  # shown as `(...)?`
+        return ["(", body, ")"]
     if single or body.kind in (Kind.BYTES, Kind.ALTERNATION, Kind.INTERSECTION, Kind.WORDS):
         return [body]
     return ["(", body, ")"]

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         ResumeError,
         RetriesSpent,
         SampleMismatch,
+        SamplerError,
         SavedError,
         ScriptError,
         SlicingError,
@@ -66,6 +67,9 @@ if TYPE_CHECKING:
     from outlines_cont.options import PieceOptions
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
+    from outlines_cont.streams import TokenStream
+    from outlines_cont.streams.event import StreamEvent
+    from outlines_cont.streams.state_stream import StateStream
     from outlines_cont.tree import CompletionTree
 
 __version__ = "0.1.0"
@@ -115,6 +119,7 @@ __all__ = [
     "RetriesSpent",
     "RowView",
     "SampleMismatch",
+    "SamplerError",
     "SavedError",
     "ScriptError",
     "SequenceState",
@@ -122,8 +127,11 @@ __all__ = [
     "Span",
     "StateFileError",
     "StateMismatch",
+    "StateStream",
+    "StreamEvent",
     "TokenBudgetError",
     "TokenSet",
+    "TokenStream",
     "TokenizerError",
     "UnknownOption",
     "UnsupportedBranch",
@@ -155,7 +163,10 @@ _HOMES = {
     "RowView": "engine.policy",
     "SequenceState": "state",
     "Span": "span",
+    "StateStream": "streams.state_stream",
+    "StreamEvent": "streams.event",
     "TokenSet": "engine.branch",
+    "TokenStream": "streams",
     "continuous": "continuation",
     "engine_of": "engine.engine",
     "guide": "guidance",

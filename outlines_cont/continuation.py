@@ -11,6 +11,8 @@ from outlines_cont.prompt import Prompt
 from outlines_cont.random_stream import Rng
 from outlines_cont.run import Run
 from outlines_cont.state import SequenceState
+from outlines_cont.streams.options import StreamOptions, check_streamed
+from outlines_cont.streams.state_stream import StateStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,53 @@ class Continuation:
         async for _ in run.async_steps():
             pass
         return run.state()
+
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        top: int = 0,
+        retract: bool = False,
+        rng: Rng = None,
+        **options: Unpack[PieceOptions],
+    ) -> StateStream:
+        """Write as a call does, and tell what is new of each row after each step.
+
+            stream = continuous(generator).stream(prompt)
+            for event in stream:
+                print(event.text, end="")
+                if seen_enough(event):
+                    break
+            state = stream.state  # go on with another generator; nothing is fed twice
+
+        Args:
+            prompt: as for a call.
+            top: tell for each drawn token so many of the most probable ones, with their log-probabilities.
+            retract: show text at once, though a stop text or a policy may yet take it back; an event then says how much.
+            rng: as for a call.
+            **options: as for a call.
+
+        Returns:
+            A stream to iterate over, also with `async for`; its `state` is the state at every moment, also in the middle of a piece.
+
+        Raises:
+            As a call does; a row that fails alone says so in its last event.
+        """
+        check_streamed(self.generator.sampler)
+        shown = StreamOptions.of(True, top, retract)
+        return StateStream(Run(self.generator, prompt, Options.of(options), rng=rng), shown)
+
+    def astream(
+        self,
+        prompt: Prompt,
+        *,
+        top: int = 0,
+        retract: bool = False,
+        rng: Rng = None,
+        **options: Unpack[PieceOptions],
+    ) -> StateStream:
+        """Do the same for `async for`: the same stream, by the name that generators have for it."""
+        return self.stream(prompt, top=top, retract=retract, rng=rng, **options)
 
     def resume(
         self,

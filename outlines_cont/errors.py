@@ -199,7 +199,11 @@ class EngineInterrupted(OutlinesContError, RuntimeError):
 
 
 class UserCodeError(OutlinesContError, RuntimeError):
-    """A check, a validator or a policy of the user raised what would end more than its row, such as `SystemExit`."""
+    """A check, a validator, a policy, a sampler or a warper of the user raised what would end more than its row, such as `SystemExit`."""
+
+
+class SamplerError(OutlinesContError, ValueError):
+    """A sampler or a warper of the user returned what is no draw: a wrong shape, a token that the mask excludes, logits that are none."""
 
 
 class ResumeError(OutlinesContError, ValueError):

@@ -7,7 +7,7 @@ it is forgotten. So nothing that was refused after one text is ever refused afte
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +19,14 @@ class Exclusion:
         excluded: ids that are not drawn there: whatever follows them is refused.
         avoided: ids that are not drawn there while there are others: what followed them was refused.
         policy: the index, among those of the piece, of the policy that asked for it last.
+        retries: how often the row has gone back to this place.
     """
 
     index: int
     excluded: frozenset[int] = frozenset()
     avoided: frozenset[int] = frozenset()
     policy: int = 0
-
-    def __len__(self) -> int:
-        return len(self.excluded | self.avoided)
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,10 @@ class Exclusions:
         return None
 
     def adding(self, index: int, excluded: frozenset[int], avoided: frozenset[int], policy: int) -> Exclusions:
-        """Return these with more ids excluded, or avoided, as token `index`, the last place."""
+        """Return these with more ids excluded, or avoided, as token `index`, the last place, to which the row has gone back once more."""
         before = self.at(index) or Exclusion(index)
-        together = Exclusion(index, before.excluded | excluded, before.avoided | avoided, policy)
+        excluded, avoided = before.excluded | excluded, before.avoided | avoided
+        together = Exclusion(index, excluded, avoided, policy, before.retries + 1)
         return Exclusions((*self.until(index).places, together))
 
     def until(self, index: int) -> Exclusions:
@@ -57,11 +57,6 @@ class Exclusions:
         if not self.places or self.places[-1].index < index:
             return self
         return Exclusions(tuple(place for place in self.places if place.index < index))
-
-    def without_avoided(self, index: int) -> Exclusions:
-        """Return these, of which nothing is only avoided as token `index`, the last place."""
-        place = self.at(index)
-        return self if place is None else Exclusions((*self.until(index).places, replace(place, avoided=frozenset())))
 
 
 NO_EXCLUSIONS = Exclusions()

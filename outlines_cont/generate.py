@@ -34,9 +34,11 @@ from outlines_cont.policies.checked import MAX_RETRIES
 from outlines_cont.prompt import Prompt
 from outlines_cont.random_stream import Rng
 from outlines_cont.run import Run
-from outlines_cont.samplers import BeamSearch, BestOf, Greedy, Multinomial, Sampler, greedy
+from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, Sampler, greedy
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
+from outlines_cont.streams.event import StreamEvent
+from outlines_cont.streams.options import StreamOptions, check_streamed
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,34 +129,48 @@ class Generator:
         self,
         prompt: Prompt,
         *,
+        events: bool = False,
+        top: int = 0,
+        retract: bool = False,
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> Iterator[Any]:
         """Write as a call does, and yield the text as it comes.
 
+        Args:
+            prompt: as for a call.
+            events: yield a `StreamEvent` for each row that has news, with its tokens and how the piece has ended.
+            top: in events, for each drawn token so many of the most probable ones, with their log-probabilities.
+            retract: in events, show text at once, though a stop text or a policy may yet take it back; an event then says how much.
+            rng: as for a call.
+            **options: as for a call.
+
         Yields:
-            New text, never empty: a `str` for one row; for more rows lists of `str` in the shape of the values, with empty
-            texts for rows that have none. Characters are whole, and nothing is taken back. Joined, they are the piece.
+            Without `events` new text, never empty: a `str` for one row; for more rows lists of `str` in the shape of the values, with
+            empty texts for rows that have none. Characters are whole, and nothing is taken back. Joined, they are the piece.
 
         Raises:
             As a call does: what can be checked at once here, the rest after the last text.
         """
-        return self._stream(self._streamed_run(prompt, options, rng))
+        return self._stream(self._streamed_run(prompt, options, rng), StreamOptions.of(events, top, retract))
 
     def astream(
         self,
         prompt: Prompt,
         *,
+        events: bool = False,
+        top: int = 0,
+        retract: bool = False,
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> AsyncIterator[Any]:
         """Do the same without holding up an event loop: `async for text in generator.astream(prompt)`."""
-        return self._astream(self._streamed_run(prompt, options, rng))
+        return self._astream(self._streamed_run(prompt, options, rng), StreamOptions.of(events, top, retract))
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return what steers a row of this generator: its constraint, what the options ask for, and the policies of the user."""
         main: Policy[Any] = self.constraint if self.constraint is not None else _free_text(self.model)
-        stop = [StopAt(options.stop_at, self.model.tokenizer)] if options.stop_at else []
+        stop = [_stop_at(options, self.model)] if options.stop_at else []
         return [main, *stop, *(policy.for_model(self.model) for policy in options.policies)]
 
     def finish(self, row: StateRow) -> StateRow:
@@ -178,29 +194,21 @@ class Generator:
         return Run(self, prompt, Options.of(options), rng=rng, score_last=False)
 
     def _streamed_run(self, prompt: Prompt, options: PieceOptions, rng: Rng) -> Run:
-        if isinstance(self.sampler, BeamSearch | BestOf):
-            raise OptionError(
-                "expected a sampler whose text stands once it is written, to stream it: a search chooses at the end. "
-                "Use `greedy()` or `multinomial()`, or call the generator without `stream`.",
-                "sampler",
-            )
-        return self._run(prompt, options, rng)
+        check_streamed(self.sampler)
+        return Run(self, prompt, Options.of(options), rng=rng)
 
-    def _stream(self, run: Run) -> Iterator[Any]:
-        feeds = run.texts()
+    def _stream(self, run: Run, options: StreamOptions) -> Iterator[Any]:
+        feeds = run.feeds(options)
         for _ in run.steps():
-            texts = run.pull(feeds)
-            if any(texts):
-                yield _squeezed(run.grid(texts))
+            yield from _shown(run, run.pull(feeds), options)
         self._values(run.state())
 
-    async def _astream(self, run: Run) -> AsyncIterator[Any]:
-        feeds = run.texts()
+    async def _astream(self, run: Run, options: StreamOptions) -> AsyncIterator[Any]:
+        feeds = run.feeds(options)
         async for _ in run.async_steps():
             # In a thread, since another task may have begun the next step, which holds the lock.
-            texts = await asyncio.to_thread(run.pull, feeds)
-            if any(texts):
-                yield _squeezed(run.grid(texts))
+            for item in _shown(run, await asyncio.to_thread(run.pull, feeds), options):
+                yield item
         self._values(run.state())
 
     def _values(self, state: SequenceState) -> Any:
@@ -471,6 +479,10 @@ def _source(kind: str, value: Any) -> str:
     return json_module.dumps({kind: value}, default=shown, ensure_ascii=False)
 
 
+def _stop_at(options: Options, model: LanguageModel) -> StopAt:
+    return StopAt(options.stop_at, model.tokenizer, keep=options.keep_stop, stop_in_prompt=options.stop_in_prompt)
+
+
 def _free_text(model: LanguageModel) -> FreeText:
     if "free_text" not in model.memo:
         model.memo["free_text"] = FreeText.of_model(model)
@@ -483,6 +495,15 @@ def _piece_text(model: LanguageModel, row: StateRow) -> str:
         return ""
     data = model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
     return data[row.piece.healed :].decode("utf-8", errors="replace")
+
+
+def _shown(run: Run, events: list[StreamEvent], options: StreamOptions) -> Iterator[Any]:
+    """Yield the events, or their texts in one grid, where there are any."""
+    if options.events:
+        yield from events
+    elif any(event.text for event in events):
+        texts = {(event.batch, event.sample): event.text for event in events}
+        yield _squeezed(run.grid(texts))
 
 
 def _squeezed(grid: list[list[Any]]) -> Any:

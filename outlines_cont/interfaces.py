@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ class Tokenizer(Protocol):
     @property
     def token_bytes(self) -> Sequence[bytes | None]:
         """The bytes of every token id of the model; None for a special token and for an id without a token."""
+
+    @property
+    def special_tokens(self) -> Mapping[int, str]:
+        """How the special tokens are written, by id; asked for only where they are shown."""
 
     @property
     def eos_token_id(self) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Self, TypedDict
@@ -17,6 +17,10 @@ class PieceOptions(TypedDict, total=False):
     Keys:
         max_tokens: the most tokens of a piece, forced ones included; None is up to the context.
         stop_at: a text, or several, before the first of which the piece ends.
+        min_tokens: until a piece has so many tokens, no end of text and no stop token is drawn where something else may follow.
+        keep_stop: end after the stop text instead.
+        stop_in_prompt: a stop text counts also where it begins in the prompt; the prompt itself is never cut.
+        stop_token_ids: tokens that end the text where it may end, besides those of the model; they are not part of it.
         policies: more policies that steer each row, such as `policies.ban(["delve"])`; see docs/policies.md.
         heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
             that what follows may join it; see docs/heal.md. A piece that is resumed was healed when it began.
@@ -24,6 +28,10 @@ class PieceOptions(TypedDict, total=False):
 
     max_tokens: int | None
     stop_at: str | Sequence[str] | None
+    min_tokens: int
+    keep_stop: bool
+    stop_in_prompt: bool
+    stop_token_ids: Sequence[int]
     policies: Sequence[Policy[Any]]
     heal: bool
 
@@ -33,11 +41,15 @@ class Options:
     """`PieceOptions` as they were checked.
 
     Attributes:
-        max_tokens, stop_at, policies, heal: see `PieceOptions`; `stop_at` is a tuple of texts.
+        See `PieceOptions`; `stop_at` is a tuple of texts.
     """
 
     max_tokens: int | None = None
     stop_at: tuple[str, ...] = ()
+    min_tokens: int = 0
+    keep_stop: bool = False
+    stop_in_prompt: bool = False
+    stop_token_ids: tuple[int, ...] = ()
     policies: tuple[Policy[Any], ...] = ()
     heal: bool = False
 
@@ -54,9 +66,17 @@ class Options:
             if name not in known:
                 raise _unknown(name, sorted(known))
         _check_max_tokens(given.get("max_tokens"))
+        stop_at = _texts(given.get("stop_at"))
+        for name in ("keep_stop", "stop_in_prompt"):
+            if given.get(name) and not stop_at:
+                raise OptionError(f"expected `stop_at` beside `{name}`, got none: say where the text stops", name)
         return cls(
             max_tokens=given.get("max_tokens"),
-            stop_at=_texts(given.get("stop_at")),
+            stop_at=stop_at,
+            min_tokens=_checked_min_tokens(given.get("min_tokens", 0), given.get("max_tokens")),
+            keep_stop=bool(given.get("keep_stop")),
+            stop_in_prompt=bool(given.get("stop_in_prompt")),
+            stop_token_ids=_ids(given.get("stop_token_ids", ())),
             policies=checked_policies(given.get("policies", ())),
             heal=_checked_bool(given.get("heal", False), "heal"),
         )
@@ -121,6 +141,40 @@ def _checked_bool(value: object, name: str) -> bool:
     if not isinstance(value, bool):
         raise OptionError(f"expected True or False as `{name}`, got {value!r}", name)
     return value
+
+
+def _checked_min_tokens(min_tokens: object, max_tokens: int | None) -> int:
+    if isinstance(min_tokens, bool) or not isinstance(min_tokens, int) or min_tokens < 0:
+        raise OptionError(f"expected an int, 0 or more, as `min_tokens`, got {min_tokens!r}", "min_tokens")
+    if max_tokens is not None and min_tokens > max_tokens:
+        raise OptionError(
+            f"expected `min_tokens` of at most `max_tokens`, {max_tokens}, got {min_tokens}", "min_tokens"
+        )
+    return min_tokens
+
+
+def _ids(token_ids: object) -> tuple[int, ...]:
+    found = tuple(token_ids) if isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes) else None
+    if found is None or not all(isinstance(i, int) and not isinstance(i, bool) for i in found):
+        raise OptionError(
+            f"expected a list of token ids as `stop_token_ids`, got {token_ids!r}. For texts write `stop_at`.",
+            "stop_token_ids",
+        )
+    return found
+
+
+def check_ids(token_ids: Sequence[int], vocab_size: int) -> None:
+    """Refuse stop tokens that a model has not.
+
+    Raises:
+        OptionError: an id is out of its range.
+    """
+    odd = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
+    if odd is not None:
+        raise OptionError(
+            f"expected ids from 0 to {vocab_size - 1} as `stop_token_ids`, those of the model, got {odd}",
+            "stop_token_ids",
+        )
 
 
 def _texts(stop_at: object) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import chain
@@ -17,13 +17,15 @@ from outlines_cont.engine.row import Row
 from outlines_cont.errors import MissingEOS, NoHypothesis, ResumeError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
-from outlines_cont.options import Options
+from outlines_cont.options import Options, check_ids
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import RandomStream, Rng
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.state import SequenceState, best_row
 from outlines_cont.state_row import StateRow
-from outlines_cont.stream import TextDecoder
+from outlines_cont.streams.event import StreamEvent
+from outlines_cont.streams.feed import CertainFeed, EarlyFeed, Feed
+from outlines_cont.streams.options import StreamOptions
 from outlines_cont.user_code import shielded
 
 
@@ -69,7 +71,9 @@ class Run:
         score_last: bool = True,
     ) -> None:
         policies = maker.policies(options)
-        if not maker.model.eos_token_ids and options.max_tokens is None and not options.stop_at:
+        check_ids(options.stop_token_ids, maker.model.vocab_size)
+        self._eos_token_ids = maker.model.eos_token_ids.union(options.stop_token_ids)
+        if not self._eos_token_ids and options.max_tokens is None and not options.stop_at:
             raise MissingEOS(
                 "expected a model with an end-of-sequence token, got one that names none, so the text would never end. "
                 "Pass `max_tokens` or `stop_at`, or set `eos_token_id` in the generation config."
@@ -103,15 +107,21 @@ class Run:
                 score_last=score_last,
                 source_text=maker.source,
                 healing=healing,
+                min_tokens=options.min_tokens,
+                stop_token_ids=options.stop_token_ids,
             )
             if _runs(row, resume)
             else None
             for row, healing in zip(self._results, chain.from_iterable(opened.healing), strict=True)
         ]
+        self._job: Job | None = None
+        self._is_collected = False
+        self._over: set[int] = set()  # rows whose end was told
+        self._values: dict[int, StateRow] = {}  # rows that have ended, with their values
         if resume:
             self._check_resumed()
 
-    def steps(self) -> Iterator[None]:
+    def steps(self) -> Generator[None, None, None]:
         """Run to the end, one step of the engine after the other; who stops earlier lets the rows go.
 
         After the last one everything is there to be seen, whoever has taken the steps.
@@ -120,7 +130,7 @@ class Run:
         yield from self.engine.steps(job)
         self._collect(job)
 
-    async def async_steps(self) -> AsyncIterator[None]:
+    async def async_steps(self) -> AsyncGenerator[None, None]:
         """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
         job = self._submitted()
         async with aclosing(self.engine.async_steps(job)) as steps:
@@ -137,6 +147,8 @@ class Run:
         """Return the rows that run as a job, which is on its way."""
         sampler = self._maker.sampler
         job = self._search(sampler) if isinstance(sampler, BeamSearch) else self._alone(sampler)
+        job.can_fork = False  # a call returns as many rows as it was given
+        self._job = job
         self.engine.submit(job)
         return job
 
@@ -147,7 +159,7 @@ class Run:
         entries = [[row for i in place if (row := self.rows[i]) is not None] for place in self._places]
         ended = [[self._results[i] for i in place if self.rows[i] is None] for place in self._places]
         model = self._maker.model
-        return BeamJob(entries, ended, search, model.eos_token_ids, self._counts, self, model.tokenizer.token_bytes)
+        return BeamJob(entries, ended, search, self._eos_token_ids, self._counts, self, model.tokenizer.token_bytes)
 
     @property
     def _places(self) -> list[range]:
@@ -157,12 +169,13 @@ class Run:
 
     def _collect(self, job: Job) -> None:
         """Take in what has become of the rows."""
+        self._is_collected = True
         if isinstance(job, BeamJob):
             self._collect_found(job.ended)
             return
         running = [i for i, row in enumerate(self.rows) if row is not None]
         for at, row in job.done.items():
-            self._results[running[at]] = self.finish(row)
+            self._results[running[at]] = self._finished(at, row)
 
     def _collect_found(self, found: list[list[StateRow]]) -> None:
         streams = [[self._results[i].stream for i in place] for place in self._places]
@@ -176,24 +189,86 @@ class Run:
 
     def state(self) -> SequenceState:
         """Return the state that the run has come to; to be asked after `steps`."""
-        rows = tuple(tuple(self._results[place.start : place.stop]) for place in self._places)
-        state = SequenceState(self._maker.model, rows, self._seed)
+        state = self._state_of(self._results)
         if not isinstance(self._maker.sampler, BestOf):
             return state
         return _best_of_each(state, self._maker.sampler.samples, self.is_whole)
 
-    def texts(self) -> list[TextFeed]:
-        """Return the new text of each row, as it comes."""
-        return [TextFeed(row, self._maker.model) for row in self.rows]
-
-    def pull(self, feeds: Sequence[TextFeed]) -> list[str]:
-        """Return the new text of each row, between two steps."""
+    def leave(self) -> SequenceState:
+        """End the run where it is, and return its state."""
         with self.engine.lock:
-            return [feed.pull() for feed in feeds]
+            state = self.state() if self._job is None or self._is_collected else self.snapshot()
+            if self._job is not None:
+                self.engine.cancel(self._job)
+            return state
 
-    def grid(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return one text per row as `[batch][sample]` lists."""
-        return [list(texts[place.start : place.stop]) for place in self._places]
+    def _state_of(self, results: Sequence[StateRow]) -> SequenceState:
+        rows = tuple(tuple(results[place.start : place.stop]) for place in self._places)
+        return SequenceState(self._maker.model, rows, self._seed)
+
+    def snapshot(self) -> SequenceState:
+        """Return the state between two steps: pieces that have not ended are as if they had been cut here. To be resumed, or not."""
+        with self.engine.lock:
+            results = [*self._results]
+            done = {} if self._job is None else self._job.done
+            going = [(i, row) for i, row in enumerate(self.rows) if row is not None]
+            for at, (i, _) in enumerate(going):
+                if at in done:
+                    results[i] = self._finished(at, done[at])
+            left = [(i, row) for at, (i, row) in enumerate(going) if at not in done]
+            for (i, _), cut in zip(left, self.engine.snapshots([row for _, row in left]), strict=True):
+                results[i] = cut
+            return self._state_of(results)
+
+    def feeds(self, options: StreamOptions) -> list[Feed | None]:
+        """Return what is new of each row, between two steps; to be asked before the first."""
+        for row in self.rows:
+            if row is not None and options.top:
+                row.num_top, row.tops = options.top, [()] * len(row.token_ids)
+        return [None if row is None else EarlyFeed(row) if options.retract else CertainFeed(row) for row in self.rows]
+
+    def pull(self, feeds: Sequence[Feed | None]) -> list[StreamEvent]:
+        """Return the news of the rows that have some."""
+        with self.engine.lock:
+            events = (self._event(index, feed) for index, feed in enumerate(feeds))
+            return [event for event in events if event is not None]
+
+    def _event(self, index: int, feed: Feed | None) -> StreamEvent | None:
+        batch, sample = divmod(index, self._num_samples)
+        row = self.rows[index]
+        if index in self._over:
+            return None
+        if row is None or feed is None:
+            self._over.add(index)
+            error = self._results[index].error
+            return (
+                StreamEvent(batch=batch, sample=sample, finish_reason="error", error=error)
+                if error is not None
+                else None
+            )
+        news, is_end = feed.pull(row), row.is_over
+        if not news and not is_end:
+            return None
+        if is_end:
+            self._over.add(index)
+        tokens = range(news.start, news.stop)
+        return StreamEvent(
+            batch=batch,
+            sample=sample,
+            text=news.text,
+            token_ids=tuple(row.token_ids[news.start : news.stop]),
+            logprobs=tuple(row.score_of(i) for i in tokens),
+            top=tuple(row.tops[i] for i in tokens) if row.num_top else ((),) * len(tokens),
+            retract=news.retract,
+            retract_tokens=news.retract_tokens,
+            finish_reason=row.finish_reason if is_end else "",
+            stop=row.stop if is_end else None,
+            error=row.error if is_end else None,
+        )
+
+    def grid(self, texts: Mapping[tuple[int, int], str]) -> list[list[str]]:
+        """Return texts by `(batch, sample)` as `[batch][sample]` lists, empty where there is none."""
+        return [[texts.get((b, s), "") for s in range(self._num_samples)] for b in range(self._batch_size)]
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a row that has ended with its value, or with the error of making it."""
@@ -204,6 +279,12 @@ class Run:
         except Exception as error:
             # A parser of the user, such as a pydantic validator, may refuse one row; the others keep their values.
             return replace(row, error=error, finish_reason="error")
+
+    def _finished(self, at: int, row: StateRow) -> StateRow:
+        """Return `finish` of a row, which is called once: it may be a parser of the user."""
+        if at not in self._values:
+            self._values[at] = self.finish(row)
+        return self._values[at]
 
     def is_whole(self, row: StateRow) -> bool:
         """Return whether the text of a row that has ended is one that was asked for, and no part of one."""
@@ -227,45 +308,6 @@ class Run:
                     "expected a state that this generator has cut, but its last piece is no beginning of what the generator "
                     f"writes ({row.error}). Resume with the generator that made it."
                 ) from row.error
-
-
-class TextFeed:
-    """The new text of one row: whole characters only, and nothing that may be taken back."""
-
-    def __init__(self, row: Row | None, model: LanguageModel) -> None:
-        self._row = row
-        self._tokenizer = model.tokenizer
-        self._decoder = TextDecoder()
-        # All bytes before token `_token`, and `_offset` bytes more, were given out.
-        self._token = row.piece_start if row is not None else 0
-        self._offset = len(row.healed) if row is not None else 0
-        self._is_over = row is None
-
-    def pull(self) -> str:
-        """Return the text that has come since the last call."""
-        row = self._row
-        if row is None or self._is_over:
-            return ""
-        token_ids = row.token_ids[self._token :]
-        data = self._tokenizer.text_bytes(token_ids)
-        visible = len(data) - row.held_bytes
-        text = ""
-        if visible > self._offset:
-            self._decoder, text = self._decoder.push(data[self._offset : visible])
-            self._offset = visible
-            self._pass(token_ids)
-        if row.has_ended:
-            self._is_over = True
-            text += self._decoder.flush()
-        return text
-
-    def _pass(self, token_ids: list[int]) -> None:
-        for token_id in token_ids:
-            size = len(self._tokenizer.text_bytes([token_id]))
-            if size > self._offset:
-                break
-            self._offset -= size
-            self._token += 1
 
 
 def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:

@@ -1,7 +1,8 @@
 """Samplers: how one token is chosen for each row from its masked logits. Frozen values; `sampling` does the work.
 
 Random numbers come from outside, one float64 per row and token, and so do the counts of tokens that penalties need. So a
-sampler holds no state and a row's draw does not depend on its neighbours. The order of the steps is `sampling.STEPS`.
+sampler holds no state and a row's draw does not depend on its neighbours. The order of the steps is `sampling.STEPS`; with
+`multinomial(warpers=...)` it is one's own.
 """
 
 from __future__ import annotations
@@ -13,22 +14,41 @@ from typing import Protocol
 
 import torch
 
-from outlines_cont.sampling import Law, Penalties, SamplerBatch, TokenCounts
+from outlines_cont.errors import OptionError
+from outlines_cont.sampling import Penalties, SamplerBatch, SamplingParams, TokenCounts
+from outlines_cont.sampling.batch import chain_of
 from outlines_cont.sampling.check import check, is_int, is_number
-from outlines_cont.sampling.cut import Cut
+from outlines_cont.sampling.params import standard_warpers
 from outlines_cont.sampling.penalties import NO_PENALTIES
+from outlines_cont.sampling.warpers import MinP, Temperature, TopK, TopP, Warper
+
+__all__ = [
+    "BeamSearch",
+    "BestOf",
+    "Greedy",
+    "MinP",
+    "Multinomial",
+    "Sampler",
+    "Temperature",
+    "TopK",
+    "TopP",
+    "Warper",
+    "beam_search",
+    "best_of",
+    "greedy",
+    "multinomial",
+]
 
 
 class Sampler(Protocol):
-    """Draws one token per row."""
+    """Draws one token per row. An object of one's own with these four names is one, too.
+
+    One that a policy or a script may ask for another temperature has the method `with_temperature(temperature)`, besides.
+    """
 
     @property
     def num_samples(self) -> int | None:
         """S, the samples per prompt; None follows the state, and is 1 for a prompt."""
-
-    @property
-    def law(self) -> Law:
-        """What each token is chosen by; so rows with different samplers are drawn together."""
 
     @property
     def needs_random(self) -> bool:
@@ -57,25 +77,25 @@ class Sampler(Protocol):
         """
 
 
-class _ByLaw(ABC):
+class _TokenSampler(ABC):
     """What samplers have in common that choose token by token."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
-    def law(self) -> Law:
-        """What each token is chosen by."""
+    def params(self) -> SamplingParams:
+        """What each token is chosen by; rows with different ones are drawn together."""
 
     @property
     def needs_random(self) -> bool:
         """Whether a draw takes a random number."""
-        return not self.law.is_greedy
+        return not self.params.is_greedy
 
     @property
     def needs_counts(self) -> bool:
         """Whether a penalty depends on how often each token stands in the row."""
-        return self.law.penalties.needs_counts
+        return self.params.penalties.needs_counts
 
     def sample(
         self,
@@ -84,15 +104,28 @@ class _ByLaw(ABC):
         counts: Sequence[TokenCounts | None] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Choose one token per row, all rows by this sampler; see `SamplerBatch.sample`."""
-        return SamplerBatch([self.law] * len(logits)).sample(logits, uniforms, counts)
+        return SamplerBatch([self.params] * len(logits)).sample(logits, uniforms, counts)
+
+    def with_temperature(self, temperature: float) -> Sampler:
+        """Return a sampler that is like this one but for its temperature: 0 takes the most probable token.
+
+        Raises:
+            OptionError: the class has a `sample` of its own, of which nothing is known.
+        """
+        if params_of(self) is None:
+            raise _no_temperature(self, temperature)
+        penalties, warpers = self.params.penalties, self.params.warpers
+        if temperature == 0:
+            return Greedy(penalties=penalties)
+        return Multinomial(warpers=_tempered(warpers, Temperature(temperature)), penalties=penalties)
 
     def __str__(self) -> str:
         """The steps in their order, such as `mask > temperature 0.7 > top_k 50 > draw`."""
-        return self.law.steps()
+        return self.params.steps()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Greedy(_ByLaw):
+class Greedy(_TokenSampler):
     """Takes the most probable token; of equal ones that with the smallest id.
 
     Attributes:
@@ -107,44 +140,33 @@ class Greedy(_ByLaw):
         return None
 
     @property
-    def law(self) -> Law:
+    def params(self) -> SamplingParams:
         """What each token is chosen by."""
-        return Law(is_greedy=True, penalties=self.penalties)
+        return SamplingParams(is_greedy=True, penalties=self.penalties)
 
     def __repr__(self) -> str:
-        return _call("greedy", None, self.law)
+        return _call("greedy", None, self.params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Multinomial(_ByLaw):
-    """Draws from the distribution that is left after penalties, temperature, `top_k`, `top_p` and `min_p`, in this order.
+class Multinomial(_TokenSampler):
+    """Draws from the distribution that is left after the penalties and the warpers, in their order.
 
     Attributes:
         samples: S, the samples per prompt.
-        top_k: keep the k most probable tokens.
-        top_p: then keep the fewest most probable tokens that together have at least this share of what is left.
-        min_p: then keep tokens with at least this share of the most probable one's probability.
-        temperature: what the logits are divided by, before anything is left out.
+        warpers: what is done with the logits; the options of `multinomial` are the standard ones.
         penalties: what changes single logits before.
 
-    The mask comes before all of them. Where tokens with equal probability stand on both sides of a border, all of them are
-    kept, so the result does not depend on the order of the vocabulary.
+    The mask comes before all of them. Where tokens with equal probability stand on both sides of a border, the standard warpers
+    keep all of them, so the result does not depend on the order of the vocabulary.
     """
 
     samples: int = 1
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    temperature: float = 1.0
+    warpers: tuple[Warper, ...] = ()
     penalties: Penalties = NO_PENALTIES
 
     def __post_init__(self) -> None:
         check("n", self.samples, is_int(self.samples) and self.samples >= 1, "an int, 1 or more")
-        k, p, m, t = self.top_k, self.top_p, self.min_p, self.temperature
-        check("top_k", k, k is None or (is_int(k) and k >= 1), "an int, 1 or more, or None")
-        check("top_p", p, p is None or (is_number(p) and 0 < p <= 1), "a number above 0 and at most 1, or None")
-        check("min_p", m, m is None or (is_number(m) and 0 <= m <= 1), "a number from 0 to 1, or None")
-        check("temperature", t, is_number(t) and 1e-30 < t < 1e30, "a number above 0 (for 0 use `greedy()`)")
 
     @property
     def num_samples(self) -> int | None:
@@ -152,16 +174,9 @@ class Multinomial(_ByLaw):
         return self.samples
 
     @property
-    def law(self) -> Law:
+    def params(self) -> SamplingParams:
         """What each token is chosen by."""
-        return Law(
-            is_greedy=False,
-            penalties=self.penalties,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-        )
+        return SamplingParams(is_greedy=False, penalties=self.penalties, warpers=self.warpers)
 
     def filtered(self, logits: torch.Tensor) -> torch.Tensor:
         """Return (R, V) logits of the distribution that is left of (R, V) ones; the penalties are left out.
@@ -170,10 +185,10 @@ class Multinomial(_ByLaw):
 
         Cost: some passes over whole rows; `sample` does without most of them.
         """
-        return Cut.of([self.law] * len(logits)).kept(logits)
+        return chain_of(self.warpers, len(logits)).kept(logits)
 
     def __repr__(self) -> str:
-        return _call("multinomial", self.samples, self.law)
+        return _call("multinomial", self.samples, self.params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -181,7 +196,7 @@ class BestOf(Multinomial):
     """Draws `samples` times and keeps the sample with the largest score."""
 
     def __repr__(self) -> str:
-        return _call("best_of", self.samples, self.law)
+        return _call("best_of", self.samples, self.params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,16 +222,40 @@ class BeamSearch:
         return None
 
 
-def at_temperature(sampler: Sampler, temperature: float | None) -> Sampler:
-    """Return a sampler that is like another but for its temperature: 0 takes the most probable token, None leaves it."""
-    if temperature is None:
-        return sampler
-    law = sampler.law
-    if temperature == 0:
-        return Greedy(penalties=law.penalties)
-    return Multinomial(
-        top_k=law.top_k, top_p=law.top_p, min_p=law.min_p, temperature=temperature, penalties=law.penalties
+def params_of(sampler: object) -> SamplingParams | None:
+    """Return what a sampler chooses by; None for one with a `sample` of its own."""
+    if isinstance(sampler, _TokenSampler) and type(sampler).sample is _TokenSampler.sample:
+        return sampler.params
+    return None
+
+
+def at_temperature(sampler: Sampler, temperature: float) -> Sampler:
+    """Return a sampler that is like another but for its temperature: 0 takes the most probable token.
+
+    Raises:
+        OptionError: it is of a user and has no `with_temperature`.
+    """
+    if not hasattr(sampler, "with_temperature"):
+        raise _no_temperature(sampler, temperature)
+    changed: Sampler = sampler.with_temperature(temperature)
+    return changed
+
+
+def _no_temperature(sampler: object, temperature: float) -> OptionError:
+    return OptionError(
+        f"expected a sampler with a method `with_temperature`, since a branch asks for a token at temperature {temperature!r}, got "
+        f"{sampler!r}. Let the method return a sampler that draws so.",
+        "temperature",
     )
+
+
+def _tempered(warpers: tuple[Warper, ...], temperature: Temperature) -> tuple[Warper, ...]:
+    """Return the warpers with another temperature, in the place of the first that they have; at the beginning where there is none."""
+    at = next((i for i, warper in enumerate(warpers) if isinstance(warper, Temperature)), 0)
+    others = [
+        [warper for warper in part if not isinstance(warper, Temperature)] for part in (warpers[:at], warpers[at:])
+    ]
+    return (*others[0], *([] if temperature.is_neutral else [temperature]), *others[1])
 
 
 def greedy(
@@ -243,6 +282,7 @@ def multinomial(
     top_p: float | None = None,
     min_p: float | None = None,
     temperature: float = 1.0,
+    warpers: Sequence[Warper] | None = None,
     logit_bias: Mapping[int, float] | None = None,
     repetition_penalty: float = 1.0,
     frequency_penalty: float = 0.0,
@@ -258,6 +298,7 @@ def multinomial(
         top_p: then keep the fewest most probable tokens that together have at least this share of what is left.
         min_p: then keep tokens with at least this share of the most probable one's probability.
         temperature: what the logits are divided by, before anything is left out.
+        warpers: in the place of these four: warpers in an order of one's own, such as `(TopK(50), Temperature(0.7))`.
         logit_bias: what is added to the logits of tokens, by their ids.
         repetition_penalty: what positive logits of tokens that stand in the row, prompt included, are divided by, and negative
             ones multiplied with; above 1 repeats less.
@@ -268,7 +309,7 @@ def multinomial(
         OptionError: an option is out of its range.
     """
     penalties = Penalties.of(logit_bias, repetition_penalty, frequency_penalty, presence_penalty)
-    return Multinomial(samples=n, top_k=top_k, top_p=top_p, min_p=min_p, temperature=temperature, penalties=penalties)
+    return Multinomial(samples=n, warpers=_warpers(warpers, temperature, top_k, top_p, min_p), penalties=penalties)
 
 
 def best_of(
@@ -278,6 +319,7 @@ def best_of(
     top_p: float | None = None,
     min_p: float | None = None,
     temperature: float = 1.0,
+    warpers: Sequence[Warper] | None = None,
     logit_bias: Mapping[int, float] | None = None,
     repetition_penalty: float = 1.0,
     frequency_penalty: float = 0.0,
@@ -292,7 +334,7 @@ def best_of(
         OptionError: an option is out of its range.
     """
     penalties = Penalties.of(logit_bias, repetition_penalty, frequency_penalty, presence_penalty)
-    return BestOf(samples=n, top_k=top_k, top_p=top_p, min_p=min_p, temperature=temperature, penalties=penalties)
+    return BestOf(samples=n, warpers=_warpers(warpers, temperature, top_k, top_p, min_p), penalties=penalties)
 
 
 def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
@@ -321,7 +363,44 @@ def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
     return BeamSearch(beams=beams, length_penalty=length_penalty)
 
 
-def _call(name: str, num: int | None, law: Law) -> str:
+def _warpers(
+    warpers: Sequence[Warper] | None, temperature: float, top_k: int | None, top_p: float | None, min_p: float | None
+) -> tuple[Warper, ...]:
+    """Return the warpers that a sampler was given, one by one or by the options of the standard ones."""
+    standard = standard_warpers(temperature, top_k, top_p, min_p)
+    if warpers is None:
+        return standard
+    if standard:
+        raise OptionError(
+            f"expected either `warpers` or `{standard[0].name}`, got both. Write `{standard[0]!r}` among the warpers, in its place.",
+            "warpers",
+        )
+    if not isinstance(warpers, Sequence) or isinstance(warpers, str | bytes):
+        raise OptionError(
+            f"expected a tuple of warpers as `warpers`, such as `(TopK(50),)`, got {warpers!r}", "warpers"
+        )
+    for warper in warpers:
+        _check_warper(warper)
+    return tuple(warpers)
+
+
+def _check_warper(warper: object) -> None:
+    if not isinstance(warper, Warper):
+        advice = "Derive your own from `samplers.Warper`"
+        if isinstance(warper, type):
+            advice = f"Make one, such as `{warper.__name__}(...)`" if issubclass(warper, Warper) else advice
+        raise OptionError(f"expected warpers in `warpers`, such as `TopK(50)`, got {warper!r}. {advice}.", "warpers")
+    try:
+        hash(warper)
+    except TypeError as error:
+        raise OptionError(
+            f"expected warpers that have a hash, since a sampler is a value, got {warper!r}: {error}. Make its class a "
+            "`dataclass(frozen=True)` with fields that have one.",
+            "warpers",
+        ) from None
+
+
+def _call(name: str, num: int | None, params: SamplingParams) -> str:
     """Return a sampler as the call that makes it, its options in the order of their steps."""
     first = [] if num is None or (num == 1 and name == "multinomial") else [repr(num)]
-    return f"{name}({', '.join(first + [f'{option}={value!r}' for option, value in law.options()])})"
+    return f"{name}({', '.join(first + [f'{option}={value!r}' for option, value in params.options()])})"

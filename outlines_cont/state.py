@@ -120,8 +120,13 @@ class SequenceState:
 
     @property
     def retries(self) -> torch.Tensor:
-        """(B, S) int64: how often the last piece of each row went back because a value failed a check."""
+        """(B, S) int64: how often the last piece of each row went back because a policy, such as a check, refused it."""
         return self._numbers(lambda row: row.piece.retries if row.piece else 0, torch.int64)
+
+    @property
+    def stops(self) -> list[list[str | int | None]]:
+        """B lists of S: the stop text, or the id of the stop token, that has ended the last piece of each row; None where none has."""
+        return [[row.piece.stop if row.piece else None for row in group] for group in self.rows]
 
     @property
     def finished(self) -> torch.Tensor:

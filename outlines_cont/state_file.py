@@ -80,6 +80,7 @@ class _ExclusionRecord(_Record):
     excluded: list[_Count]
     avoided: list[_Count]
     policy: int = Field(ge=0, lt=2**16)
+    retries: _Count
 
 
 class _RowRecord(_Record):
@@ -101,6 +102,7 @@ class _RowRecord(_Record):
     starts_inside: bool = False
     exclusions: list[_ExclusionRecord] = []
     healed: _Count = 0
+    stop: str | int | None = None
 
 
 class _StateRecord(_Record):
@@ -210,6 +212,7 @@ class _Shelf:
             starts_inside=row.starts_inside,
             exclusions=[] if row.piece is None else [*map(_exclusion_record, row.piece.exclusions)],
             healed=0 if row.piece is None else row.piece.healed,
+            stop=None if row.piece is None else row.piece.stop,
         )
 
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
@@ -252,7 +255,9 @@ class _Shelf:
 
 def _exclusion_record(place: Exclusion) -> _ExclusionRecord:
     excluded, avoided = sorted(place.excluded), sorted(place.avoided)
-    return _ExclusionRecord(index=place.index, excluded=excluded, avoided=avoided, policy=place.policy)
+    return _ExclusionRecord(
+        index=place.index, excluded=excluded, avoided=avoided, policy=place.policy, retries=place.retries
+    )
 
 
 def _score_record(search: SearchScore) -> _ScoreRecord:
@@ -349,10 +354,10 @@ class _Reader:
         if not all(self._are_ids([*place.excluded, *place.avoided]) for place in row.exclusions):
             raise ValueError("a token that is excluded is out of range")
         exclusions = (
-            Exclusion(place.index, frozenset(place.excluded), frozenset(place.avoided), place.policy)
+            Exclusion(place.index, frozenset(place.excluded), frozenset(place.avoided), place.policy, place.retries)
             for place in row.exclusions
         )
-        return Piece(start, tuple(owed), source, retries, Exclusions(tuple(exclusions)), row.healed)
+        return Piece(start, tuple(owed), source, retries, Exclusions(tuple(exclusions)), row.stop, healed=row.healed)
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
         token_ids, kinds, logprobs, sampling_logprobs = columns

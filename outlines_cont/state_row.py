@@ -30,6 +30,8 @@ class Piece:
         source: what the piece was to be, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
         retries: how often it went back because a policy, such as a check, refused what it had written.
         exclusions: what may not be drawn again at its places.
+        stop: the stop text or stop token that has ended it; None where none has.
+        unscored: indices of forced tokens whose log-probabilities will be known when they are fed.
         healed: how many bytes at its beginning are text that stood there before, and was spelled anew; see `healing`.
     """
 
@@ -38,6 +40,8 @@ class Piece:
     source: str = ""
     retries: int = 0
     exclusions: Exclusions = NO_EXCLUSIONS
+    stop: str | int | None = None
+    unscored: tuple[int, ...] = ()
     healed: int = 0
 
 

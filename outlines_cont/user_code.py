@@ -1,4 +1,4 @@
-"""Code of users that runs in the steps of an engine, such as a validator: what it raises is the error of one row.
+"""Code of users that runs in the steps of an engine, such as a validator or a sampler: what it raises is the error of one row.
 
 A step may be taken by any thread, for the rows of all. So not even `SystemExit` may come out of it, which would end a call that has
 nothing to do with it. `KeyboardInterrupt` means two things: the user has pressed Ctrl-C, which ends the call in the main thread,
@@ -40,8 +40,8 @@ def user_code_error(error: BaseException) -> UserCodeError:
     place = _place(error.__traceback__)
     where = f", in {place.tb_frame.f_code.co_filename!r}, line {place.tb_lineno}" if place is not None else ""
     return UserCodeError(
-        f"expected a check, a validator or a policy to return or to raise an Exception, but it raised {error!r}{where}. "
-        "Let it raise `ValueError` where a value is not to be accepted."
+        f"expected a check, a validator, a policy or a sampler to return or to raise an Exception, but it raised {error!r}{where}. "
+        "Let a check raise `ValueError` where a value is not to be accepted."
     )
 
 

@@ -169,6 +169,17 @@ class _Ahead:
     def was_drawn(self, index: int) -> bool:
         return index < len(self.row.token_ids) and self.row.was_drawn(index)
 
+    def sampling_logprob(self, index: int) -> float:
+        return self.row.sampling_logprob(index)
+
+    @property
+    def is_random(self) -> bool:
+        return self.row.is_random
+
+    @property
+    def retries(self) -> int:
+        return self.row.retries
+
     def excluded(self, index: int) -> frozenset[int]:
         return self.row.excluded(index)
 

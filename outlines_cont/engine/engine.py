@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from time import perf_counter
@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from outlines_cont.engine.checkpoint import Checkpoint
+from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.failure import fails
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
@@ -34,9 +35,9 @@ from outlines_cont.engine.row import Draw, Row, Want
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.errors import KVBudgetError, OptionError, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
-from outlines_cont.samplers import Sampler
-from outlines_cont.sampling import SamplerBatch
+from outlines_cont.state_row import StateRow
 
 MAX_BATCH_TOKENS = 4096
 MAX_ROWS = 256
@@ -66,11 +67,11 @@ class Engine:
     __slots__ = (
         "__weakref__",
         "_answer",
-        "_batch",
         "_checkpoint",
         "_counts",
         "_jobs",
         "_lanes",
+        "_last_plan",
         "_lock",
         "_masker",
         "_max_batch_tokens",
@@ -101,7 +102,7 @@ class Engine:
         self._counts = Meter()
         self._stats = EngineStats()
         self._masker = Masker()
-        self._batch: tuple[list[Sampler], SamplerBatch] | None = None
+        self._last_plan: DrawPlan | None = None
         self._answer = threading.Event()
         self._lock = threading.RLock()
         self._steps: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[None]] = WeakKeyDictionary()
@@ -208,6 +209,22 @@ class Engine:
         finally:
             self.cancel(job)
 
+    def snapshots(self, rows: Sequence[Row]) -> list[StateRow]:
+        """Return running rows as values, as they are between two steps; they go on. No token is ever fed again because of it.
+
+        Cost: for each row what its tokens take as tuples; keys and values are shared.
+        """
+        with self._lock, torch.inference_mode():
+            self._undo()
+            held: dict[int, RowKV | None] = {}
+            for lane in self._lanes:
+                if any(row is other for row in rows for other in lane.rows):
+                    held.update((id(row), share) for row, share in zip(lane.rows, lane.shares(), strict=True))
+            kept = [held.get(id(row), row.source.kv) for row in rows]
+            return [
+                row.snapshot(kv[: row.cached] if kv is not None else None) for row, kv in zip(rows, kept, strict=True)
+            ]
+
     def step(self) -> None:
         """Let every row go on by one token.
 
@@ -261,7 +278,7 @@ class Engine:
         self._lanes = []
         self._waiting = self._checkpoint.restore()
         self._jobs, self._room = [*self._checkpoint.jobs], self._checkpoint.room
-        self._masker, self._batch = Masker(), None
+        self._masker, self._last_plan = Masker(), None
         self._checkpoint = None
 
     # -- who runs ------------------------------------------------------------------------------------------------------
@@ -356,6 +373,13 @@ class Engine:
         """Let a row fork by the branches that its policies want."""
         if row.job.is_joint:
             row.fail(UnsupportedBranch("the rows of a search are forked by the search; a policy cannot fork them"))
+        elif not row.job.can_fork:
+            row.fail(
+                UnsupportedBranch(
+                    "expected policies that return one branch or none in a call of a generator, which returns as many rows as it was "
+                    "given, got several. Fork with `state.fork(n)` before the call, or write a program for `control.run`."
+                )
+            )
         else:
             self._fork(row, row.branched(row.forks))
 
@@ -474,10 +498,11 @@ class Engine:
         logprobs = logits.gather(-1, token_ids[:, None])[:, 0] - norm
         # One transfer from the device per step; ids up to 2 ** 24 are exact in float32.
         table = torch.stack([token_ids.to(logits.dtype), norm, logprobs, sampling_logprobs])
-        for row, (token_id, *numbers) in zip(rows, table.T.tolist(), strict=True):
+        tops = _tops(rows, logits, norm)
+        for row, top, (token_id, *numbers) in zip(rows, tops, table.T.tolist(), strict=True):
             total, logprob, sampling_logprob = numbers
             if not fails(row, total, sampling_logprob):
-                row.take(Draw(int(token_id), logprob, sampling_logprob))
+                row.take(Draw(int(token_id), logprob, sampling_logprob, top))
 
     def _drawn(self, rows: list[Row], masked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (R,) token ids and (R,) log-probabilities as they were drawn."""
@@ -491,15 +516,16 @@ class Engine:
             uniforms = torch.tensor(drawn, dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):
             counts = [row.token_counts if d.needs_counts else None for row, d in zip(rows, drawings, strict=True)]
-        return self._sampler_of([drawing.sampler for drawing in drawings]).sample(masked, uniforms, counts)
+        draws = self._draw_plan(drawings).draw(masked, uniforms, counts)
+        for index, error in draws.errors.items():
+            rows[index].fail(error)
+        return draws.token_ids, draws.logprobs
 
-    def _sampler_of(self, samplers: list[Sampler]) -> Sampler | SamplerBatch:
-        """Return what draws for all rows: the one sampler that they have, or a batch of laws."""
-        if all(sampler is samplers[0] for sampler in samplers):
-            return samplers[0]
-        if self._batch is None or any(a is not b for a, b in zip_longest(self._batch[0], samplers)):
-            self._batch = samplers, SamplerBatch([sampler.law for sampler in samplers])
-        return self._batch[1]
+    def _draw_plan(self, drawings: list[Drawing]) -> DrawPlan:
+        """Return how all rows are drawn together; the last one, as long as the rows draw in the same way."""
+        if self._last_plan is None or any(a is not b for a, b in zip_longest(self._last_plan.drawings, drawings)):
+            self._last_plan = DrawPlan(drawings)
+        return self._last_plan
 
     def _choose(self, lane: Lane, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
         """Let a joint job choose what its rows go on with, and put that in their place."""
@@ -553,6 +579,18 @@ def _checked_limit(value: object, name: str) -> int:
 def _unit(row: Row) -> Row | Job:
     """Return what cannot be parted: a row, or the rows of a joint job."""
     return row.job if row.job.is_joint else row
+
+
+def _tops(rows: Sequence[Row], logits: torch.Tensor, norm: torch.Tensor) -> list[tuple[tuple[int, float], ...]]:
+    """Return for each row the most probable tokens with their log-probabilities, as many as it wants."""
+    most = min(max(row.num_top for row in rows), logits.shape[-1])
+    if not most:
+        return [()] * len(rows)
+    values, token_ids = logits.topk(most, dim=-1)
+    pairs = zip(token_ids.tolist(), (values - norm[:, None]).tolist(), strict=True)
+    return [
+        tuple(zip(ids[: row.num_top], logprobs, strict=False)) for row, (ids, logprobs) in zip(rows, pairs, strict=True)
+    ]
 
 
 def _logits(row: Row) -> torch.Tensor:

@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
 
+from outlines_cont.engine.drawing import Drawing
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import DeadlockError
 from outlines_cont.models.meter import Meter
-from outlines_cont.samplers import Sampler, at_temperature
+from outlines_cont.samplers import Sampler
 from outlines_cont.state_row import StateRow
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """How a token is drawn, and what that takes; asked once, not for every token.
-
-    Attributes:
-        sampler: how tokens are drawn.
-        needs_random: whether a draw takes a random number.
-        needs_counts: whether a draw depends on the tokens of the row.
-    """
-
-    sampler: Sampler
-    needs_random: bool
-    needs_counts: bool
-
-    @classmethod
-    def of(cls, sampler: Sampler) -> Drawing:
-        """Return what a draw of `sampler` takes."""
-        return cls(sampler, sampler.needs_random, sampler.needs_counts)
 
 
 class Job:
@@ -48,6 +28,9 @@ class Job:
 
     is_joint = False
     """Whether rows are chosen among each other, so that they must run in one lane."""
+
+    can_fork = True
+    """Whether a row may go on as several."""
 
     is_steered = False
     """Whether somebody outside may be asked what comes next, so that `ask` may change any row."""
@@ -77,8 +60,8 @@ class Job:
         """Return how a token is drawn; None for the job's own temperature."""
         drawing = self._drawings.get(temperature)
         if drawing is None:
-            drawing = Drawing.of(at_temperature(self._drawings[None].sampler, temperature))
-            self._drawings[temperature] = drawing
+            assert temperature is not None  # that one is there from the beginning
+            drawing = self._drawings[temperature] = self._drawings[None].at_temperature(temperature)
         return drawing
 
     def settle(self, row: Row, state_row: StateRow) -> None:

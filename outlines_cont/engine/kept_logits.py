@@ -1,6 +1,6 @@
 """`KeptLogits`: the logits before the last tokens of a row, so that going back to one of these costs no forward.
 
-The newest are kept whole. Where all together take more than `max_bytes`, the oldest are reduced to their largest, and then dropped.
+The newest are kept whole. Where all together take more than `max_bytes`, older ones are reduced to their largest, and then dropped.
 What was reduced is used only where it is exact: where no other token may be drawn.
 """
 
@@ -89,6 +89,11 @@ class KeptLogits:
         """Return as many places with nothing in them."""
         return KeptLogits(self.num_places, self.max_bytes)
 
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """All that is kept."""
+        return [kept if isinstance(kept, torch.Tensor) else kept.values for kept in self._at.values()]
+
     def put(self, index: int, logits: torch.Tensor) -> None:
         """Keep (V,) logits before token `index`. Cost: a copy, where they are a part of the logits of other rows."""
         if not self.num_places:
@@ -97,8 +102,9 @@ class KeptLogits:
         whole = logits if logits.untyped_storage().nbytes() == logits.nbytes else logits.clone()
         self._at[index] = whole
         self._nbytes += whole.nbytes
-        for old in [old for old in self._at if old < index - self.num_places]:
-            self._drop(old)
+        if len(self._at) > self.num_places:
+            for old in [old for old in self._at if old < index - self.num_places]:
+                self._drop(old)
         self._shrink()
 
     def whole(self, index: int) -> torch.Tensor | None:
@@ -121,11 +127,13 @@ class KeptLogits:
         self._nbytes -= kept.nbytes if kept is not None else 0
 
     def _shrink(self) -> None:
-        while self._nbytes > self.max_bytes and len(self._at) > 1:
-            whole = [index for index, kept in self._at.items() if isinstance(kept, torch.Tensor)]
-            index = min(whole) if len(whole) > 1 else min(self._at)
+        """Keep to the budget: whole logits take half of it, as soon as there are too many for all of it."""
+        while self._nbytes > self.max_bytes and self._at:
+            whole = sorted(index for index, kept in self._at.items() if isinstance(kept, torch.Tensor))
+            whole_bytes = sum(self._at[index].nbytes for index in whole)
+            index = whole[0] if len(whole) > 1 and whole_bytes > self.max_bytes / 2 else min(self._at)
             kept = self._at[index]
             self._drop(index)
-            if isinstance(kept, torch.Tensor) and len(kept) > NUM_LARGEST:
+            if isinstance(kept, torch.Tensor) and len(kept) > NUM_LARGEST and len(whole) > 1:
                 self._at[index] = LargestLogits.of(kept)
                 self._nbytes += self._at[index].nbytes

@@ -43,6 +43,17 @@ class RowView(Protocol):
     def was_drawn(self, index: int) -> bool:
         """Return whether the token at `index` was drawn, so that another might have been; no forced and no given one is."""
 
+    def sampling_logprob(self, index: int) -> float:
+        """Return the log-probability with which the token at `index` was drawn, masked and tempered; 0 where it was not drawn."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether tokens are drawn at random, so that another try may go otherwise by itself."""
+
+    @property
+    def retries(self) -> int:
+        """How often the piece has gone back so far."""
+
     def excluded(self, index: int) -> frozenset[int]:
         """Return the ids that are not drawn as token `index`, as what followed them was refused."""
 
@@ -103,6 +114,10 @@ class Policy(ABC, Generic[S]):
             after: the state as it was at the place that the row has gone back to.
         """
         return after
+
+    def stop(self, state: S) -> str | int | None:
+        """Return which stop text has ended the piece, where this policy did; see `SequenceState.stops`."""
+        return None
 
     def at_end(self, state: S, row: RowView) -> Branch | None:
         """Return a branch that goes back where the text must not end here; None to let it. Asked when its end was drawn."""

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet, check_mask
+from outlines_cont.engine.certain import Certain
 from outlines_cont.engine.compose import Track, compose, goes_back
 from outlines_cont.engine.given_back import NOTHING_GIVEN_BACK, GivenBack
 from outlines_cont.engine.kept_logits import KeptLogits
@@ -46,11 +47,12 @@ class Want(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A sampled token, with its log-probability by the model and as it was sampled."""
+    """A sampled token, with its log-probability by the model and as it was sampled, and the most probable tokens if asked for."""
 
     token_id: int
     logprob: float
     sampling_logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +86,10 @@ class Row:
         temperature: for this sample in place of the sampler's; None leaves it to the sampler.
         forks: the branches to fork into, where it wants to fork.
         stream: the row's random numbers.
+        num_top: how many of the most probable tokens are noted where one is drawn.
+        stop: the stop text or stop token that has ended the piece; None where none has.
+        tops: for each token these, with their log-probabilities; empty where none are noted.
+        low_water: the fewest tokens that there have been since somebody has set this to their number.
         job: the call that the row belongs to; see `Job`.
         index: the number of the row in its job.
     """
@@ -100,6 +106,8 @@ class Row:
         score_last: bool = True,
         source_text: str = "",
         healing: Healing = NO_HEALING,
+        min_tokens: int = 0,
+        stop_token_ids: Sequence[int] = (),
     ) -> None:
         """Begin a piece at the end of `source`, or go on with its last one.
 
@@ -111,6 +119,8 @@ class Row:
             max_tokens: the most tokens to append, forced ones included; None is up to the context.
             resume: go on with the piece of `source` instead of beginning one.
             source_text: what the piece is to be, as JSON; see `Piece`.
+            min_tokens: until the piece has so many tokens, no end is drawn where something else may follow.
+            stop_token_ids: tokens that end the text, besides those of the model.
             score_last: feed what is needed to know the log-probabilities of forced tokens at the very end of the piece.
             healing: what is given back at the end of `source` before the piece begins. A row that ends before that text is spelled
                 anew leaves with the tokens that it came with.
@@ -150,17 +160,26 @@ class Row:
         self._logprobs = list(source.logprobs[: self._first])
         self._sampling_logprobs = list(source.sampling_logprobs[: self._first])
         self._ends: tuple[tuple[int, float], ...] = ()  # see `SearchScore.others`
-        self._unscored: list[int] = []
+        self._unscored = [
+            i for i in (source.piece.unscored if source.piece is not None else ()) if source.cached < i < self._first
+        ]
         self._num_forks = 0
         self._kept = KeptLogits(0)
         self._is_partial = False  # the logits are exact for the tokens of the mask only
         self._exclusions = piece.exclusions
         self._decider: Track | None = None
-        self._first_open = 0
+        self.num_top = 0
+        self.tops: list[tuple[tuple[int, float], ...]] = []
+        self.low_water = 0
+        self._certain: Certain | None = None
         self._score_last = score_last
         self._token_counts: TokenCounts | None = None
         self._vocab_size = model.vocab_size
-        self._eos = TokenSet.of(model.eos_token_ids)
+        self._model_eos = TokenSet.of(model.eos_token_ids)
+        self._stop_tokens = TokenSet.of(stop_token_ids)
+        self._eos = self._model_eos | self._stop_tokens
+        self._min_length = (self.piece_start if resume else len(self.token_ids)) + min_tokens
+        self.stop: str | int | None = None
         # As wide as the masks, so that they need no stretching at every step.
         self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
         # Of a piece that is healed, the tokens of its own text count.
@@ -174,6 +193,8 @@ class Row:
 
     def plan(self) -> None:
         """Ask the policies until the row wants a sample, waits, or has ended; nothing where a decision stands."""
+        if self._certain is not None:
+            self._certain = self.certain_until()  # what somebody may have shown since the last step
         if not self.is_reading:
             self._guard(self._plan)
 
@@ -360,9 +381,21 @@ class Row:
         fork._owed, fork._sequences, fork._unscored = [*self._owed], [*self._sequences], [*self._unscored]
         fork._kinds, fork._kept = bytearray(self._kinds), self._kept.fork()
         fork._logprobs, fork._sampling_logprobs = [*self._logprobs], [*self._sampling_logprobs]
+        fork.tops = [*self.tops]
         fork._token_counts = None if self._token_counts is None else self._token_counts.fork()
         fork._tracks = [track.fork() for track in self._tracks]
         return fork
+
+    def snapshot(self, kv: RowKV | None) -> StateRow:
+        """Return the row as it is now as a value; where it has not ended, as one that was cut here."""
+        state_row = self.leave(kv)
+        if self.has_ended:
+            return state_row
+        if self._num_unspelled:  # it is as it came
+            return replace(state_row, finish_reason="length")
+        assert state_row.piece is not None
+        piece = replace(state_row.piece, unscored=tuple(self._unscored))
+        return replace(state_row, finish_reason="length", piece=piece)
 
     def leave(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value, with the keys and values of its first `cached` tokens."""
@@ -388,7 +421,8 @@ class Row:
                 self._source,
                 self.retries,
                 self._exclusions,
-                len(self.healed),
+                self.stop,
+                healed=len(self.healed),
             ),
             finish_reason=self.finish_reason,
             value=None,
@@ -425,11 +459,22 @@ class Row:
     @property
     def first_open(self) -> int:
         """Index of the first token that may yet be taken back: that of the piece, or the first whose text was not shown yet."""
-        return max(self.piece_start, self._first_open)
+        if self._certain is None or self._num_healed_from(self._certain.token) >= max(self._certain.offset, 1):
+            return self.piece_start  # nothing of the new text is certain
+        return max(self.piece_start, self._certain.first_open)
 
     def was_drawn(self, index: int) -> bool:
         """Return whether the token at `index` of the piece was drawn, so that another might have been."""
         return index >= self.piece_start and self._kinds[index : index + 1] == GENERATED
+
+    def sampling_logprob(self, index: int) -> float:
+        """Return the log-probability with which the token at `index` was drawn; 0 where it was not drawn."""
+        return self._sampling_logprobs[index]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether tokens are drawn at random, so that another try may go otherwise by itself."""
+        return bool(self.job.drawing(self.temperature).needs_random)
 
     def excluded(self, index: int) -> frozenset[int]:
         """Return the ids that may not be drawn again at `index`."""
@@ -448,6 +493,41 @@ class Row:
     def retries(self) -> int:
         """How often the piece has gone back because a policy refused what it had written."""
         return self._retries + sum(track.retries for track in self._tracks)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the piece has ended and all that will be known of it is."""
+        return self.has_ended and self.want is Want.LEAVE
+
+    @property
+    def num_scored(self) -> int:
+        """The index of the first token whose log-probability is not known yet; their number, where all are."""
+        return len(self.token_ids) if self.is_over or not self._unscored else self._unscored[0]
+
+    @property
+    def text_start(self) -> Certain:
+        """Where the text of the piece begins, behind what is healed, whose tokens may be yet to come."""
+        return Certain(self.piece_start, len(self.healed))
+
+    def hold(self) -> None:
+        """Take nothing back from now on that was certain after a step, as somebody shows it."""
+        self._certain = self.text_start
+
+    def certain_until(self) -> Certain:
+        """Return how far the text is certain. Cost: the tokens that were not certain when the step began."""
+        start = self._certain if self._certain is not None else self.text_start
+        return start.advanced(self._tokenizer, self.token_ids, self.held_bytes)
+
+    def text_between(self, start: Certain, stop: Certain) -> bytes:
+        """Return the text of the piece from one place to another, without what is healed."""
+        offset = max(start.offset, self._num_healed_from(start.token))
+        data = self._tokenizer.text_bytes(self.token_ids[start.token : stop.token + 1])
+        last = len(self._tokenizer.text_bytes(self.token_ids[stop.token : stop.token + 1]))
+        return data[offset : len(data) - last + stop.offset]
+
+    def score_of(self, index: int) -> float:
+        """Return the log-probability of a token by the model."""
+        return self._logprobs[index]
 
     @property
     def held_bytes(self) -> int:
@@ -515,7 +595,7 @@ class Row:
 
     def _follow(self, branch: Branch) -> bool:
         """Do what a branch says; return whether the policies are to be asked again at once."""
-        if (branch.is_retry or branch.backtrack) and not branch.ff_tokens and self._decider is not None:
+        if branch.is_retry and self._decider is not None:
             if self._is_spent(self._decider):
                 self._give_up(self._decider, f"its {self._decider.retries} retries are spent")
                 return True
@@ -542,8 +622,8 @@ class Row:
         self._exclusions = self._exclusions.adding(len(self.token_ids), excluded, avoided, policy)
         place = self._exclusions.places[-1]
         most = self._tracks[policy].policy.max_retries_per_place if self._tracks else None
-        if most is not None and len(place) > most:
-            self._leave_place(place, f"{most} tokens were tried at one place")
+        if most is not None and place.retries > most:
+            self._leave_place(place, f"{most} retries are spent at one place")
             return False
         return True
 
@@ -592,6 +672,7 @@ class Row:
         branches, self._decider = compose(self._tracks, self)
         self.counts.mask_seconds += perf_counter() - started
         if not branches:
+            self.stop = self._decider.policy.stop(self._decider.states[-1])
             self._end(self._decider.policy.finish_reason)
         elif self._owed and not any(map(goes_back, branches)):
             # A limit has cut a forced chunk. Going on, it is that chunk's rest, whatever would be forced from here.
@@ -601,6 +682,7 @@ class Row:
     def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
         """Ask for a token; return whether the policies are to be asked again at once, as something else has happened."""
         check_mask(mask, self._vocab_size, "sample_mask")
+        mask = self._with_ends(mask)
         if not isinstance(mask, LateTokenSet) and not (mask & self._not_eos):
             if not (mask & self._eos):
                 raise DeadEnd(
@@ -618,6 +700,14 @@ class Row:
             self._need_logits(left)
             self.mask, self._sequences, self.temperature, self.want = left, sequences, temperature, Want.SAMPLE
         return False
+
+    def _with_ends(self, mask: TokenSet) -> TokenSet:
+        """Return a mask with the stop tokens where the text may end; without ends as long as the piece is too short."""
+        if self._stop_tokens and mask & self._model_eos:
+            mask = mask | self._stop_tokens
+        if len(self.token_ids) - self._kinds.count(HEALED, self.piece_start) < self._min_length:
+            mask = mask & ~self._eos or mask
+        return mask
 
     def _end_text(self, reason: str) -> bool:
         """End the piece where its text ends, unless a policy objects; return whether the policies are to be asked again."""
@@ -637,8 +727,12 @@ class Row:
             self._end_text("stop")
             if not self.has_ended:
                 self._ends = ends
+            elif draw.token_id in self._stop_tokens:
+                self.stop = draw.token_id
             return
         self._append(draw.token_id, GENERATED, draw.logprob, draw.sampling_logprob)
+        if self.num_top:
+            self.tops[-1] = draw.top
         follow = next((ids for ids in self._sequences if ids[0] == draw.token_id), None)
         if follow is not None and len(follow) > 1:
             self._append_all(follow[1:], FORCED)
@@ -694,6 +788,8 @@ class Row:
             self._token_counts.add(token_id, kind in WRITTEN)
         self._logprobs.append(logprob)
         self._sampling_logprobs.append(sampling_logprob)
+        if self.num_top:
+            self.tops.append(())
 
     def _rewind(self, count: int) -> None:
         """Give `count` tokens back, and with them everything that is known because of them."""
@@ -724,6 +820,7 @@ class Row:
         """Hold the first `length` tokens in new lists; see `Checkpoint`."""
         self.token_ids, self._kinds = self.token_ids[:length], self._kinds[:length]
         self._logprobs, self._sampling_logprobs = self._logprobs[:length], self._sampling_logprobs[:length]
+        self.tops, self.low_water = self.tops[:length], min(self.low_water, length)
 
     def _need_logits(self, mask: TokenSet) -> None:
         """Make sure that something is pending or that the logits at the end are known for a mask; else feed the last token again."""
@@ -755,6 +852,12 @@ class Row:
                 break
             left -= len(self._tokenizer.text_bytes(self.token_ids[index : index + 1]))
         return max(left, 0)
+
+    def _num_healed_from(self, index: int) -> int:
+        """Return how many bytes of what was given back stand at token `index`, or behind it."""
+        if index - self.piece_start >= len(self.healed):  # a token has a byte at least
+            return 0
+        return max(len(self.healed) - len(self._tokenizer.text_bytes(self.token_ids[self.piece_start : index])), 0)
 
     def _num_inside(self, token_ids: Sequence[int]) -> int:
         """Return how many of some tokens that come next only spell what was given back."""

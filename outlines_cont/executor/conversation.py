@@ -6,6 +6,7 @@ Left out: pieces and their values (generators make them), and saving an expressi
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -18,6 +19,7 @@ import torch
 from fsm import Expression
 from fsm.expression import lift
 from outlines_cont.engine.branch import TokenSet
+from outlines_cont.engine.kept_logits import KeptLogits
 from outlines_cont.errors import (
     ClosedError,
     ContextLengthError,
@@ -57,6 +59,10 @@ class Home(Protocol):
 
     def open(self, row: StateRow, pending: int) -> Conversation:
         """Return a new conversation that goes on from `row`."""
+
+    @property
+    def kept_logits_bytes(self) -> int:
+        """How many bytes of logits of earlier tokens each conversation keeps."""
 
     def forget(self, number: int) -> None:
         """Take note that the conversation of this number is closed."""
@@ -106,6 +112,7 @@ class Conversation:
         self._pending = pending
         self._num_forks = 0
         self._leash: Leash | Unnamed | None = None
+        self._kept = KeptLogits(sys.maxsize, home.kept_logits_bytes)
         # Index of the first token whose keys and values are not exactly those of a fresh run.
         self._approximate_from: int | None = None
         self._marks: WeakKeyDictionary[Mark, tuple[StateRow, int, Leash | Unnamed | None, int | None]] = (
@@ -260,7 +267,8 @@ class Conversation:
             InferenceRequired: a token that is meant was not fed yet.
             IndexError: there is no such token.
 
-        Cost: nothing for the last token after `infer`; else one forward over the tokens that are meant.
+        Cost: nothing for the last token after `infer`, and for the others that are kept (`kept_logits_bytes` of the executor), each
+        for the time that the text up to it stays; else one forward over the tokens that are meant.
         """
         with self._home.lock:
             length = self._needs_token()
@@ -270,15 +278,18 @@ class Conversation:
             if not self._pending:
                 self._home.fill([self])
             row = self._open()
-            known = {length - 1: row.logits} if row.logits is not None else {}
+            known = {i: kept for i in indices if (kept := self._kept.whole(i + 1)) is not None}
+            if row.logits is not None:
+                known[length - 1] = row.logits
             missing = sorted({i for i in indices if i not in known})
             if missing:
                 known.update(zip(missing, self._home.read(row, missing), strict=True))
+                for i in missing:
+                    self._keep(i + 1, known[i])
             if isinstance(at, range | slice):
-                lines = [tensor for i in indices if (tensor := known[i]) is not None]
+                lines = [known[i] for i in indices]
                 return torch.stack(lines) if lines else _no_logits(self._home.model)
             (tensor,) = (known[i] for i in indices)
-            assert tensor is not None
             return tensor.clone()
 
     def sample(
@@ -344,6 +355,7 @@ class Conversation:
             fork = self._home.open(row, self._pending)
             fork._leash, fork._approximate_from = self._leash, self._approximate_from
             fork._marks.update(self._marks)
+            fork._kept = self._kept.fork()
             return fork
 
     def rewind(self, n: int) -> None:
@@ -352,13 +364,17 @@ class Conversation:
         Raises:
             OptionError: `n` is not an int from 0 to the number of tokens. Nothing has changed.
 
-        Cost: nothing now; the next sample or `infer` feeds the last token once more.
+        Cost: nothing where the logits of the new end are kept (`kept_logits_bytes` of the executor); else the next sample or `infer`
+        feeds its last token once more.
         """
         with self._home.lock:
             row = self._open()
             count = _count(n, "n", len(row.token_ids))
+            length = len(row.token_ids) - count
             if count:
-                self._set(kept_tokens(row, len(row.token_ids) - count), max(self._pending - count, 0))
+                left = kept_tokens(row, length)
+                known = self._kept.whole(length) if left.cached == length else None
+                self._set(replace(left, logits=known), max(self._pending - count, 0))
 
     def mark(self) -> Mark:
         """Return a mark of this place, with which `rewind_to` comes back; what was fed here is kept as long as the mark."""
@@ -385,6 +401,7 @@ class Conversation:
                 )
             place, self._pending, self._leash, self._approximate_from = self._marks[mark]
             self._row = replace(place, stream=row.stream)
+            self._kept.forget_after(_num_same(row, place))
 
     def drop(self, start: int, stop: int, mode: Literal["recompute", "shift"] = "recompute") -> None:
         """Take out the tokens from index `start` up to `stop`; what follows them moves up.
@@ -420,6 +437,8 @@ class Conversation:
             dropped = max(stop - max(start, length - self._pending), 0)
             self._set(left, self._pending - dropped, moved=(start, stop))
             self._approximate_from = approximate if left.cached > (approximate or 0) else None
+            if self.is_approximate:
+                self._kept = self._kept.emptied()
 
     # -- files and the end ---------------------------------------------------------------------------------------------
 
@@ -464,6 +483,17 @@ class Conversation:
                 "expected an open conversation, got one after `close()`. Make one with `executor.create()`."
             )
         return self._row
+
+    def _filled(self, row: StateRow) -> None:
+        """Take the row again, fed as a whole."""
+        self._row = row
+        if row.logits is not None:
+            self._keep(len(row.token_ids), row.logits)
+
+    def _keep(self, index: int, logits: torch.Tensor) -> None:
+        """Keep the logits before token `index`, where they are exact."""
+        if self._approximate_from is None or index <= self._approximate_from:
+            self._kept.put(index, logits)
 
     def _held(self) -> list[StateRow]:
         """Return every row whose keys and values are kept: its own, and those of its marks."""
@@ -571,9 +601,18 @@ class Conversation:
         if leash is not None:
             start = leash.start - max(min(leash.start, moved[1]) - moved[0], 0)
             leash = leash.after(row.token_ids, min(start, len(row.token_ids)), self._home.model.eos_token_ids)
+        self._kept.forget_after(_num_same(self._open(), row))
         self._row, self._pending, self._leash = row, pending, leash
         if self._approximate_from is not None and self._approximate_from >= row.cached:
             self._approximate_from = None
+
+
+def _num_same(a: StateRow, b: StateRow) -> int:
+    """Return how many tokens two rows begin with alike. Cost: a comparison of tuples, where one begins with the other."""
+    short, long = sorted((a.token_ids, b.token_ids), key=len)
+    if long[: len(short)] == short:
+        return len(short)
+    return next(i for i, (x, y) in enumerate(zip(short, long, strict=False)) if x != y)
 
 
 def _line(scores: torch.Tensor | None) -> torch.Tensor | None:

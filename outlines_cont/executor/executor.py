@@ -18,7 +18,9 @@ from weakref import WeakValueDictionary
 import torch
 
 from outlines_cont.engine.branch import TokenSet, check_mask
+from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.engine import check_model
+from outlines_cont.engine.kept_logits import MAX_KEPT_BYTES
 from outlines_cont.engine.masking import Masker
 from outlines_cont.errors import ClosedError, DeadEnd, InvalidLogits, OptionError
 from outlines_cont.executor.conversation import Conversation, only_row
@@ -44,17 +46,28 @@ class BatchedExecutor:
     each other.
     """
 
-    def __init__(self, model: LanguageModel, *, seed: int | None = None) -> None:
+    def __init__(
+        self, model: LanguageModel, *, seed: int | None = None, kept_logits_bytes: int = MAX_KEPT_BYTES
+    ) -> None:
         """Begin without a conversation.
 
         Args:
             model: what `models.transformers` or `models.from_transformers` has made.
             seed: of the random numbers of all conversations that name none; None draws one.
+            kept_logits_bytes: how many bytes of logits of earlier tokens each conversation keeps, so that `rewind` and `logits` of these
+                cost no forward; the oldest go first. 32 MiB by default: 64 places of a vocabulary of 131,072 tokens.
 
         Raises:
-            OptionError: `seed` is no seed, or `model` is none that `outlines_cont.models` has made.
+            OptionError: `seed` is no seed, `kept_logits_bytes` is not an int, 0 or more, or `model` is none that `outlines_cont.models`
+                has made.
         """
         check_model(model)
+        if isinstance(kept_logits_bytes, bool) or not isinstance(kept_logits_bytes, int) or kept_logits_bytes < 0:
+            raise OptionError(
+                f"expected a number of bytes, 0 or more, as `kept_logits_bytes`, got {kept_logits_bytes!r}",
+                "kept_logits_bytes",
+            )
+        self._kept_logits_bytes = kept_logits_bytes
         self.seed = open_seeds(seed, 1)[0][0]
         self._model = model
         self._lock = threading.RLock()
@@ -80,6 +93,11 @@ class BatchedExecutor:
             return [conversation for _, conversation in sorted(self._known.items())]
 
     @property
+    def kept_logits_bytes(self) -> int:
+        """How many bytes of logits of earlier tokens each conversation keeps."""
+        return self._kept_logits_bytes
+
+    @property
     def num_pending(self) -> int:
         """How many tokens the next `infer` has to feed, those aside that must be computed again."""
         return sum(conversation.num_pending for conversation in self.conversations)
@@ -89,7 +107,10 @@ class BatchedExecutor:
         """Bytes of keys, values and logits of all open conversations and their marks; what is shared counts once."""
         with self._lock:
             rows = [row for conversation in self.conversations for row in conversation._held()]
-            return kv_bytes([SequenceState(self._model, ((row,),), 0) for row in rows])
+            held = {id(row.logits) for row in rows}
+            kept = {id(x): x.nbytes for conversation in self.conversations for x in conversation._kept.tensors}
+            others = sum(size for key, size in kept.items() if key not in held)
+            return kv_bytes([SequenceState(self._model, ((row,),), 0) for row in rows]) + others
 
     @property
     def is_closed(self) -> bool:
@@ -252,7 +273,7 @@ class BatchedExecutor:
         filled = prefilled(self._model, rows)
         for conversation, old, new in zip(chosen, rows, filled, strict=True):
             meter.fed_tokens += max(len(old.token_ids) - old.cached, 1)
-            conversation._row = new
+            conversation._filled(new)
         for conversation in conversations:
             conversation._pending = 0
 
@@ -295,7 +316,10 @@ class BatchedExecutor:
         uniforms = None
         if sampler.needs_random:
             uniforms = torch.tensor([stream.draw() for stream in streams], dtype=torch.float64)
-        token_ids, sampling_logprobs = sampler.sample(masked, uniforms)
+        drawn = DrawPlan([Drawing.of(sampler)] * len(rows)).draw(masked, uniforms, None)
+        if drawn.errors:
+            raise next(iter(drawn.errors.values()))
+        token_ids, sampling_logprobs = drawn.token_ids, drawn.logprobs
         logprobs = logits.gather(-1, token_ids[:, None])[:, 0] - norm
         ids, table = token_ids.tolist(), torch.stack([norm, logprobs, sampling_logprobs.to(norm)]).T.tolist()
         for row, (total, _, sampled) in zip(rows, table, strict=True):

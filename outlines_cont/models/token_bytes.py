@@ -89,6 +89,7 @@ class TokenTable:
         eos_token_id: The id that ends a text, None if there is none.
         bos_token_id: The id that begins a text, None if there is none.
         has_prefix_space: Encoding puts a space in front that is not in the text.
+        special_tokens: How special ids are written, such as `</s>`; without those that have no name.
     """
 
     token_bytes: tuple[bytes | None, ...]
@@ -96,6 +97,7 @@ class TokenTable:
     eos_token_id: int | None
     bos_token_id: int | None
     has_prefix_space: bool
+    special_tokens: Mapping[int, str]
 
     @classmethod
     def from_entries(
@@ -109,11 +111,12 @@ class TokenTable:
     ) -> TokenTable:
         """Make a table of the bytes by id; its length is the greatest id, special ones included, plus 1.
 
-        An id that is special, or whose bytes are empty, gets None.
+        An id that is special, or whose bytes are empty, gets None. The bytes of a special one are its name.
         """
         special = frozenset(special_token_ids)
         size = 1 + max(max(entries, default=-1), max(special, default=-1))
         table: list[bytes | None] = [entries.get(token_id) or None for token_id in range(size)]
         for token_id in special:
             table[token_id] = None
-        return cls(tuple(table), special, eos_token_id, bos_token_id, has_prefix_space)
+        names = {token_id: entries[token_id].decode(errors="replace") for token_id in sorted(special & entries.keys())}
+        return cls(tuple(table), special, eos_token_id, bos_token_id, has_prefix_space, names)

@@ -47,6 +47,7 @@ class Tokenizer:
         token_bytes: Exact bytes per id, `vocab_size` of them; None for special, unused and absent ids. A
             byte-fallback token such as `<0xE2>` is one byte. Several ids may have the same bytes.
         special_token_ids: Ids that stand for no text; some may be beyond `vocab_size`.
+        special_tokens: How the special ids are written, such as `</s>`, by id.
         eos_token_id: The id that ends a text, None if there is none.
         bos_token_id: The id that begins a text, None if there is none.
         drops_prefix_space: The first token of a text carries a space that is not in the text.
@@ -62,6 +63,7 @@ class Tokenizer:
         absent = (None,) * (size - len(table.token_bytes))
         self.token_bytes: tuple[bytes | None, ...] = table.token_bytes[:size] + absent
         self.special_token_ids = table.special_token_ids
+        self.special_tokens = table.special_tokens
         self.eos_token_id = table.eos_token_id
         self.bos_token_id = table.bos_token_id
         self.drops_prefix_space = table.has_prefix_space

@@ -1,10 +1,11 @@
 """A constraint with checks: what the automaton lets pass is asked again when a value closes, and rewritten where it fails.
 
-Where a value fails its check, the row goes back into the value, to the place where the most probable other value begins: of all places
-where another token may be drawn the one at which what stands before it and the best other token are the most probable together. So a
-value that was nearly right is changed where it costs least, and one that was wrong from its first token is written anew. A token is
-excluded for good only where nothing else could have followed it, else it is avoided while there are others. Where the value leaves no
-other choice, what stands before it is changed. All of that holds for the text before it only, and is kept by the loop (`Branch`).
+Where a value fails its check, a row that draws at random draws the whole value anew, `NUM_RESAMPLED` times in a piece: what passes
+then has the law of the values that pass. After that, and where a row takes the most probable token, it goes back to the place where
+the most probable other value begins: of all places where another token may be drawn the one at which what stands before it and any
+other token are the most probable together. A token is excluded for good only where nothing else could have followed it, else it is
+avoided while there are others. Where the value leaves no other choice, what stands before it is changed. All of that holds for the
+text before it only, and is kept by the loop (`Branch`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from fsm import Expression
 from fsm.checker import Checker, Failure, Reading
@@ -28,6 +25,9 @@ from outlines_cont.user_code import shielded
 
 MAX_RETRIES = 50
 """How often a piece may go back before it fails."""
+
+NUM_RESAMPLED = 4
+"""How often a piece that is drawn at random draws a value anew as a whole before it excludes tokens."""
 
 _HORIZON = 128
 
@@ -144,67 +144,37 @@ class CheckedConstraint(Policy[CheckedState]):
         places = self._places(state, failure.start, row)
         if not places:
             raise CheckFailed(_message(state, failure, "the constraint leaves nothing else to write"))
-        chosen = self._most_probable(places, row)
-        refused = TokenSet.of([row.token_ids[chosen.index]])
-        is_proven = chosen is places[-1]
+        first = places[0]
+        if row.is_random and row.retries < NUM_RESAMPLED:
+            return Branch(backtrack=len(row.token_ids) - first, exclude=TokenSet.none)
+        chosen = _most_probable(places, row)
+        refused = TokenSet.of([row.token_ids[chosen]])
+        is_proven = chosen == places[-1]
         return Branch(
-            backtrack=len(row.token_ids) - chosen.index,
+            backtrack=len(row.token_ids) - chosen,
             exclude=refused if is_proven else None,
             avoid=None if is_proven else refused,
         )
 
-    def _places(self, state: CheckedState, start: int, row: RowView) -> list[_Place]:
-        """Return the places of a value where another token may be drawn, ascending; where it has none, the last one before it."""
-        found: list[_Place] = []
+    def _places(self, state: CheckedState, start: int, row: RowView) -> list[int]:
+        """Return where in a value another token may be drawn, indices, ascending; where it has none, the last place before it."""
+        found: list[int] = []
         index, after, place = len(row.token_ids), state, state.before
         while place is not None:
             index -= 1
             is_before = len(after.reading.data) <= start  # the token ends before the value begins
             if index < row.first_open or (is_before and found):
                 break
-            if row.was_drawn(index):
-                others = self._others(place, index, row)
-                if len(others):
-                    found.append(_Place(index, place, others))
+            if row.was_drawn(index) and self._has_choice(place, index, row):
+                found.append(index)
             after, place = place, place.before
         return found[::-1]
 
-    def _others(self, place: CheckedState, index: int, row: RowView) -> NDArray[np.int64]:
-        """Return the ids that might be drawn at a place in the stead of the one that was."""
-        allowed = self.token_fsm.allowed_token_ids(place.inner).astype(np.int64)
-        gone = [*row.excluded(index), row.token_ids[index]]
-        return allowed[~np.isin(allowed, gone)]
-
-    def _most_probable(self, places: list[_Place], row: RowView) -> _Place:
-        """Return the place where the most probable other value begins; where logits are not known, the value is begun anew."""
-        best, best_score, before = places[0], -math.inf, 0.0
-        for place in places:
-            logits = row.logits_before(place.index)
-            if logits is None:
-                return places[0]
-            others = logits[torch.from_numpy(place.others).to(logits.device)]
-            taken = logits[row.token_ids[place.index]]
-            norm = torch.logaddexp(others.logsumexp(0), taken)
-            score = before + float(others.max() - norm)
-            if score > best_score:
-                best, best_score = place, score
-            before += float(taken - norm)
-        return best
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Place:
-    """Where a value may be written otherwise.
-
-    Attributes:
-        index: the index of the token that is drawn there.
-        state: the state before it.
-        others: int64, 1-D: the ids that may be drawn instead, one or more.
-    """
-
-    index: int
-    state: CheckedState
-    others: NDArray[np.int64]
+    def _has_choice(self, place: CheckedState, index: int, row: RowView) -> bool:
+        """Return whether another token might be drawn at a place than the one that was."""
+        gone = row.excluded(index) | {row.token_ids[index]}
+        allowed = self.token_fsm.allowed_token_ids(place.inner)
+        return len(allowed) > len(gone) or bool(set(allowed.tolist()) - gone)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,6 +215,22 @@ class _Excluded:
 
     def __str__(self) -> str:
         return "every way to go on has led to a value that failed"
+
+
+def _most_probable(places: list[int], row: RowView) -> int:
+    """Return the place where the most probable other value begins.
+
+    It is the one with the largest product of what the value before it and any other token there have been drawn with. That is known of
+    every token of a row, so a piece goes back to the same place whether it is written whole or in parts.
+    """
+    best, best_score, before = places[0], -math.inf, 0.0
+    for place in places:
+        taken = min(row.sampling_logprob(place), 0.0)
+        other = math.log(-math.expm1(taken)) if taken < 0 else -math.inf
+        if before + other > best_score:
+            best, best_score = place, before + other
+        before += taken
+    return best
 
 
 def _message(state: CheckedState, failure: Failure, reason: str) -> str:

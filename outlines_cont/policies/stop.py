@@ -9,57 +9,78 @@ from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.spelling import Speller
-from outlines_cont.stream import StopText
+from outlines_cont.streams.stop_text import StopMatch, StopText, checked_texts
 
 _FREE = [Branch(sample_mask=TokenSet.all)]
 
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """How much of a stop text has been seen in `num_bytes` of text, and whether the piece has been cut there already.
+    """How much of a stop text has been seen in `num_bytes` of text, and at which one the piece has been cut already.
 
     `num_healed` bytes are to come that stand before the text.
     """
 
     matcher: StopText
     num_bytes: int = 0
-    is_cut: bool = False
+    cut_at: StopMatch | None = None
     num_healed: int = 0
+
+    @property
+    def match(self) -> StopMatch | None:
+        """The stop text that was found, also after the cut; offsets count bytes of the text. None while there is none."""
+        return self.cut_at or self.matcher.match
 
 
 class StopAt(Policy[StopState]):
-    """Stop at the first of some texts; what the last token held before the cut is encoded anew."""
+    """Stop at the first of some texts; what the last token held before the cut is encoded anew.
 
-    def __init__(self, stop_texts: Sequence[str], tokenizer: Tokenizer, *, keep: bool = False) -> None:
+    Which one was found is `match` of the state. Which one that is, `StopText` says: the one that is complete first.
+    """
+
+    def __init__(
+        self,
+        stop_texts: str | Sequence[str],
+        tokenizer: Tokenizer,
+        *,
+        keep: bool = False,
+        stop_in_prompt: bool = False,
+    ) -> None:
         """Look for any of `stop_texts`, and cut before the first, or after it to `keep` it.
 
+        With `stop_in_prompt` one counts also if it begins in what stands before the piece; then nothing of the piece is left
+        but, with `keep`, the rest of it. What stands before the piece is never cut.
+
         Raises:
-            OptionError: a stop text is empty, or not a string.
+            OptionError: a stop text is empty, not a string, or has a lone surrogate.
         """
-        self.stop_texts = tuple(stop_texts)
+        self.stop_texts = checked_texts(stop_texts)
         self._matcher = StopText.of(self.stop_texts)
         self._tokenizer = tokenizer
         self._keep = keep
-        self._horizon = max(len(text.encode()) for text in self.stop_texts)
+        self._stop_in_prompt = stop_in_prompt
 
     @property
     def horizon(self) -> int:
         """The bytes of the longest stop text: a token holds one at least."""
-        return self._horizon
+        return self._matcher.longest
 
     def initial(self, row: RowView) -> StopState:
-        """Return the state before any text: what stands before the piece never counts."""
-        return StopState(self._matcher, num_healed=len(row.healed))
+        """Return the state before any text of the piece."""
+        before = self._tail(row) + row.healed if self._stop_in_prompt else b""
+        matcher = self._matcher.after(before) if before else self._matcher
+        return StopState(matcher, num_healed=len(row.healed))
 
     def branches(self, state: StopState, row: RowView) -> list[Branch]:
         """Return free sampling, the cut once a stop text is there, and nothing after the cut."""
-        if state.is_cut:
+        if state.cut_at:
             return []
         if state.matcher.match is None:
             return _FREE
         token_ids = row.token_ids[row.piece_start :]
         match = state.matcher.match
-        kept, rest = self._split(token_ids, len(row.healed) + (match.end if self._keep else match.start))
+        start = match.end if self._keep else max(match.start, 0)
+        kept, rest = self._split(token_ids, len(row.healed) + start)
         if kept == len(token_ids):
             return []
         spelled = self._spell(rest, row.token_ids[: row.piece_start + kept])
@@ -69,17 +90,29 @@ class StopAt(Policy[StopState]):
         """Return the state after the bytes of `token_id`."""
         token = self._tokenizer.text_bytes([token_id])
         data = token[state.num_healed :]
-        num_healed = max(state.num_healed - len(token), 0)
-        matcher = state.matcher.push(data)
-        return replace(state, matcher=matcher, num_bytes=state.num_bytes + len(data), num_healed=num_healed)
+        matcher, _ = state.matcher.push(data)
+        return StopState(matcher, state.num_bytes + len(data), state.cut_at, max(state.num_healed - len(token), 0))
 
     def rewound(self, before: StopState, after: StopState) -> StopState:
         """Return the state that stops."""
-        return replace(after, is_cut=True)
+        return replace(after, cut_at=before.match)
+
+    def stop(self, state: StopState) -> str | None:
+        """Return the stop text that was found."""
+        return state.match.text if state.match is not None else None
 
     def held_bytes(self, state: StopState) -> int:
         """Return the bytes that may turn out to belong to a stop text, or that stand behind one."""
-        return state.num_bytes - state.matcher.safe
+        return 0 if state.cut_at else state.num_bytes - state.matcher.safe
+
+    def _tail(self, row: RowView) -> bytes:
+        """Return the end of what stands before the piece, at least as long as a stop text may reach into it."""
+        first = row.piece_start
+        size = 0
+        while first and size < self._matcher.longest - 1:
+            first -= 1
+            size += len(self._tokenizer.text_bytes(row.token_ids[first : first + 1]))
+        return self._tokenizer.text_bytes(row.token_ids[first : row.piece_start])
 
     def _split(self, token_ids: Sequence[int], start: int) -> tuple[int, bytes]:
         """Return how many tokens stay as they are, and the bytes between them and the byte offset `start`."""

@@ -1,8 +1,8 @@
-"""Choosing tokens: penalties, the cut to the likely tokens, and the draw, for rows with different samplers at once."""
+"""Choosing tokens: penalties, warpers, and the draw, for rows with different samplers at once."""
 
 from outlines_cont.sampling.batch import SamplerBatch
-from outlines_cont.sampling.law import STEPS, Law
+from outlines_cont.sampling.params import STEPS, SamplingParams
 from outlines_cont.sampling.penalties import Penalties
 from outlines_cont.sampling.token_counts import TokenCounts
 
-__all__ = ["STEPS", "Law", "Penalties", "SamplerBatch", "TokenCounts"]
+__all__ = ["STEPS", "Penalties", "SamplerBatch", "SamplingParams", "TokenCounts"]

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 import torch
 
-from outlines_cont.sampling.cut import Cut
+from outlines_cont.sampling.chain import WarperChain
 from outlines_cont.sampling.draw import Drawn, most_probable
-from outlines_cont.sampling.law import Law
+from outlines_cont.sampling.params import SamplingParams
 from outlines_cont.sampling.penalties import penalised
+from outlines_cont.sampling.plain_chain import PlainChain
 from outlines_cont.sampling.token_counts import TokenCounts
+from outlines_cont.sampling.warpers import RowWarper, Temperature, Warper
+
+Chain = WarperChain | PlainChain
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +24,19 @@ class _Group:
 
     Attributes:
         rows: (r,) int64, their indices; None where these are all.
-        cut: their numbers; None where the most probable token is taken.
+        chain: their warpers; None where the most probable token is taken.
     """
 
     rows: torch.Tensor | None
-    cut: Cut | None
+    chain: Chain | None
 
     def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None) -> Drawn:
         """Choose a token for each row of the group; the arguments are those of its rows alone."""
-        if self.cut is None:
+        if self.chain is None:
             return most_probable(logits)
         if uniforms is None:
             raise TypeError("expected (R,) random numbers as `uniforms`, got None")
-        return self.cut.sample(logits, uniforms)
+        return self.chain.sample(logits, uniforms)
 
 
 class SamplerBatch:
@@ -41,28 +45,32 @@ class SamplerBatch:
     Rows whose samplers take the same steps are drawn in one go, each with its own numbers. A row gets what it would get alone.
     """
 
-    def __init__(self, laws: Sequence[Law]) -> None:
-        """Take `sampler.law` of each row."""
-        self._laws = laws
-        self._penalties = [law.penalties for law in laws]
-        kinds: dict[object, list[int]] = {}
-        for row, law in enumerate(laws):
-            kinds.setdefault("greedy" if law.is_greedy else law.cuts, []).append(row)
-        self._groups = [self._group(rows) for rows in kinds.values()]
-
-    def _group(self, rows: list[int]) -> _Group:
-        laws = [self._laws[row] for row in rows]
-        indices = None if len(rows) == len(self._laws) else torch.tensor(rows)
-        return _Group(indices, None if laws[0].is_greedy else Cut.of(laws))
+    def __init__(self, params: Sequence[SamplingParams]) -> None:
+        """Take `sampler.params` of each row."""
+        self._params = params
+        self._penalties = [row.penalties for row in params]
+        distinct = {id(row): row for row in params}
+        aligned = {key: _aligned(row.warpers) for key, row in distinct.items()}
+        kinds = {key: "greedy" if row.is_greedy else _kind(aligned[key]) for key, row in distinct.items()}
+        groups: dict[object, list[int]] = {}
+        for index, row in enumerate(params):
+            groups.setdefault(kinds[id(row)], []).append(index)
+        self._groups = [
+            _Group(
+                None if len(rows) == len(params) else torch.tensor(rows),
+                None if kind == "greedy" else _chain([aligned[id(params[row])] for row in rows]),
+            )
+            for kind, rows in groups.items()
+        ]
 
     @property
     def needs_random(self) -> bool:
         """Whether some row takes a random number."""
-        return not all(law.is_greedy for law in self._laws)
+        return not all(row.is_greedy for row in self._params)
 
     @property
     def needs_counts(self) -> bool:
-        """Whether some row's law depends on the tokens that it holds."""
+        """Whether what some row draws depends on the tokens that it holds."""
         return any(penalties.needs_counts for penalties in self._penalties)
 
     def sample(
@@ -84,6 +92,7 @@ class SamplerBatch:
 
         Raises:
             OptionError: a bias is for a token that the logits do not have.
+            SamplerError: a warper of a user has returned what are no logits for its rows.
             TypeError: what a row needs is missing.
         """
         logits = penalised(logits, self._penalties, counts)
@@ -95,3 +104,32 @@ class SamplerBatch:
             rows = group.rows
             token_ids[rows], logprobs[rows] = group.sample(logits[rows], None if uniforms is None else uniforms[rows])
         return token_ids, logprobs
+
+
+def chain_of(warpers: tuple[Warper, ...], num_rows: int) -> Chain:
+    """Return the chain of rows that all have the same warpers."""
+    return _chain([_aligned(warpers)] * num_rows)
+
+
+def _chain(rows: Sequence[tuple[Warper, ...]]) -> Chain:
+    """Return the chain of rows of one kind, each with its own warpers, aligned."""
+    columns = list(zip(*rows, strict=True))
+    if all(temperature.is_neutral for temperature in columns[0]):
+        del columns[0]
+    steps = [type(column[0]).for_rows(column) or column[0] for column in columns]
+    fast = [step for step in steps if isinstance(step, RowWarper)]
+    return WarperChain(fast) if len(fast) == len(steps) else PlainChain(steps)
+
+
+def _kind(aligned: tuple[Warper, ...]) -> tuple[object, ...]:
+    """Return what is equal for rows that can be drawn together: a type where there is a fast form, else the warper itself."""
+    return tuple(type(warper) if warper.has_fast_form() else warper for warper in aligned)
+
+
+def _aligned(warpers: tuple[Warper, ...]) -> tuple[Warper, ...]:
+    """Return the warpers without those that change nothing, but with a temperature first, so that more rows are of one kind."""
+    changing = tuple(warper for warper in warpers if not warper.is_neutral)
+    return changing if changing and type(changing[0]) is Temperature else (_NO_TEMPERATURE, *changing)
+
+
+_NO_TEMPERATURE = Temperature(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from random import Random
@@ -289,10 +290,47 @@ def test_every_text_of_the_language_is_json_that_is_valid(
     value = json.loads(text.decode())
     assert is_valid(schema, value)
     assert expression.accepts(text) != repeats_a_key(text)  # keys that nobody declares are checked
+    assert has_spaces_only_where_they_may_be(text.decode(), whitespace)
+
+
+@relaxed
+@given(arrays(schemas(1)) | objects(schemas(1)), RANDOMS, st.integers(10, 60), st.sampled_from(["none", "one_space"]))
+def test_a_space_may_stand_behind_each_colon_and_comma_and_nowhere_else(
+    schema: Any, random: Random, steps: int, whitespace: Any
+) -> None:
+    expression = compiled({"$defs": DEFINITIONS} | schema, whitespace)
+    if expression is None:
+        return
+    text = random_text(expression.node, random, steps)
+    parts = [part for part in PARTS.findall(text.decode()) if not part.isspace()]
+    places = [place for place, part in enumerate(parts) if part in ":,"]
+    chosen = {place for place in places if random.random() < 0.5}
+    respelt = with_spaces(parts, dict.fromkeys(chosen, " "))
+    note(f"{text!r} {respelt!r}")
+    is_told = not repeats_a_key(text)
+    assert expression.accepts(respelt) == (is_told and (whitespace == "one_space" or not chosen))
+    for place in range(-1, len(parts)) if is_told else ():
+        space = random.choice(["  ", "\n", "\t", " \n"] if place in places else [" ", "\n", "\t", "\r"])
+        assert not expression.accepts(with_spaces(parts, {place: space}))
+
+
+PARTS = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+|\s+')
+"""The strings, punctuation, other values and white space of a JSON text."""
+
+
+def has_spaces_only_where_they_may_be(text: str, whitespace: str) -> bool:
+    """Whether all white space outside strings is one space behind `:` or `,`, or there is none with "none"."""
+    parts = PARTS.findall(text)
+    assert text == "".join(parts)
+    spaces = [place for place, part in enumerate(parts) if part.isspace()]
     if whitespace == "none":
-        assert b" " not in text.replace(json.dumps(" ").encode(), b"") or " " in json.dumps(
-            value, ensure_ascii=False, separators=(",", ":")
-        )
+        return not spaces
+    return all(parts[place] == " " and place and parts[place - 1] in ":," for place in spaces)
+
+
+def with_spaces(parts: list[str], spaces: dict[int, str]) -> str:
+    """A text of these parts with white space behind some of them, by number; -1 is in front of the first."""
+    return spaces.get(-1, "") + "".join(part + spaces.get(place, "") for place, part in enumerate(parts))
 
 
 @relaxed

@@ -67,7 +67,11 @@ def test_tables_say_what_the_lazy_automaton_says_of_every_state_and_token(
             continue
         assert fsm.is_accepting(state) == tables.is_accepting[number]
         assert fsm.bitmask(state).tolist() == tables.bitmask(number).tolist()
-        expected = [lazy_next(fsm, state, token_id) for token_id in range(len(tokens))]
+        with (
+            pytest.MonkeyPatch.context() as patch
+        ):  # what a refusal says takes nine tenths of the time, and is not asked for here
+            patch.setattr(TokenFSM, "explain", lambda *_: "refused")
+            expected = [lazy_next(fsm, state, token_id) for token_id in range(len(tokens))]
         assert expected == tables.states[tables.transitions[number, tables.token_class]].tolist()
 
 

@@ -16,9 +16,10 @@ from outlines_cont import BatchedExecutor, continuous, engine_of, generate, samp
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.policy import RowView
+from outlines_cont.errors import IncompleteOutput
 from outlines_cont.samplers import greedy
 from outlines_cont.state_row import StateRow
-from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
+from tests.fakes import EOS, FakeTokenizer, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
 from tests.sampling_oracle import plain_law
 from tests.unit.test_engine import TEXTS, job_of, run
@@ -69,7 +70,7 @@ def test_forks_are_penalised_by_what_each_of_them_holds(sampler: samplers.Greedy
         for at in range(4, len(written)):
             before = prompt + written[:at]
             logits = next_logits(model, before)[-1].double().tolist()
-            assert written[at] == int(plain_law(logits, sampler.law, before, written[:at]).argmax())
+            assert written[at] == int(plain_law(logits, sampler.params, before, written[:at]).argmax())
 
 
 def _all_rows(prompt: list[int], plan: Callable[[int, RowView], list[Branch]], sampler: Any) -> list[StateRow]:
@@ -195,6 +196,39 @@ def test_text_that_is_forced_depends_on_what_stands_before_it_and_on_nothing_els
     assert together == [list(ids) for ids in reversed(alone)]
     spelled = {tuple(model.tokenizer.encode_inside("theory", model.tokenizer.encode(prompt))) for prompt in prompts}
     assert len(spelled) == 2  # a word that goes on is spelled otherwise than one that begins
+
+
+class Odd:
+    """A number is odd."""
+
+    def holds(self, data: bytes) -> bool:
+        return int(data) % 2 == 1
+
+    def fault(self, data: bytes) -> int | None:
+        return None
+
+    def __str__(self) -> str:
+        return "the number is odd"
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 49999), st.text("0123456789", min_size=1, max_size=2), st.booleans())
+def test_what_stands_before_a_stop_text_is_a_value_where_it_conforms(half: int, stop: str, is_checked: bool) -> None:
+    """With checks, which the automaton does not hold, as without them."""
+    number, language = str(2 * half + 1), fsm.regex("[0-9]{1,5}")
+    model = scripted_model(saying(number))
+    kept = number.partition(stop)[0]
+    write = generate.fsm(model, fsm.Expression(checked(language.node, Odd())) if is_checked else language)
+    conforms = bool(kept) and (not is_checked or int(kept) % 2 == 1)
+    state = continuous(write)("q>", stop_at=stop)
+    assert f"q>{kept}" == str(state)
+    assert (kept if conforms else None) == state.value
+    if conforms:
+        assert write("q>", stop_at=stop) == kept
+    else:
+        with pytest.raises(IncompleteOutput, match="a stop text") as caught:
+            write("q>", stop_at=stop)
+        assert (kept, "stop") == (caught.value.text, caught.value.reason)
 
 
 # -- conversations -----------------------------------------------------------------------------------------------------

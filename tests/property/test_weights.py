@@ -95,8 +95,7 @@ def _after(state: SequenceState, account: Account, name: str, value: Any, folder
     elif name == "add":
         state = state + value
         account.change(state)
-        if value:
-            account.start, account.ends = len(account.ids), 0.0
+        account.start, account.ends = len(account.ids), 0.0
     elif name in ("append", "heal"):
         state = state.append(value, boundary="heal" if name == "heal" else "as_is")
         account.change(state)
@@ -182,3 +181,21 @@ def test_a_score_is_kept_where_its_last_token_is_spelled_anew(text: str) -> None
         for row, old in zip(healed.rows[0], state.rows[0], strict=True)
     ) or (text == "//")
     assert state.scores.tolist()[0] == pytest.approx(healed.scores.tolist()[0], abs=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(["[a-c]?", "(x|)", "e{0,2}"]), min_size=1, max_size=3), st.integers(0, 2**32))
+def test_an_end_that_was_sampled_counts_where_nothing_was_written(patterns: list[str], seed: int) -> None:
+    """Rows that may be empty but for their beginning: in a sum of states weights and ends add, on either side."""
+    model = random_model()
+    total, parts = None, []
+    for number, pattern in enumerate(patterns):
+        sampler = samplers.multinomial(temperature=1.5, logit_bias={1: 40.0} if number % 2 == seed % 2 else None)
+        state = continuous(generate.regex(model, pattern, sampler=sampler))("", rng=seed + number)
+        row = _row(state)
+        assert row.ends != 0 or str(state)
+        assert sum(row.logprobs) + row.ends == pytest.approx(float(state.weights), abs=1e-4)
+        parts.append(float(state.weights))
+        total = state if total is None else total + state
+        assert sum(parts) == pytest.approx(float(total.weights), abs=1e-4)
+        assert sum(parts) == pytest.approx(float((total + state.tokens[:0]).weights), abs=1e-4)

@@ -91,6 +91,8 @@ def test_a_pattern_and_the_parts_of_a_sequence_are_named() -> None:
     assert (year | word).blame("ab1") == ("word",)
     answer = fsm.until("</think>") + fsm.json_schema(PERSON)
     assert answer.blame('so</think>{"name":1') == ("#/properties/name/type",)
+    assert (fsm.json_schema(PERSON) + "." + word).blame('{"name":1') == ("#/properties/name/type",)
+    assert (word | fsm.json_schema(PERSON)).blame('{"name":1') == ("#/properties/name/type",)
 
 
 def test_long_chains_of_parts_are_read_without_recursion() -> None:

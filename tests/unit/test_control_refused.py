@@ -68,9 +68,20 @@ def test_what_is_no_controller(make: Callable[[], Any], message: str) -> None:
         control.start(random_model(), make(), "the")
 
 
-def test_what_is_one() -> None:
-    for controller in (partial(_needs, "a"), _script, _Stops(), _Stops().mid_process, lambda *_: []):
-        control.run(random_model(), controller, "the")
+@pytest.mark.parametrize(
+    ("make", "written"),
+    [
+        (lambda: partial(_needs, "a"), "a"),
+        (lambda: _script, "a"),
+        (_Stops, ""),
+        (lambda: _Stops().mid_process, ""),
+        (lambda: lambda *_: [], ""),
+    ],
+)
+def test_what_is_a_controller_writes_its_text_and_stops(make: Callable[[], Any], written: str) -> None:
+    result = control.run(random_model(), make(), "the")
+    assert [(written, "stop", None)] == [(fork.text, fork.finish_reason, fork.error) for fork in result.forks]
+    assert result.usage.sampled_tokens == 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The Python of the README and of the tutorials runs as it stands, page by page."""
+"""The Python of the README and of the tutorials runs as it stands, page by page, and prints what the page says."""
 
 from __future__ import annotations
 
@@ -23,28 +23,56 @@ def server() -> Iterator[PageServer]:
         yield server
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/tutorial.md",
-        "docs/chaining.md",
-        "docs/constrain.md",
-        "docs/controllers.md",
-        "docs/engine.md",
-        "docs/fork.md",
-        "docs/json_text.md",
-        "docs/sampling.md",
-    ],
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PAGES = {
+    page: BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+    for page in ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+}
+"""The blocks of every page: their language, and what is in them."""
+
+END_OF_BLOCK = "-- end of block --"
+SECONDS = re.compile(
+    r"\b\d+\.\d+(?= s\b)|(?<=forward )\d+\.\d+|(?<=masks )\d+\.\d+|(?<=sampling )\d+\.\d+|(?<=Python )\d+\.\d+"
 )
-def test_the_python_of_a_page_runs(page: str, server: PageServer, tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert blocks
+ROUNDED = re.compile(r"-?\d+\.\d{4,}")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page, blocks in PAGES.items() if any(kind == "python" for kind, _ in blocks)]
+)
+def test_a_page_prints_what_it_says(page: str, server: PageServer, tmp_path: Path) -> None:
+    """A block of Python that prints has a block `text` behind it: each line of it is printed, and nothing else.
+
+    Two figures may differ: seconds (before ` s`, or in the times of an engine), which may be any, and numbers with four or more
+    decimals, such as log-probabilities, by a thousandth, since machines add in different orders.
+    """
+    blocks = PAGES[page]
+    said = [
+        blocks[n + 1][1] if blocks[n + 1 : n + 2] and blocks[n + 1][0] == "text" else ""
+        for n, (kind, _) in enumerate(blocks)
+        if kind == "python"
+    ]
+    assert len([kind for kind, _ in blocks if kind == "text"]) == sum(map(bool, said)), (
+        "a block `text` that no Python prints"
+    )
     script = tmp_path / "page.py"
-    script.write_text("\n".join(blocks), encoding="utf-8")
+    ended = f"\nprint('\\n{END_OF_BLOCK}')\n"
+    script.write_text("".join(code + ended for kind, code in blocks if kind == "python"), encoding="utf-8")
     code, out, err = server.run(script)
-    assert code == 0, err
-    assert out.strip()
+    assert (code, err) == (0, "")
+    printed = out.split(f"\n{END_OF_BLOCK}\n")[:-1]
+    assert [_exact(text) for text in said] == [_exact(text) for text in printed]
+    assert _rounded(said) == pytest.approx(_rounded(printed), rel=1e-3, abs=1e-3)
+
+
+def _exact(text: str) -> list[str]:
+    """The lines of a text, without the figures that may differ, and without white space at the ends of lines."""
+    text = ROUNDED.sub("<rounded>", SECONDS.sub("<seconds>", text))
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def _rounded(texts: list[str]) -> list[float]:
+    return [float(figure) for text in texts for figure in ROUNDED.findall(text)]
 
 
 @pytest.mark.parametrize("page", ["docs/heal.md"])

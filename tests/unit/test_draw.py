@@ -38,6 +38,37 @@ def test_a_picture_of_a_token_fsm_names_tokens_and_ends_somewhere() -> None:
     assert "..." in small
 
 
+PICTURED = regex("(ab|a[c-f]*)+(x|<&>é(h{22}|i{23})?)")
+TOKENS = [b"a", b"b", b"ab", b"c", b"d", b"e", b"f", b"x", "<&>é".encode(), b"h" * 22, b"i" * 23, b"cd", None]
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("picture.svg", {}), ("picture_of_three.svg", {"max_states": 3, "max_tokens": 5})]
+)
+def test_a_picture_of_tokens_is_the_recorded_one(name: str, options: dict[str, int]) -> None:
+    """All kinds of arrows: onwards, back, to the same column and to itself; labels that are cut; ends."""
+    assert (GOLDEN / name).read_text(encoding="utf-8") == draw(
+        TokenFSM(PICTURED, Vocabulary(TOKENS, [12])), **options
+    ) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "label"),
+    [
+        ("a", "a"),
+        ("[ab]", "a-b"),
+        ("[acegi-k]", "a c e g ..."),
+        ("[aceg]", "a c e g"),
+        ("[ !~\x7f\n]", "0a 20-! ~-7f"),
+        ("[\x01\x00]", "00-01"),
+    ],
+)
+def test_an_arrow_bears_its_runs_of_bytes(pattern: str, label: str) -> None:
+    texts = ElementTree.fromstring(draw(regex(pattern))).iter(f"{SVG}text")
+    assert [label] == [text.text for text in texts if text.get("class") == "l"]
+
+
 @pytest.mark.parametrize(
     ("expression", "text"),
     [

@@ -1000,3 +1000,34 @@ def test_a_recurrent_model_is_exact_too() -> None:
             same_logits(one)
         with pytest.raises(UnsupportedModel):
             conversation.drop(1, 2, mode="shift")
+
+
+def test_going_back_and_looking_back_cost_no_forward_as_long_as_the_logits_are_kept() -> None:
+    model = random_model()
+    with BatchedExecutor(model, seed=1) as executor, BatchedExecutor(model, seed=1, kept_logits_bytes=0) as forgetful:
+        pair = [home.create("the name of") for home in (executor, forgetful)]
+        for home, conversation in zip((executor, forgetful), pair, strict=True):
+            for _ in range(6):
+                home.infer()
+                conversation.step()
+            home.infer()
+        length = len(pair[0])
+        costs, lines = [], []
+        for conversation in pair:
+            with model.meter() as meter:
+                fork = conversation.fork(same=True)
+                conversation.rewind(3)
+                lines.append(conversation.logits(range(length - 6, length - 3)))
+                lines.append(fork.logits(range(length - 6, length)))
+                assert conversation.sample() == fork.token_ids[length - 3]
+                conversation.prompt("x")
+                fork.rewind(1)
+                fork.logits(-1)
+            costs.append(meter.forwards)
+        assert costs[0] == 0 < costs[1]
+        assert torch.allclose(lines[0], lines[2], atol=1e-9)
+        assert torch.allclose(lines[1], lines[3], atol=1e-9)
+        wanted = next_logits(model, pair[0].token_ids[:-1])
+        assert torch.allclose(pair[0].logits(range(length - 6, length - 3)), wanted[length - 6 : length - 3], atol=1e-9)
+        del fork, conversation
+        assert executor.kv_bytes >= forgetful.kv_bytes + 3 * 351 * 8

@@ -128,3 +128,14 @@ def test_a_reference_is_resolved_in_the_root_even_if_the_registry_has_its_uri() 
     assert expression.has_checks
     assert expression.accepts("[11]")
     assert not expression.accepts("[14]")
+
+
+def test_a_rule_is_built_when_its_body_is_asked_for_and_not_to_tell_how_large_a_term_is() -> None:
+    rule = nodes.Rule("late", lambda: nodes.words([b"a" * 1_000, b"b" * 1_000]))
+    term = nodes.concat(nodes.literal(b"("), nodes.reference(rule))
+    assert not rule.is_built
+    small = nodes.memory(term)
+    assert not rule.is_built
+    assert rule.body is nodes.words([b"a" * 1_000, b"b" * 1_000])
+    assert rule.is_built
+    assert nodes.memory(term) > small + 2_000

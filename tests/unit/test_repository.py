@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ def test_everything_that_is_exported_can_be_had_and_is_sorted() -> None:
             package.no_such_name
 
 
+@cache
 def import_edges(package: str) -> dict[str, set[str]]:
     """For each module of a package, the modules of it that it imports, wherever in the file."""
     trees = {}

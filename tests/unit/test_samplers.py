@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -29,20 +30,21 @@ _SAMPLERS = st.builds(
 
 def _by_hand(logits: list[float], sampler: Multinomial) -> dict[int, float]:
     """The distribution that is left: temperature, then top_k, then top_p, then min_p; ties at a border all stay."""
-    weights = {i: math.exp(x / sampler.temperature) for i, x in enumerate(logits) if x > -math.inf}
+    options: dict[str, Any] = dict(sampler.params.options())
+    weights = {i: math.exp(x / options.get("temperature", 1.0)) for i, x in enumerate(logits) if x > -math.inf}
     ranked = sorted(weights.values(), reverse=True)
-    if sampler.top_k is not None:
-        border = ranked[min(sampler.top_k, len(ranked)) - 1]
+    if "top_k" in options:
+        border = ranked[min(options["top_k"], len(ranked)) - 1]
         weights = {i: w for i, w in weights.items() if w >= border}
-    if sampler.top_p is not None:
+    if "top_p" in options:
         total, before, border = sum(weights.values()), 0.0, math.inf
         for weight in sorted(weights.values(), reverse=True):
-            if before / total < sampler.top_p:
+            if before / total < options["top_p"]:
                 border = weight
             before += weight
         weights = {i: w for i, w in weights.items() if w >= border}
-    if sampler.min_p is not None:
-        border = max(weights.values()) * sampler.min_p * (1 - 1e-12)
+    if "min_p" in options:
+        border = max(weights.values()) * options["min_p"] * (1 - 1e-12)
         weights = {i: w for i, w in weights.items() if w >= border}
     return {i: w / sum(weights.values()) for i, w in weights.items()}
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from outlines_cont import samplers
 from outlines_cont.samplers import Greedy, Multinomial, best_of, greedy, multinomial
 from outlines_cont.sampling import STEPS, SamplerBatch, TokenCounts
-from tests.sampling_oracle import plain_law
+from tests.sampling_oracle import made_row, plain_law
 
 _PENALTIES = {
     "logit_bias": st.none()
@@ -40,22 +40,6 @@ _TOKENS = st.lists(st.integers(0, 5), max_size=9)
 _SHAPES = st.sampled_from(["peaked", "flat", "tied", "equal", "masked", "one"])
 # Wide enough for blocks to be chosen, with a block that is cut off at the end.
 _WIDE = 9001
-
-
-def _row(shape: str, seed: int, vocab_size: int) -> torch.Tensor:
-    """(V,) logits, of very different kinds."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(vocab_size, generator=generator, dtype=torch.float64)
-    if shape == "peaked":
-        x[torch.randperm(vocab_size, generator=generator)[:40]] += 9
-    elif shape == "tied":
-        x = (x * 2).round() / 2
-    elif shape == "equal":
-        x = torch.zeros_like(x)
-    elif shape in ("masked", "one"):
-        kept = torch.randperm(vocab_size, generator=generator)[: 1 if shape == "one" else 300]
-        x = torch.full_like(x, -torch.inf).index_copy(0, kept, x[kept])
-    return x
 
 
 def _counts(token_ids: Sequence[int], num_generated: int) -> TokenCounts:
@@ -89,9 +73,9 @@ def test_a_draw_is_that_of_the_steps_in_their_order(
     num_generated: int,
     u: float,
 ) -> None:
-    logits = _row(shape, seed, vocab_size)
+    logits = made_row(shape, seed, vocab_size)
     num_generated = min(num_generated, len(tokens))
-    law = plain_law(logits.tolist(), sampler.law, tokens, tokens[len(tokens) - num_generated :])
+    law = plain_law(logits.tolist(), sampler.params, tokens, tokens[len(tokens) - num_generated :])
     token_ids, logprobs = sampler.sample(
         logits[None], torch.tensor([u], dtype=torch.float64), [_counts(tokens, num_generated)]
     )
@@ -108,11 +92,11 @@ def test_a_draw_is_that_of_the_steps_in_their_order(
 def test_rows_together_get_what_each_gets_alone(
     rows: list[tuple[Greedy | Multinomial, str, list[int], float]], seed: int, vocab_size: int, dtype: torch.dtype
 ) -> None:
-    logits = torch.stack([_row(shape, seed + i, vocab_size) for i, (_, shape, _, _) in enumerate(rows)]).to(dtype)
+    logits = torch.stack([made_row(shape, seed + i, vocab_size) for i, (_, shape, _, _) in enumerate(rows)]).to(dtype)
     before = logits.clone()
     uniforms = torch.tensor([u for *_, u in rows], dtype=torch.float64)
     counts = [_counts(tokens, len(tokens) // 2) for _, _, tokens, _ in rows]
-    batch = SamplerBatch([sampler.law for sampler, *_ in rows])
+    batch = SamplerBatch([sampler.params for sampler, *_ in rows])
     token_ids, logprobs = batch.sample(logits, uniforms, counts)
     assert before.equal(logits)
     assert dtype == logprobs.dtype
@@ -127,10 +111,10 @@ def test_rows_together_get_what_each_gets_alone(
 @settings(max_examples=40, deadline=None)
 @given(_MULTINOMIAL, _SHAPES, st.integers(0, 99))
 def test_whole_rows_are_filtered_by_the_same_floors(sampler: Multinomial, shape: str, seed: int) -> None:
-    logits = _row(shape, seed, _WIDE)
+    logits = made_row(shape, seed, _WIDE)
     plain = dataclasses.replace(sampler, penalties=greedy().penalties)
     kept = plain.filtered(logits[None].expand(2, -1)).softmax(-1)
-    law = plain_law(logits.tolist(), plain.law)
+    law = plain_law(logits.tolist(), plain.params)
     assert kept[0].equal(kept[1])
     assert np.abs(law - kept[0].numpy()).max() < 1e-12
     assert (law > 0).sum() == int((kept[0] > 0).sum())
@@ -142,15 +126,15 @@ def test_whole_rows_are_filtered_by_the_same_floors(sampler: Multinomial, shape:
 )
 def test_a_grid_of_numbers_gives_every_token_its_share(sampler: Multinomial, shape: str) -> None:
     num = 2000
-    logits = _row(shape, 3, 300)
+    logits = made_row(shape, 3, 300)
     uniforms = (torch.arange(num, dtype=torch.float64) + 0.5) / num
     token_ids, _ = sampler.sample(logits.expand(num, -1), uniforms)
-    law = plain_law(logits.tolist(), sampler.law)
+    law = plain_law(logits.tolist(), sampler.params)
     assert np.abs(np.bincount(token_ids.numpy(), minlength=300) - num * law).max() <= 1
 
 
 def test_float32_keeps_and_draws_what_float64_does() -> None:
-    logits = torch.stack([_row("peaked", seed, _WIDE) for seed in range(40)])
+    logits = torch.stack([made_row("peaked", seed, _WIDE) for seed in range(40)])
     uniforms = torch.rand(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for sampler in (multinomial(), multinomial(temperature=0.7, top_p=0.9), multinomial(top_k=20, min_p=0.02)):
         low, low_logprobs = sampler.sample(logits.float(), uniforms)
@@ -164,7 +148,7 @@ def test_float32_keeps_and_draws_what_float64_does() -> None:
 )
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_a_row_without_a_distribution_shows_it_and_leaves_the_others(sampler: Multinomial, value: float) -> None:
-    logits = torch.stack([_row("peaked", 1, _WIDE), _row("flat", 2, _WIDE), _row("equal", 2, _WIDE)])
+    logits = torch.stack([made_row("peaked", 1, _WIDE), made_row("flat", 2, _WIDE), made_row("equal", 2, _WIDE)])
     uniforms = torch.tensor([0.3, 0.4, 0.5], dtype=torch.float64)
     whole, _ = sampler.sample(logits, uniforms)
     logits[1] = value
@@ -176,9 +160,9 @@ def test_a_row_without_a_distribution_shows_it_and_leaves_the_others(sampler: Mu
 
 def test_a_batch_says_what_it_misses() -> None:
     with pytest.raises(TypeError, match="random numbers"):
-        SamplerBatch([greedy().law, multinomial().law]).sample(torch.zeros(2, 5), None)
+        SamplerBatch([greedy().params, multinomial().params]).sample(torch.zeros(2, 5), None)
     with pytest.raises(TypeError, match="token counts of row 1"):
-        SamplerBatch([greedy().law, greedy(presence_penalty=1.0).law]).sample(torch.zeros(2, 5), None)
+        SamplerBatch([greedy().params, greedy(presence_penalty=1.0).params]).sample(torch.zeros(2, 5), None)
 
 
 @given(_GREEDY | _MULTINOMIAL | st.builds(best_of, st.integers(1, 3), top_k=st.none() | st.integers(1, 5)))
@@ -186,7 +170,7 @@ def test_a_sampler_is_shown_as_the_call_that_makes_it_with_its_options_in_order(
     again = eval(repr(sampler), vars(samplers))  # noqa: S307 (what the test is about)
     assert sampler == again
     assert hash(sampler) == hash(again)
-    names = [name for name, _ in sampler.law.options()]
+    names = [name for name, _ in sampler.params.options()]
     assert sorted(names, key=STEPS.index) == names
     assert ["mask", *names] == [step.split()[0] for step in str(sampler).split(" > ")[:-1]]
 
@@ -214,6 +198,6 @@ def test_settings_do_not_change() -> None:
     sampler = multinomial(logit_bias=bias)
     bias[1] = 3.0
     assert sampler.penalties.logit_bias == ((1, 2.0),)
-    for value in (sampler, greedy(), sampler.penalties, sampler.law):
+    for value in (sampler, greedy(), sampler.penalties, sampler.params):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, dataclasses.fields(value)[0].name, None)

@@ -111,7 +111,7 @@ def _plain(
         logits = next_logits(random_model(), ids)[-1].double()
         if without is not None:
             logits[without], without = -torch.inf, None
-        ids.append(int(plain_law(logits.tolist(), sampler.law, ids, ids[start:]).argmax()))
+        ids.append(int(plain_law(logits.tolist(), sampler.params, ids, ids[start:]).argmax()))
     return ids
 
 
@@ -128,7 +128,7 @@ def test_a_chain_counts_what_its_generators_wrote_but_not_what_was_added() -> No
         masked = torch.full_like(logits, -torch.inf)
         masked[free] = logits[free]
         written = [*first, *ids[len(ids) - 4 : end]]
-        assert ids[end] == int(plain_law(masked.tolist(), sampler.law, ids[:end], written).argmax())
+        assert ids[end] == int(plain_law(masked.tolist(), sampler.params, ids[:end], written).argmax())
 
 
 @pytest.mark.parametrize("make", [greedy, multinomial, lambda **options: best_of(2, **options)])

@@ -204,3 +204,50 @@ def test_every_day_of_a_calendar_is_a_date_and_no_other() -> None:
             assert not types.date.accepts(text)
         else:
             assert types.date.accepts(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["[>1]", "[1>]", "[1>,2]", "[1,>2]", "[>]", '{>"a":1}', '{"a">:1}', '{"a":>1}', '{"a":1>}', "{>}"]
+)
+def test_lines_of_json_are_indented_by_forty_spaces_at_most(text: str) -> None:
+    accepted = {n for n in (0, 1, 39, 40, 41, 80) if types.json_value.accepts(text.replace(">", "\n" + " " * n))}
+    assert {0, 1, 39, 40} == accepted
+    assert types.json_value.accepts(text.replace(">", " "))
+    assert not types.json_value.accepts(text.replace(">", "  "))
+
+
+def test_a_numbered_list_has_ninety_nine_items_at_most() -> None:
+    items = [f"{n}. a" for n in range(1, 101)]
+    sizes = (1, 2, 9, 10, 98, 99, 100)
+    assert [n for n in sizes if types.markdown_list.accepts("\n".join(items[:n]))] == [*sizes[:-1]]
+    assert not types.markdown_list.accepts("\n".join(items[1:3]))
+
+
+def test_a_card_has_twelve_to_nineteen_digits_of_which_the_first_is_not_zero() -> None:
+    for length in range(10, 22):
+        for start in "0159":
+            text = (start + "738" * 7)[: length - 1]
+            ends = [digit for digit in "0123456789" if types.credit_card.accepts(text + digit)]
+            assert len(ends) == (12 <= length <= 19 and start != "0")
+            for digit in ends:
+                read_card(text + digit)
+
+
+COUNTRIES = """
+AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 DK18 DO28 EE20 EG29 ES24 FI18 FK18 FO18 FR27
+GB22 GE22 GI23 GL18 GR27 GT28 HN28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22
+MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29 PT25 QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28
+TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30
+"""
+
+
+def test_account_numbers_of_every_country_have_its_length_and_right_check_digits() -> None:
+    """The table is that of the registry of ISO 13616."""
+    seen = set[int]()
+    for country, length in ((entry[:2], int(entry[2:])) for entry in COUNTRIES.split()):
+        for size in (length,) if length in seen else (length - 1, length, length + 1):
+            body = ("Z09A8" * 7)[: size - 4]
+            check = 98 - int("".join(str(int(c, 36)) for c in f"{body}{country}00")) % 97
+            assert types.iban.accepts(f"{country}{check:02}{body}") == (size == length), country
+        seen.add(length)
+    assert len(COUNTRIES.split()) == sum(len(names.split()) for names in LENGTHS.values())

@@ -34,17 +34,19 @@ class SlowBackend:
         no_text = special_ids(processor)
         self._piece_ids: dict[str, int] = {}
         entries: dict[int, bytes] = {}
+        names: dict[int, bytes] = {}
         for token_id, piece in enumerate(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))):
             processor_id = processor.piece_to_id(piece)
             if processor.id_to_piece(processor_id) != piece:
                 entries[token_id] = added.get(token_id, "").encode()
             elif processor_id in no_text:
                 special.add(token_id)
+                names[token_id] = piece.encode()
             else:
                 self._piece_ids[piece] = token_id
                 entries[token_id] = piece_bytes(processor, processor_id, piece)
         self.table = TokenTable.from_entries(
-            entries,
+            entries | names,
             special_token_ids=special,
             eos_token_id=tokenizer.eos_token_id,
             bos_token_id=tokenizer.bos_token_id,

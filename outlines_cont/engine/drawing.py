@@ -1,0 +1,247 @@
+"""`Drawing`: how a token of one row is drawn; `DrawPlan`: which rows are drawn together, and what becomes of those whose draw fails.
+
+Rows whose samplers hold no code of a user are one vectorised batch. Samplers and warpers of a user are called for their own rows
+alone; what they return is checked, and what goes wrong is the error of the row that it goes wrong with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from traceback import clear_frames
+
+import torch
+
+from outlines_cont.errors import OptionError, SamplerError
+from outlines_cont.samplers import Sampler, at_temperature, params_of
+from outlines_cont.sampling import SamplerBatch, SamplingParams, TokenCounts
+from outlines_cont.user_code import shielded
+
+Counts = Sequence[TokenCounts | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How a token is drawn, and what that takes; asked once, not for every token.
+
+    Attributes:
+        sampler: how tokens are drawn.
+        needs_random: whether a draw takes a random number.
+        needs_counts: whether a draw depends on the tokens of the row.
+        params: what the sampler chooses by; None for one with a `sample` of its own.
+    """
+
+    sampler: Sampler
+    needs_random: bool
+    needs_counts: bool
+    params: SamplingParams | None
+
+    @classmethod
+    def of(cls, sampler: Sampler) -> Drawing:
+        """Return what a draw of `sampler` takes.
+
+        Raises:
+            OptionError: it is no sampler that draws token by token.
+        """
+        missing = [name for name in ("needs_random", "needs_counts", "sample") if not hasattr(sampler, name)]
+        if missing:
+            raise OptionError(
+                "expected a sampler with `num_samples`, `needs_random`, `needs_counts` and `sample`, "
+                f"got {sampler!r}, which has no `{missing[0]}`. See `samplers.Sampler`.",
+                "sampler",
+            )
+        return cls(sampler, bool(sampler.needs_random), bool(sampler.needs_counts), params_of(sampler))
+
+    def at_temperature(self, temperature: float) -> Drawing:
+        """Return the same at another temperature; where the sampler has none, what fails its rows."""
+        try:
+            return Drawing.of(shielded(at_temperature, self.sampler, temperature))
+        except Exception as error:
+            return Drawing.of(_Refusing(error))
+
+    @property
+    def kind(self) -> object:
+        """Equal for rows that are drawn together."""
+        if self.params is None:
+            return id(self.sampler)
+        return "standard" if self.params.is_standard else "own warpers"
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusing:
+    """A sampler that draws nothing.
+
+    Attributes:
+        error: what its rows fail with.
+    """
+
+    error: Exception
+    num_samples: int | None = None
+    needs_random: bool = False
+    needs_counts: bool = False
+
+    def sample(
+        self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        raise self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What was drawn for R rows.
+
+    Attributes:
+        token_ids: (R,) int64; 0 for a row without a draw.
+        logprobs: (R,), as they were drawn; not finite for a row without a distribution.
+        errors: what went wrong, by the index of the row.
+    """
+
+    token_ids: torch.Tensor
+    logprobs: torch.Tensor
+    errors: dict[int, Exception] = field(default_factory=dict)
+
+
+class DrawPlan:
+    """How the tokens of R rows are drawn, to be used as long as the drawings are the same."""
+
+    def __init__(self, drawings: Sequence[Drawing]) -> None:
+        """Take the drawing of each row."""
+        self.drawings = drawings
+        kinds: dict[object, list[int]] = {}
+        for row, drawing in enumerate(drawings):
+            kinds.setdefault(drawing.kind, []).append(row)
+        self._parts = [_Part(rows, [drawings[row] for row in rows]) for rows in kinds.values()]
+
+    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
+        """Draw a token for every row.
+
+        Args:
+            masked: (R, V), minus infinity where a token is not allowed; not changed.
+            uniforms: (R,) float64 in [0, 1) on the CPU; None where no row needs one.
+            counts: what each row holds; None for rows that need none, or for all of them.
+        """
+        if len(self._parts) == 1:
+            return self._parts[0].draw(masked, uniforms, counts)
+        token_ids = torch.zeros(len(masked), dtype=torch.int64, device=masked.device)
+        logprobs = torch.zeros(len(masked), dtype=masked.dtype, device=masked.device)
+        errors: dict[int, Exception] = {}
+        for part in self._parts:
+            rows = torch.tensor(part.rows)
+            drawn = part.draw(
+                masked[rows],
+                None if uniforms is None else uniforms[rows],
+                None if counts is None else [counts[row] for row in part.rows],
+            )
+            token_ids[rows], logprobs[rows] = drawn.token_ids, drawn.logprobs
+            errors.update({part.rows[at]: error for at, error in drawn.errors.items()})
+        return Drawn(token_ids, logprobs, errors)
+
+
+class _Part:
+    """Rows that are drawn together.
+
+    Attributes:
+        rows: their indices.
+    """
+
+    def __init__(self, rows: list[int], drawings: Sequence[Drawing]) -> None:
+        self.rows = rows
+        self._drawings = drawings
+        self._is_standard = drawings[0].kind == "standard"
+        self._together = _together(drawings)
+
+    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
+        """Draw a token for each row of the part; the arguments are those of its rows alone."""
+        if self._is_standard:
+            return Drawn(*self._together.sample(masked, uniforms, counts))
+        # A row that has no distribution is no business of a user's sampler.
+        has_any = masked.amax(dim=-1).isfinite().tolist()
+        if all(has_any):
+            try:
+                return Drawn(*self._checked(self._together, masked, uniforms, counts))
+            except Exception as error:
+                _let_go(error)
+                if len(masked) == 1:
+                    return Drawn(masked.new_zeros(1, dtype=torch.int64), masked.new_zeros(1), {0: error})
+        return self._each_alone(has_any, masked, uniforms, counts)
+
+    def _each_alone(
+        self, has_any: Sequence[bool], masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
+    ) -> Drawn:
+        """Draw for one row after the other, so that what goes wrong is the error of one row."""
+        token_ids, logprobs = (
+            masked.new_zeros(len(masked), dtype=torch.int64),
+            masked.new_full((len(masked),), torch.nan),
+        )
+        errors: dict[int, Exception] = {}
+        for row in [row for row, has in enumerate(has_any) if has]:
+            one = slice(row, row + 1)
+            try:
+                token_ids[one], logprobs[one] = self._checked(
+                    _together(self._drawings[one]),
+                    masked[one],
+                    None if uniforms is None else uniforms[one],
+                    None if counts is None else counts[one],
+                )
+            except Exception as error:
+                _let_go(error)
+                errors[row], logprobs[row] = error, 0.0
+        return Drawn(token_ids, logprobs, errors)
+
+    def _checked(
+        self,
+        sampler: Sampler | SamplerBatch,
+        masked: torch.Tensor,
+        uniforms: torch.Tensor | None,
+        counts: Counts | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        uniforms = uniforms if self._drawings[0].needs_random else None
+        counts = counts if any(drawing.needs_counts for drawing in self._drawings) else None
+        # A copy, into which a user's code may write: the logits are kept.
+        drawn = shielded(sampler.sample, masked.clone(), uniforms, counts)
+        return _checked_draw(drawn, masked, self._drawings[0].sampler)
+
+
+def _let_go(error: Exception) -> None:
+    """Let go of the logits that the frames of an error hold: a state may hold the error for long."""
+    if error.__traceback__ is not None:
+        clear_frames(error.__traceback__)
+        error.__traceback__ = error.__traceback__.tb_next  # the frame that caught it, which still runs
+
+
+def _together(drawings: Sequence[Drawing]) -> Sampler | SamplerBatch:
+    """Return what draws for rows of one kind."""
+    params = [drawing.params for drawing in drawings if drawing.params is not None]
+    return SamplerBatch(params) if params else drawings[0].sampler
+
+
+def _checked_draw(drawn: object, masked: torch.Tensor, sampler: Sampler) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what a sampler has drawn from (r, V) logits, as (r,) int64 and (r,) of their type, on their device.
+
+    Raises:
+        SamplerError: it is no draw from these logits.
+    """
+    if not isinstance(drawn, tuple | list) or len(drawn) != 2 or not all(isinstance(x, torch.Tensor) for x in drawn):
+        raise SamplerError(f"expected {_EXPECTED.format(len(masked), sampler)}, got {drawn!r}")
+    token_ids, logprobs = drawn
+    for tensor, is_right in ((token_ids, token_ids.dtype in _INTS), (logprobs, logprobs.is_floating_point())):
+        if tensor.shape != (len(masked),) or not is_right:
+            shape, dtype = tuple(tensor.shape), tensor.dtype
+            raise SamplerError(f"expected {_EXPECTED.format(len(masked), sampler)}, got shape {shape} of {dtype}")
+    token_ids, logprobs = token_ids.to(masked.device, torch.int64), logprobs.to(masked)
+    beyond = [token_id for token_id in token_ids.tolist() if not 0 <= token_id < masked.shape[-1]]
+    if beyond:
+        raise SamplerError(f"expected token ids from 0 to {masked.shape[-1] - 1} from {sampler!r}, got {beyond[0]}")
+    is_allowed = masked.gather(-1, token_ids[:, None])[:, 0] > -torch.inf
+    if not is_allowed.all():
+        raise SamplerError(
+            f"expected a token that the mask allows from {sampler!r}, got {int(token_ids[~is_allowed][0])}, whose logit is minus "
+            "infinity. Draw among the tokens with finite logits."
+        )
+    if not logprobs.isfinite().all():
+        raise SamplerError(f"expected finite log-probabilities from {sampler!r}, got {logprobs.tolist()}")
+    return token_ids, logprobs
+
+
+_INTS = (torch.int64, torch.int32, torch.int16, torch.uint8)
+_EXPECTED = "({0},) token ids of int64 and ({0},) log-probabilities from `sample` of {1!r}"

@@ -1,0 +1,12 @@
+"""Streams: text as it is written. Of any token ids, without a model; events of a row; the state at every moment.
+
+What this room re-exports are values: a push returns a new one, and the old one stays valid. They import `errors` and
+`interfaces`, and what a draw needs only where logits are pushed. The other modules import the engine, never a generator.
+"""
+
+from outlines_cont.streams.stop_text import StopMatch, StopText
+from outlines_cont.streams.stream_place import Stop
+from outlines_cont.streams.text_decoder import TextDecoder
+from outlines_cont.streams.token_stream import TokenStream
+
+__all__ = ["Stop", "StopMatch", "StopText", "TextDecoder", "TokenStream"]

@@ -1,0 +1,149 @@
+"""`DecodeOptions`: what all places of a token stream have in common: the tokenizer, and where a text ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import index
+from typing import Any, Self
+
+from outlines_cont.errors import OptionError, TokenizerError
+from outlines_cont.interfaces import Tokenizer
+from outlines_cont.streams.stop_text import StopText, checked_texts
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """The options of a token stream, checked.
+
+    Attributes:
+        tokenizer: What the ids are ids of.
+        stop_at: The stop texts as they were given, each once.
+        stop_token_ids: The ids that end the text.
+        skip_special_tokens: Special tokens have no text.
+        keep_stop: The text keeps the stop text.
+        stop_in_prompt: A stop text may begin in the prompt.
+        prompt: The ids before the first one, None where nothing is known of them.
+        matcher: Looks for the stop texts, from the end of the prompt on.
+    """
+
+    tokenizer: Tokenizer
+    stop_at: tuple[str, ...]
+    stop_token_ids: frozenset[int]
+    skip_special_tokens: bool
+    keep_stop: bool
+    stop_in_prompt: bool
+    prompt: tuple[int, ...] | None
+    matcher: StopText = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for option in ("skip_special_tokens", "keep_stop", "stop_in_prompt"):
+            if not isinstance(getattr(self, option), bool):
+                raise OptionError(f"expected True or False as `{option}`, got {getattr(self, option)!r}", option)
+        if self.stop_in_prompt and self.prompt is None:
+            raise OptionError(
+                "expected `prompt` beside `stop_in_prompt`, got none: say which text or ids come before the first token",
+                "stop_in_prompt",
+            )
+        matcher = StopText.of(self.stop_at)
+        if self.stop_in_prompt:
+            matcher = matcher.after(b"".join(map(self.bytes_of, self.prompt or ())))
+        object.__setattr__(self, "matcher", matcher)
+
+    @classmethod
+    def of(
+        cls,
+        tokenizer: Any,
+        stop_at: str | Iterable[str] | None,
+        stop_token_ids: int | Iterable[int] | None,
+        *,
+        prompt: str | Sequence[int] | None,
+        **flags: bool,
+    ) -> Self:
+        """Return the options of what `TokenStream` is given."""
+        if not hasattr(tokenizer, "token_bytes"):
+            # Only here, since the models load torch.
+            from outlines_cont.models.tokenizer import Tokenizer as OwnTokenizer
+
+            tokenizer = OwnTokenizer(tokenizer)
+        stop_texts = checked_texts(stop_at)
+        token_ids = _stop_ids(tokenizer, stop_token_ids)
+        return cls(tokenizer, stop_texts, token_ids, prompt=_prompt_ids(tokenizer, prompt), **flags)
+
+    @property
+    def begins_text(self) -> bool:
+        """Whether the first token begins a text: a prompt is known, and has no text."""
+        return self.prompt is not None and not self.tokenizer.text_bytes(self.prompt)
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """Return what a token adds to the text.
+
+        Raises:
+            TokenizerError: There is no such token.
+        """
+        token_bytes = self.tokenizer.token_bytes
+        if not 0 <= token_id < len(token_bytes):
+            raise _foreign_id(token_id, len(token_bytes))
+        data = token_bytes[token_id]
+        if data is None and not self.skip_special_tokens:
+            return self.tokenizer.special_tokens.get(token_id, "").encode()
+        return data or b""
+
+    def begins_with_prefix_space(self, token_id: int) -> bool:
+        """Return whether the bytes of a token begin with a space that is no text where the token begins a text."""
+        data = self.tokenizer.token_bytes[token_id] or b""
+        return data.startswith(b" ") and not self.tokenizer.decode([token_id]).startswith(" ")
+
+
+def int_token_id(token_id: object) -> int:
+    """Return a token id as an int, also where it is one of numpy or a tensor.
+
+    Raises:
+        TokenizerError: It is no integer.
+    """
+    try:
+        if isinstance(token_id, bool | str):
+            raise TypeError
+        return index(token_id)  # type: ignore[arg-type]
+    except TypeError:
+        raise TokenizerError(
+            f"expected a token id, an int, received {token_id!r} ({type(token_id).__name__}). "
+            "Encode text with the tokenizer: `tokenizer.encode_inside(text)`."
+        ) from None
+
+
+def _foreign_id(token_id: int, size: int) -> TokenizerError:
+    return TokenizerError(
+        f"expected a token id from 0 to {size - 1}, received {token_id}. Pass ids of this tokenizer; where a model has "
+        "more rows than that, make the tokenizer with its `vocab_size`, or take `model.tokenizer`."
+    )
+
+
+def _stop_ids(tokenizer: Tokenizer, stop_token_ids: int | Iterable[int] | None) -> frozenset[int]:
+    if stop_token_ids is None:
+        return frozenset() if tokenizer.eos_token_id is None else frozenset([tokenizer.eos_token_id])
+    items: Any = stop_token_ids if isinstance(stop_token_ids, Iterable) else [stop_token_ids]
+    return frozenset(_checked_ids(tokenizer, items, "stop_token_ids"))
+
+
+def _prompt_ids(tokenizer: Tokenizer, prompt: str | Sequence[int] | None) -> tuple[int, ...] | None:
+    if prompt is None:
+        return None
+    if isinstance(prompt, str):
+        return tuple(tokenizer.encode(prompt, add_special_tokens=True))
+    if not isinstance(prompt, Iterable) or isinstance(prompt, bytes | bytearray):
+        raise OptionError(f"expected a text or token ids as `prompt`, got {type(prompt).__name__}", "prompt")
+    return tuple(_checked_ids(tokenizer, prompt, "prompt"))
+
+
+def _checked_ids(tokenizer: Tokenizer, items: Iterable[object], option: str) -> list[int]:
+    """Return token ids as ints; every one is one of the tokenizer."""
+    size = len(tokenizer.token_bytes)
+    try:
+        token_ids = [int_token_id(token_id) for token_id in items]
+    except TokenizerError as error:
+        raise OptionError(f"in `{option}`: {error}", option) from None
+    odd = next((token_id for token_id in token_ids if not 0 <= token_id < size), None)
+    if odd is not None:
+        raise OptionError(f"in `{option}`: {_foreign_id(odd, size)}", option)
+    return token_ids

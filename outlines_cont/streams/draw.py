@@ -1,0 +1,96 @@
+"""One token out of logits that were computed elsewhere, as the loop of the engine draws it."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from outlines_cont.engine.branch import TokenSet, check_mask
+from outlines_cont.engine.masking import Masker
+from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
+from outlines_cont.random_stream import RandomStream, open_seeds
+from outlines_cont.sampling import TokenCounts
+
+if TYPE_CHECKING:
+    from outlines_cont.samplers import Sampler
+
+
+def drawn_token(
+    logits: Any,
+    sampler: Sampler,
+    mask: TokenSet | None,
+    uniform: float | None,
+    counts: TokenCounts | None,
+) -> tuple[int, float]:
+    """Return a token id and the log-probability with which it was drawn.
+
+    Args:
+        logits: (V,) or (1, V) tensor of floats.
+        sampler: How a token is chosen.
+        mask: The tokens that may be drawn, None for all.
+        uniform: In [0, 1), for a sampler that needs one.
+        counts: What the row holds, for a sampler that needs it.
+
+    Raises:
+        TypeError, ValueError: The logits or the mask are something else.
+        InvalidLogits: The logits are no distribution.
+        DeadEnd: No token of the mask has a probability.
+    """
+    row = _one_row(logits)
+    if mask is not None:
+        check_mask(mask, row.shape[-1], "mask")
+    if not math.isfinite(row.logsumexp(-1).item()):
+        raise InvalidLogits(
+            "expected finite logits, got NaN, plus infinity, or minus infinity for every token. "
+            "The model that made them, or their float type, may be at fault."
+        )
+    masked = row if mask is None else Masker().masked(row, [mask])
+    uniforms = None if uniform is None else torch.tensor([uniform], dtype=torch.float64)
+    token_ids, logprobs = sampler.sample(masked, uniforms, None if counts is None else [counts])
+    logprob = float(logprobs[0])
+    if not math.isfinite(logprob):
+        raise DeadEnd(
+            "every token of `mask` has probability zero in the logits, or the mask has none. Allow more tokens, or ask the "
+            "constraint whether the text has ended."
+        )
+    return int(token_ids[0]), logprob
+
+
+def uniform_of(rng: int | torch.Generator | None, num_drawn: int) -> float:
+    """Return a random number in [0, 1).
+
+    Args:
+        rng: A seed, whose stream gives its number `num_drawn`: those that a generator draws for its first row. A generator of
+            torch, which moves on. None takes a number from the operating system.
+        num_drawn: How many numbers were drawn before.
+
+    Raises:
+        OptionError: `rng` is something else.
+    """
+    if rng is None:
+        return secrets.randbits(53) / 2**53
+    if isinstance(rng, torch.Generator):
+        return float(torch.rand((), generator=rng, dtype=torch.float64, device=rng.device))
+    if isinstance(rng, Sequence):
+        raise OptionError(f"expected an int or a torch.Generator as `rng`, got {type(rng).__name__}", "rng")
+    (seed,), _ = open_seeds(rng, 1)
+    return RandomStream(seed, drawn=num_drawn).open().draw()
+
+
+def _one_row(logits: Any) -> torch.Tensor:
+    """Return (1, V) logits of float32 or float64."""
+    if not isinstance(logits, torch.Tensor) or not logits.is_floating_point():
+        kind = f"tensor of {logits.dtype}" if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise TypeError(f"expected a tensor of floats as `logits`, got {kind}. `torch.as_tensor(logits)` makes one.")
+    shape = tuple(logits.shape)
+    if len(shape) not in (1, 2) or shape[-1] == 0 or (len(shape) == 2 and shape[0] != 1):
+        raise ValueError(
+            f"expected `logits` of one row, (V,) or (1, V), got the shape {shape}. The last row of a batch is `logits[-1]`; "
+            "push every row into a stream of its own."
+        )
+    row = logits.detach().reshape(1, -1)
+    return row if row.dtype in (torch.float32, torch.float64) else row.float()

@@ -1,0 +1,56 @@
+"""`StreamOptions`: how a stream is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from outlines_cont.errors import OptionError
+from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+
+_MAX_TOP = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a stream is shown.
+
+    Attributes:
+        events: as events, instead of texts.
+        top: how many of the most probable tokens an event tells for each token.
+        retract: show text that may yet be taken back, and take it back.
+    """
+
+    events: bool = False
+    top: int = 0
+    retract: bool = False
+
+    @classmethod
+    def of(cls, events: bool, top: int, retract: bool) -> Self:
+        """Check what was given.
+
+        Raises:
+            OptionError: a value is out of its range, or needs events.
+        """
+        if isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= _MAX_TOP:
+            raise OptionError(f"expected a number of tokens from 0 to {_MAX_TOP} as `top`, got {top!r}", "top")
+        for name, value in (("top", top), ("retract", retract)):
+            if value and not events:
+                raise OptionError(
+                    f"expected `events=True` beside `{name}`, which a text cannot tell, got no events", name
+                )
+        return cls(bool(events), top, bool(retract))
+
+
+def check_streamed(sampler: Sampler | BeamSearch) -> None:
+    """Refuse a search.
+
+    Raises:
+        OptionError: `sampler` is one.
+    """
+    if isinstance(sampler, BeamSearch | BestOf):
+        raise OptionError(
+            "expected a sampler whose text stands once it is written, to stream it: a search chooses at the end. "
+            "Use `greedy()` or `multinomial()`, or call the generator without `stream`.",
+            "sampler",
+        )

@@ -1,0 +1,137 @@
+"""`StreamPlace`: what a token stream knows after some tokens, linked to the place one token before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from outlines_cont.streams.decode_options import DecodeOptions
+from outlines_cont.streams.stop_text import StopMatch, StopText
+from outlines_cont.streams.text_decoder import TextDecoder
+
+_START = TextDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """What ended a text: a stop text or a stop token.
+
+    Attributes:
+        text: The stop text, None for a stop token.
+        token_id: The stop token, None for a stop text.
+        position: Characters of the text before it. Negative where a stop text begins so many characters before the end of
+            the prompt.
+    """
+
+    text: str | None
+    token_id: int | None
+    position: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StreamPlace:
+    """One place of a stream. Places share all that came before, so that a push costs what its token costs.
+
+    Attributes:
+        matcher: Has seen the bytes of all tokens.
+        decoder: Has seen those that are certain.
+        is_start: A prefix space may still come, which is no text.
+        before: The place before the last token, or before what came at the end without one; None at the beginning.
+        token_id: The last token; None at the beginning, after a flush, and after what was pushed behind the end.
+        num_tokens: How many tokens were pushed.
+        num_chars: How many characters are certain.
+        new_text: Those of them that the last push or flush has made certain.
+        stop: What ended the text, None while nothing has, and after a flush.
+        finish_reason: Why no more is taken; empty while more may come.
+        logprob: The log-probability with which the last token was drawn, None where it was not drawn here.
+        num_drawn: How many random numbers of a seed were taken.
+    """
+
+    matcher: StopText
+    decoder: TextDecoder = _START
+    is_start: bool = False
+    before: StreamPlace | None = None
+    token_id: int | None = None
+    num_tokens: int = 0
+    num_chars: int = 0
+    new_text: str = ""
+    stop: Stop | None = None
+    finish_reason: str = ""
+    logprob: float | None = None
+    num_drawn: int = 0
+
+    def push(self, token_id: int, options: DecodeOptions, logprob: float | None, num_drawn: int) -> StreamPlace:
+        """Return the place after one more token. This one is not at an end."""
+        data, is_start = options.bytes_of(token_id), self.is_start
+        if token_id in options.stop_token_ids:
+            text = self._rest()
+            stop = Stop(None, token_id, self.num_chars + len(text))
+            matcher, decoder = self.matcher, _START
+        else:
+            if is_start and options.tokenizer.token_bytes[token_id]:
+                data, is_start = data[options.begins_with_prefix_space(token_id) :], False
+            matcher, certain = self.matcher.push(data)
+            decoder, text = self.decoder.push(certain)
+            if matcher.match or matcher.held:
+                # A stop text begins with a character, so what comes before it is complete, or broken.
+                text, decoder = text + decoder.flush(), _START
+            stop = None
+            if matcher.match:
+                kept = _kept_of_stop(matcher.match) if options.keep_stop else ""
+                stop = _found(matcher.match, self.num_chars + len(text))
+                text += kept
+        return StreamPlace(
+            matcher,
+            decoder,
+            is_start,
+            self,
+            token_id,
+            self.num_tokens + 1,
+            self.num_chars + len(text),
+            text,
+            stop,
+            "stop" if stop else "",
+            logprob,
+            num_drawn,
+        )
+
+    def flush(self, finish_reason: str) -> StreamPlace:
+        """Return the place where all is certain, because nothing follows. This one is not at an end."""
+        text = self._rest()
+        return replace(
+            self,
+            decoder=_START,
+            before=self,
+            token_id=None,
+            num_chars=self.num_chars + len(text),
+            new_text=text,
+            finish_reason=finish_reason,
+        )
+
+    def back(self) -> Iterator[StreamPlace]:
+        """Yield this place and all that came before, the last first."""
+        place: StreamPlace | None = self
+        while place is not None:
+            yield place
+            place = place.before
+
+    @property
+    def held(self) -> bytes:
+        """The bytes that are not certain yet."""
+        return b"" if self.finish_reason else self.decoder.held + self.matcher.held
+
+    def _rest(self) -> str:
+        """Return the text of what is held, if nothing follows it."""
+        decoder, text = self.decoder.push(self.matcher.held)
+        return text + decoder.flush()
+
+
+def _kept_of_stop(match: StopMatch) -> str:
+    """Return the text of a stop text that follows the prompt."""
+    return match.text.encode()[max(-match.start, 0) :].decode(errors="replace")
+
+
+def _found(match: StopMatch, num_chars: int) -> Stop:
+    """Return which stop text was found, after so many characters of text."""
+    in_prompt = match.text.encode()[: max(-match.start, 0)].decode(errors="replace")
+    return Stop(match.text, None, num_chars - len(in_prompt))

@@ -1,0 +1,33 @@
+"""`TextDecoder`: text out of UTF-8 that comes in pieces, whole characters only."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TextDecoder:
+    """Decodes UTF-8 that comes in pieces.
+
+    Law: the texts of all pushes and of `flush`, joined, are `data.decode("utf-8", errors="replace")` of all bytes, joined,
+    however they were cut.
+
+    Attributes:
+        held: Bytes (at most 3) that begin a character, whose text waits for the rest of it.
+    """
+
+    held: bytes = b""
+
+    def push(self, data: bytes) -> tuple[TextDecoder, str]:
+        """Return the decoder after `data`, and the characters that are complete now.
+
+        Bytes that can no longer become a character are U+FFFD at once. Cost: the length of `data`.
+        """
+        data = self.held + data
+        text, used = codecs.utf_8_decode(data, "replace", False)
+        return TextDecoder(data[used:]), text
+
+    def flush(self) -> str:
+        """Return the text of the held bytes if nothing follows them: empty, or one U+FFFD."""
+        return self.held.decode("utf-8", errors="replace")

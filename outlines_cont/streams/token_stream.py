@@ -1,0 +1,334 @@
+"""`TokenStream`: text, stop texts and stop tokens out of token ids that come one by one, from whatever draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from outlines_cont.errors import OptionError
+from outlines_cont.interfaces import Tokenizer
+from outlines_cont.streams.decode_options import DecodeOptions, int_token_id
+from outlines_cont.streams.stream_place import Stop, StreamPlace
+
+if TYPE_CHECKING:
+    import torch
+
+    from outlines_cont.engine.branch import TokenSet
+    from outlines_cont.samplers import Sampler
+    from outlines_cont.streams.token_tally import TokenTally
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+class TokenStream:
+    """Text out of token ids that come one by one. A value: every push returns a new stream, and the old one stays valid.
+
+    Laws. The texts that became certain with each push and with `flush`, joined, are the bytes of all tokens before the stop,
+    decoded with `errors="replace"`. No text ends inside a character, and none is ever taken back. What cannot begin a stop
+    text, and is no incomplete character, is certain with the push that brings it. Which stop is found depends on the bytes
+    alone: the stop text that is complete first, of those that end together the longest; so neither on how the bytes are cut
+    into tokens, nor on the order of the stop texts.
+
+    Cost: a push costs the bytes of its token, amortised: 5 to 6 us for 2 bytes and three stop texts (2.5 GHz Xeon), after
+        50,000 tokens as after the first.
+    """
+
+    _options: DecodeOptions
+    _place: StreamPlace
+    _tally: TokenTally | None
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | Any,
+        *,
+        stop_at: str | Iterable[str] | None = None,
+        stop_token_ids: int | Iterable[int] | None = None,
+        skip_special_tokens: bool = True,
+        keep_stop: bool = False,
+        stop_in_prompt: bool = False,
+        prompt: str | Sequence[int] | None = None,
+    ) -> None:
+        """Begin a stream.
+
+        Args:
+            tokenizer: `model.tokenizer`, or a tokenizer of Hugging Face. Reading one of these takes a while (0.35 s for 131,072
+                tokens): make one empty stream, and begin every text with it.
+            stop_at: The text ends before the first of these.
+            stop_token_ids: Tokens that end the text, and add nothing to it. None is the tokenizer's end of text; models may
+                have more (`model.eos_token_ids`).
+            skip_special_tokens: Special tokens have no text; otherwise they are shown as they are written, such as `</s>`, and
+                stop texts may stand in that.
+            keep_stop: The text keeps the stop text; what comes behind it is left out all the same.
+            stop_in_prompt: A stop text also counts where it begins in the prompt, not where it lies in it as a whole.
+            prompt: What stands before the first token, text or ids: for `stop_in_prompt`, and for penalties, which count it.
+                If it has no text, the first token begins one, and the space that some tokenizers put there is left out.
+                None: nothing is known of it, and the first token goes on with a text.
+
+        Raises:
+            OptionError: An option is something else, or an id is none of the tokenizer.
+            TokenizerError: The tokenizer cannot be read, or cannot encode the prompt.
+        """
+        options = DecodeOptions.of(
+            tokenizer,
+            stop_at,
+            stop_token_ids,
+            prompt=prompt,
+            skip_special_tokens=skip_special_tokens,
+            keep_stop=keep_stop,
+            stop_in_prompt=stop_in_prompt,
+        )
+        self._set(options, StreamPlace(options.matcher, is_start=options.begins_text), None)
+
+    # -- tokens --------------------------------------------------------------------------------------------------------
+
+    def push(self, token_id: int) -> TokenStream:
+        """Return the stream after one more token. After the end a token adds nothing, so that a whole run can be pushed.
+
+        Raises:
+            TokenizerError: The tokenizer has no such id.
+        """
+        if self.finished:
+            return self._past_end()
+        return self._pushed(int_token_id(token_id), None, self._place.num_drawn)
+
+    def push_logits(
+        self,
+        logits: torch.Tensor,
+        sampler: Sampler,
+        mask: TokenSet | None = None,
+        *,
+        uniform: float | None = None,
+        rng: int | torch.Generator | None = None,
+    ) -> TokenStream:
+        """Return the stream after a token that is drawn from logits, as a generator with this sampler draws it.
+
+        The token is the last of `token_ids`. After the end nothing is drawn.
+
+        Args:
+            logits: (V,) or (1, V) floats; not changed.
+            sampler: How the token is chosen, such as `samplers.multinomial(temperature=0.7)`. Its penalties count the prompt,
+                if that is known, and the tokens of the stream as generated.
+            mask: The tokens that may be drawn; None for all. It comes before everything that the sampler does.
+            uniform: The random number to draw with, in [0, 1).
+            rng: Where to take it from instead: a seed, whose numbers follow each other from draw to draw, the same as those of
+                `generator(prompt, rng=seed)`; a `torch.Generator`, which moves on; None takes one that cannot be repeated.
+
+        Raises:
+            InvalidLogits, DeadEnd: No token can be drawn.
+            OptionError: An option is out of its range, or the sampler is a search.
+            TypeError, ValueError: The logits or the mask are something else.
+            TokenizerError: The token that was drawn is none of the tokenizer.
+
+        Cost: what the sampler costs. With penalties, a stream that is pushed on from two places in turn counts its tokens anew
+            each time; give each its own `fork`.
+        """
+        if self.finished:
+            return self._past_end()
+        from outlines_cont.streams.draw import drawn_token, uniform_of
+
+        if not hasattr(sampler, "sample"):
+            raise OptionError(
+                f"expected a sampler that draws token by token, got {sampler!r}. Use `samplers.greedy()` or "
+                "`samplers.multinomial()`.",
+                "sampler",
+            )
+        num_drawn = self._place.num_drawn
+        if uniform is not None:
+            _check_uniform(uniform, rng)
+        elif sampler.needs_random:
+            uniform = uniform_of(rng, num_drawn)
+            num_drawn += 1
+        if not sampler.needs_counts:
+            token_id, logprob = drawn_token(logits, sampler, mask, uniform, None)
+            return self._pushed(token_id, logprob, num_drawn)
+        tally = self._own_tally()
+        counts = tally.take(self._place)
+        token_id, logprob = drawn_token(logits, sampler, mask, uniform, counts)
+        tally.give(self._place, counts)
+        return self._pushed(token_id, logprob, num_drawn)
+
+    def flush(self, finish_reason: str = "length") -> TokenStream:
+        """Return the stream at its end, because nothing follows: all text is certain. After the end it changes nothing.
+
+        Args:
+            finish_reason: Why nothing follows, for `finish_reason`; not empty.
+
+        Raises:
+            OptionError: The reason is empty, or no string.
+        """
+        if not isinstance(finish_reason, str) or not finish_reason:
+            raise OptionError(
+                f"expected a reason as `finish_reason`, such as 'length', got {finish_reason!r}", "finish_reason"
+            )
+        return self._past_end() if self.finished else self._at(self._place.flush(finish_reason))
+
+    def fork(self) -> TokenStream:
+        """Return an equal stream to go on from in another way. Cost: none."""
+        return _stream(self._options, self._place, None)
+
+    def rewind(self, n: int) -> TokenStream:
+        """Return the stream as it was `n` tokens earlier, exactly; one that was finished goes on.
+
+        Raises:
+            OptionError: `n` is not an int from 0 to `num_tokens`.
+
+        Cost: n steps.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= self.num_tokens:
+            raise OptionError(
+                f"expected an int from 0 to {self.num_tokens}, the tokens of the stream, as `n`, got {n!r}", "n"
+            )
+        wanted = self.num_tokens - n
+        return self if n == 0 else self._at(next(at for at in self._place.back() if at.num_tokens == wanted))
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+
+    @property
+    def text(self) -> str:
+        """All text that is certain. Cost: its length, so collect `new_text` in a long loop."""
+        parts = [place.new_text for place in self._place.back()]
+        return "".join(reversed(parts))
+
+    @property
+    def new_text(self) -> str:
+        """The text that became certain with the last push or flush; may be empty, and is so for those after the end."""
+        return self._place.new_text
+
+    @property
+    def held(self) -> bytes:
+        """The bytes that are not certain yet: they may begin a stop text, or are a character to be completed."""
+        return self._place.held
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """All ids that were pushed, a stop token among them. Cost: their number."""
+        token_ids = [place.token_id for place in self._place.back() if place.token_id is not None]
+        return tuple(reversed(token_ids))
+
+    @property
+    def num_tokens(self) -> int:
+        """How many ids were pushed."""
+        return self._place.num_tokens
+
+    @property
+    def logprob(self) -> float | None:
+        """The log-probability of the last token as `push_logits` drew it; None where it was pushed by its id."""
+        return self._place.logprob
+
+    @property
+    def stop(self) -> Stop | None:
+        """Which stop text or stop token has ended the text, and where; None where none has."""
+        return self._place.stop
+
+    @property
+    def finished(self) -> bool:
+        """Whether a stop was found, or nothing follows."""
+        return bool(self._place.finish_reason)
+
+    @property
+    def finish_reason(self) -> str:
+        """`stop`, or what `flush` was given; empty while more may come."""
+        return self._place.finish_reason
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the options, the ids and the reason of the end are the same; then so is everything else."""
+        if not isinstance(other, TokenStream):
+            return NotImplemented
+        if self._place is other._place:
+            return True
+        here, there = self._place, other._place
+        same = (here.num_tokens, here.num_chars, here.finish_reason) == (
+            there.num_tokens,
+            there.num_chars,
+            there.finish_reason,
+        )
+        return same and self._options == other._options and self.token_ids == other.token_ids
+
+    def __hash__(self) -> int:
+        return hash((self._place.num_tokens, self._place.num_chars, self._place.finish_reason))
+
+    def __copy__(self) -> Self:
+        """Return the same: it never changes."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the options and the tokens; places are linked, and would be pickled by a deep recursion."""
+        options = self._options
+        settings = {
+            name: getattr(options, name) for name in ("skip_special_tokens", "keep_stop", "stop_in_prompt", "prompt")
+        }
+        places = reversed([place for place in self._place.back() if place.token_id is not None])
+        tokens = [(place.token_id, place.logprob, place.num_drawn) for place in places]
+        flushed = "" if self.stop else self.finish_reason
+        is_past = self.finished and not self.new_text
+        return _again, (options.tokenizer, options.stop_at, options.stop_token_ids, settings, tokens, flushed, is_past)
+
+    def __repr__(self) -> str:
+        shown = self.text if self._place.num_chars <= 60 else f"...{self.text[-50:]}"
+        end = f", finish_reason={self.finish_reason!r}" if self.finished else ""
+        return f"<TokenStream of {self.num_tokens} tokens, text={shown!r}, held={self.held!r}{end}>"
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _set(self, options: DecodeOptions, place: StreamPlace, tally: TokenTally | None) -> None:
+        object.__setattr__(self, "_options", options)
+        object.__setattr__(self, "_place", place)
+        object.__setattr__(self, "_tally", tally)
+
+    def _at(self, place: StreamPlace) -> TokenStream:
+        return _stream(self._options, place, self._tally)
+
+    def _pushed(self, token_id: int, logprob: float | None, num_drawn: int) -> TokenStream:
+        return self._at(self._place.push(token_id, self._options, logprob, num_drawn))
+
+    def _past_end(self) -> TokenStream:
+        """Return this stream, which is finished, without new text: the texts of all pushes are joined by many a loop."""
+        return (
+            self
+            if not self.new_text
+            else self._at(replace(self._place, before=self._place, token_id=None, new_text=""))
+        )
+
+    def _own_tally(self) -> TokenTally:
+        """Return the counts that this stream shares with those that come of it; made when first asked for."""
+        if self._tally is None:
+            from outlines_cont.streams.token_tally import TokenTally
+
+            object.__setattr__(self, "_tally", TokenTally(self._options.prompt or ()))
+        assert self._tally is not None
+        return self._tally
+
+
+def _stream(options: DecodeOptions, place: StreamPlace, tally: TokenTally | None) -> TokenStream:
+    """Return a stream at a place."""
+    stream = TokenStream.__new__(TokenStream)
+    stream._set(options, place, tally)
+    return stream
+
+
+def _again(
+    tokenizer: Tokenizer,
+    stop_at: tuple[str, ...],
+    stop_token_ids: frozenset[int],
+    settings: dict[str, Any],
+    tokens: Sequence[tuple[int, float | None, int]],
+    flushed: str,
+    is_past: bool,
+) -> TokenStream:
+    """Return a pickled stream."""
+    stream = TokenStream(tokenizer, stop_at=stop_at, stop_token_ids=stop_token_ids, **settings)
+    for token in tokens:
+        stream = stream._pushed(*token)
+    stream = stream.flush(flushed) if flushed else stream
+    return stream._past_end() if is_past else stream
+
+
+def _check_uniform(uniform: object, rng: object) -> None:
+    if rng is not None:
+        raise OptionError("expected `uniform` or `rng`, got both: the first is the number, the second draws it", "rng")
+    if isinstance(uniform, bool) or not isinstance(uniform, int | float) or not 0 <= uniform < 1:
+        raise OptionError(f"expected a number from 0 up to 1, without 1, as `uniform`, got {uniform!r}", "uniform")

@@ -1,0 +1,47 @@
+"""`TokenTally`: the counts of tokens that penalties need, kept up from place to place of a stream."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from outlines_cont.sampling import TokenCounts
+from outlines_cont.streams.stream_place import StreamPlace
+
+
+class TokenTally:
+    """Holds the counts of the place that was asked for last.
+
+    A memory, no part of any value: what is asked for next is most often one token further, and then costs nothing more. It may
+    be shared by threads: whoever takes the counts has them alone, and another one counts anew.
+    """
+
+    __slots__ = ("_last", "_prompt")
+
+    def __init__(self, prompt: tuple[int, ...]) -> None:
+        self._prompt = prompt
+        self._last: list[tuple[StreamPlace, TokenCounts]] = []
+
+    def take(self, place: StreamPlace) -> TokenCounts:
+        """Return the counts of the prompt and of all tokens up to `place`; the caller gives them back with `give`.
+
+        Cost: the tokens since the place that was asked for last; all of them where that does not lie before this one.
+        """
+        try:
+            last, counts = self._last.pop()
+        except IndexError:
+            return self._anew(place)
+        since = list(takewhile(lambda at: at is not last and at.num_tokens > last.num_tokens, place.back()))
+        if (since[-1].before if since else place) is not last:
+            return self._anew(place)
+        for at in since:
+            assert at.token_id is not None
+            counts.add(at.token_id, True)
+        return counts
+
+    def give(self, place: StreamPlace, counts: TokenCounts) -> None:
+        """Take back the counts of `place`."""
+        self._last[:] = [(place, counts)]
+
+    def _anew(self, place: StreamPlace) -> TokenCounts:
+        pushed = [at.token_id for at in place.back() if at.token_id is not None]  # counts have no order
+        return TokenCounts([*self._prompt, *pushed], [False] * len(self._prompt) + [True] * len(pushed))

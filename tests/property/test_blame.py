@@ -1,0 +1,42 @@
+"""Which keyword is named where a text does not fit, whatever stands before it in the text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fsm import json_schema
+
+TEXTS = st.text('"\\{}[],: a1é\n', max_size=5)
+VALUES = st.recursive(
+    st.none() | st.integers(-9, 9) | TEXTS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
+    max_leaves=4,
+)
+WHOLE = {"type": "integer"}
+TRICKY = 'a"},[\\'
+OBJECT = json_schema({"type": "object", "properties": {TRICKY: True, "b": True, "c": WHOLE}})
+ARRAY = json_schema({"type": "array", "prefixItems": [True, True, WHOLE]})
+NESTED = json_schema(
+    {"type": "object", "properties": {"b": {"type": "array", "items": {"properties": {"b": True, "c": WHOLE}}}}}
+)
+
+
+def written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+@settings(max_examples=20)
+@given(VALUES, VALUES)
+@example("\\", '"\\')
+@example({"}": ["]"]}, ["{", {",": ":"}])
+def test_the_value_that_is_wrong_is_found_behind_any_others(first: Any, second: Any) -> None:
+    one, other = written(first), written(second)
+    for wrong in ('"', "0.5", "null,", '"c"'):
+        begun = f'"b": {other}, "c": {wrong}'
+        assert OBJECT.blame(f"{{{written(TRICKY)}: {one}, {begun}") == ("#/properties/c/type",)
+        assert ARRAY.blame(f"[{one}, {other}, {wrong}") == ("#/prefixItems/2/type",)
+        assert NESTED.blame(f'{{"b": [{one}, {{{begun}') == ("#/properties/b/items/properties/c/type",)

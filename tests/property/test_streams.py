@@ -1,0 +1,225 @@
+"""Streams of events: what they tell, joined, is what a plain call writes, and their state at any moment is one that was cut there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlines_cont import SequenceState, continuous, engine_of, generate, samplers
+from outlines_cont.errors import CheckFailed, OptionError
+from outlines_cont.streams.event import StreamEvent
+from tests.fakes import random_model
+from tests.oracle import next_logits
+
+UNIQUE = {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}
+PROMPTS = ["the name", "a", "red or blue"]
+
+
+def makers(model: Any, sampler: Any) -> dict[str, Any]:
+    """Generators of each kind: free, forced, and one that goes back."""
+    return {
+        "text": generate.text(model, sampler=sampler),
+        "regex": generate.regex(model, "(the |a ){1,2}(name|rose)[ab]{0,4}", sampler=sampler),
+        "checked": generate.json(model, UNIQUE, sampler=sampler),
+    }
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return random_model()
+
+
+def told(events: Iterable[StreamEvent]) -> dict[tuple[int, int], dict[str, Any]]:
+    """Replay events: the text, tokens and log-probabilities of each row, and how often something was taken back."""
+    rows: dict[tuple[int, int], dict[str, Any]] = {}
+    for event in events:
+        row = rows.setdefault(
+            (event.batch, event.sample), {"text": "", "ids": [], "logprobs": [], "top": [], "reason": "", "back": 0}
+        )
+        assert not row["reason"], "an event after the last one"
+        row["text"] = row["text"][: len(row["text"]) - event.retract] + event.text
+        for name, new in (("ids", event.token_ids), ("logprobs", event.logprobs), ("top", event.top)):
+            assert len(new) == len(event.token_ids)
+            del row[name][len(row[name]) - event.retract_tokens :]
+            row[name] += new
+        row["reason"], row["back"] = event.finish_reason, row["back"] + event.retract + event.retract_tokens
+    return rows
+
+
+def written(state: SequenceState) -> dict[tuple[int, int], dict[str, Any]]:
+    """What a state says of the last piece of each row."""
+    found = {}
+    for b, group in enumerate(state.rows):
+        for s, row in enumerate(group):
+            assert row.piece is not None
+            ids = row.token_ids[row.piece.start :]
+            text = state.tokenizer.text_bytes(ids).decode(errors="replace")
+            logprobs = row.logprobs[row.piece.start :]
+            found[b, s] = {"text": text, "ids": [*ids], "logprobs": [*logprobs], "reason": row.finish_reason}
+    return found
+
+
+CALLS = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(["text", "regex", "checked"]),
+        "stop_at": st.sampled_from([None, "e", ["na", "th", " r"], ["aaa", "ab", "b"]]),
+        "max_tokens": st.integers(1, 14),
+        "rng": st.integers(0, 50),
+    }
+)
+
+
+@settings(max_examples=30)
+@given(CALLS, st.booleans(), st.sampled_from([1, 2]))
+def test_all_that_a_stream_tells_is_what_a_call_writes(
+    model: Any, call: dict[str, Any], retract: bool, samples: int
+) -> None:
+    options = {name: value for name, value in call.items() if name != "kind"}
+    generator = makers(model, samplers.multinomial(samples, temperature=2.0))[call["kind"]]
+    whole = continuous(generator)(PROMPTS, **options)
+    stream = continuous(generator).stream(PROMPTS, retract=retract, **options)
+    rows = told(stream)
+    assert {
+        place: {name: row[name] for name in ("text", "ids", "logprobs", "reason")} for place, row in rows.items()
+    } == written(whole)
+    assert retract or not any(row["back"] for row in rows.values())
+    assert stream.state == whole
+    assert [list(group) for group in stream.state.values] == [list(group) for group in whole.values]
+
+
+@settings(max_examples=30)
+@given(CALLS, st.integers(0, 12), st.integers(0, 12))
+def test_the_state_of_any_moment_goes_on_as_if_nothing_had_happened(
+    model: Any, call: dict[str, Any], looked: int, left: int
+) -> None:
+    options = {name: value for name, value in call.items() if name not in ("kind", "rng")}
+    generator = makers(model, samplers.multinomial(2, temperature=2.0))[call["kind"]]
+    with model.meter() as meter:
+        whole = continuous(generator)(PROMPTS, rng=call["rng"], **options)
+    with model.meter() as spent:
+        stream, seen = continuous(generator).stream(PROMPTS, rng=call["rng"], **options), None
+        for number, _ in enumerate(stream):
+            if number == looked:
+                seen = stream.state
+            if number == left:
+                break
+        state = stream.state
+        more = options | {"max_tokens": None if (n := options["max_tokens"]) is None else n}
+        resumed = _resumed(continuous(generator), state, more)
+    assert [row.token_ids for group in resumed.rows for row in group] == [
+        row.token_ids for group in whole.rows for row in group
+    ]
+    assert torch.allclose(resumed.weights, whole.weights)
+    assert spent.fed_tokens - spent.recomputed_tokens <= meter.fed_tokens - meter.recomputed_tokens
+    if seen is not None:  # what came after it has not changed it
+        again = _resumed(continuous(generator), seen, more)
+        assert [row.token_ids for group in again.rows for row in group] == [
+            row.token_ids for group in whole.rows for row in group
+        ]
+
+
+def _resumed(continuation: Any, state: SequenceState, options: dict[str, Any]) -> SequenceState:
+    """Go on with each row by itself, for as many tokens as it has left."""
+    rows = []
+    for b in range(state.batch_size):
+        samples = []
+        for s in range(state.num_samples):
+            row = state.take([(b, s)])
+            piece = row.rows[0][0].piece
+            written = len(row.rows[0][0].token_ids) - (piece.start if piece else len(row.rows[0][0].token_ids))
+            left = options["max_tokens"] - written
+            samples.append(continuation.resume(row, **(options | {"max_tokens": left})) if left > 0 and piece else row)
+        rows.append(samples)
+    return _Grid([[sample.rows[0][0] for sample in samples] for samples in rows], [x for group in rows for x in group])  # type: ignore[return-value]
+
+
+class _Grid:
+    """Rows that were resumed one by one."""
+
+    def __init__(self, rows: list[list[Any]], states: list[SequenceState]) -> None:
+        self.rows = rows
+        self.weights = torch.tensor([[row.weight for row in group] for group in rows])
+        self.states = states
+
+
+def test_the_alternatives_are_the_most_probable_of_a_fresh_run(model: Any) -> None:
+    rows = told(
+        continuous(generate.text(model, sampler=samplers.multinomial(2))).stream(PROMPTS, top=3, max_tokens=5, rng=1)
+    )
+    for (batch, _), row in rows.items():
+        ids = model.tokenizer.encode(PROMPTS[batch], add_special_tokens=True)
+        for token_id, logprob, top in zip(row["ids"], row["logprobs"], row["top"], strict=True):
+            wanted = next_logits(model, ids)[-1].log_softmax(-1)
+            values, places = wanted.topk(3)
+            assert [place for place, _ in top] == places.tolist()
+            assert [value for _, value in top] == pytest.approx(values.tolist())
+            assert logprob == pytest.approx(float(wanted[token_id]))
+            ids = [*ids, token_id]
+
+
+def test_a_consumer_that_raises_leaves_everything_usable(model: Any) -> None:
+    generator = continuous(generate.text(model, sampler=samplers.multinomial(2)))
+    whole = generator("the name", max_tokens=8, rng=3)
+    stream = generator.stream("the name", max_tokens=8, rng=3)
+    with pytest.raises(ZeroDivisionError):
+        for _ in stream:
+            1 / 0
+    assert engine_of(model).num_running == 0
+    assert generator.resume(stream.state, max_tokens=7).rows[0][0].token_ids == whole.rows[0][0].token_ids
+    assert list(stream) == []
+    assert generator("the name", max_tokens=8, rng=3) == whole
+
+
+def test_tasks_stream_side_by_side_and_one_that_is_left_keeps_its_state(model: Any) -> None:
+    generator = continuous(generate.text(model))
+    whole = [generator(prompt, max_tokens=6) for prompt in PROMPTS]
+
+    async def read(index: int) -> tuple[list[StreamEvent], SequenceState]:
+        events = []
+        async with generator.astream(PROMPTS[index], max_tokens=6) as stream:
+            async for event in stream:
+                events.append(event)
+                if index == 1 and len(events) == 3:
+                    break
+        return events, stream.state
+
+    async def read_all() -> list[Any]:
+        return await asyncio.gather(*(read(index) for index in range(3)))
+
+    for index, (events, state) in enumerate(asyncio.run(read_all())):
+        ids = whole[index].rows[0][0].token_ids
+        if index == 1:
+            assert state.finish_reasons == [["length"]]
+            assert (
+                generator.resume(state, max_tokens=6 - (len(state.rows[0][0].token_ids) - state.rows[0][0].piece.start))
+                == whole[index]
+            )
+        else:
+            assert told(events)[0, 0]["ids"] == [*ids[len(ids) - 6 :]]
+            assert state == whole[index]
+    assert engine_of(model).num_running == 0
+
+
+def test_a_row_that_fails_says_so_in_its_last_event_and_the_others_go_on(model: Any) -> None:
+    impossible = UNIQUE | {"minItems": 3, "items": {"anyOf": [{"const": 1}, {"const": 2}]}}
+    generator = generate.json(model, impossible, max_retries=3)
+    stream = continuous(generator).stream(PROMPTS[:2])
+    ends = {event.batch: event for event in stream if event.finish_reason}
+    assert {batch: event.finish_reason for batch, event in ends.items()} == {0: "error", 1: "error"}
+    for batch, event in ends.items():
+        assert isinstance(event.error, CheckFailed)
+        assert event.error is stream.state.rows[batch][0].error
+
+
+@pytest.mark.parametrize(
+    "options", [{"top": 2}, {"retract": True}, {"events": True, "top": -1}, {"events": True, "top": True}]
+)
+def test_what_a_text_cannot_tell_is_refused(model: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        generate.text(model).stream("a", **options)

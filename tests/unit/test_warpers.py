@@ -1,0 +1,424 @@
+"""Warpers: the standard ones in any order against an oracle that sorts; a user's own, written here, alone and beside others."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlines_cont import OptionError, SamplerError, SequenceState, continuous, engine_of, generate, samplers
+from outlines_cont.samplers import MinP, Temperature, TopK, TopP, Warper, best_of, greedy, multinomial
+from outlines_cont.sampling import SamplerBatch, TokenCounts
+from outlines_cont.sampling.plain_chain import PlainChain
+from outlines_cont.sampling.warpers import RowWarper
+from tests.fakes import random_model
+from tests.oracle import rescored
+from tests.sampling_oracle import made_row, plain_law, softmax, warped
+
+_WIDE = 9001
+_STANDARD = (
+    st.builds(Temperature, st.sampled_from([0.5, 1.0, 1.7]))
+    | st.builds(TopK, st.integers(1, 14) | st.just(600))
+    | st.builds(TopP, st.sampled_from([0.05, 0.31, 0.62, 0.9, 0.997, 1.0]))
+    | st.builds(MinP, st.sampled_from([0.0, 0.001, 0.04, 0.3, 1.0]))
+)
+_SHAPES = st.sampled_from(["peaked", "flat", "tied", "equal", "masked", "one"])
+_UNIFORMS = st.floats(0, 1, exclude_max=True)
+
+
+@dataclass(frozen=True)
+class TopNSigma(Warper):
+    """Keeps logits that are at most n standard deviations below the largest (Tang et al. 2024, arXiv:2411.07641)."""
+
+    n: float
+
+    def warp(self, logits: torch.Tensor) -> torch.Tensor:
+        allowed = logits > -torch.inf
+        count = allowed.sum(-1, keepdim=True)
+        mean = logits.where(allowed, 0).sum(-1, keepdim=True) / count
+        sigma = ((logits - mean).where(allowed, 0).square().sum(-1, keepdim=True) / count).sqrt()
+        return logits.where(logits >= logits.amax(-1, keepdim=True) - self.n * sigma, -torch.inf)
+
+
+@dataclass(frozen=True)
+class Typical(Warper):
+    """Keeps the tokens that are nearest to the expected surprise (Meister et al. 2023, arXiv:2202.00666)."""
+
+    mass: float
+
+    def warp(self, logits: torch.Tensor) -> torch.Tensor:
+        logprobs = logits.log_softmax(-1)
+        probs = logprobs.exp()
+        entropy = -(probs * logprobs.clamp_min(-1e9)).sum(-1, keepdim=True)
+        order = (-logprobs - entropy).abs().sort(-1).indices
+        before = probs.gather(-1, order).cumsum(-1) - probs.gather(-1, order)
+        keeps = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before < self.mass)
+        return logits.where(keeps, -torch.inf)
+
+
+def _plain_own(x: np.ndarray, warper: Warper) -> np.ndarray:
+    """The same for one row, in numpy, token by token."""
+    if isinstance(warper, TopNSigma):
+        finite = x[np.isfinite(x)]
+        return np.where(x >= finite.max() - warper.n * finite.std(), x, -np.inf)
+    if isinstance(warper, Typical):
+        probs = softmax(x)
+        entropy = -sum(p * math.log(p) for p in probs if p > 0)
+        kept, total = [], 0.0
+        for i in sorted(np.flatnonzero(probs), key=lambda i: abs(-math.log(probs[i]) - entropy)):
+            if total >= warper.mass:
+                break
+            kept.append(i)
+            total += probs[i]
+        return np.where(np.isin(np.arange(len(x)), kept), x, -np.inf)
+    return warped(x, warper)
+
+
+def _law(logits: Sequence[float], warpers: Sequence[Warper]) -> np.ndarray:
+    x = np.array(logits, dtype=np.float64)
+    for warper in warpers:
+        x = _plain_own(x, warper)
+    return softmax(x)
+
+
+# -- the standard ones -------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(_STANDARD, st.lists(_SHAPES, min_size=1, max_size=3), st.integers(0, 99), st.sampled_from([6, 40, 700]))
+def test_the_plain_form_of_a_warper_is_the_oracle_s(warper: Warper, shapes: list[str], seed: int, size: int) -> None:
+    logits = torch.stack([made_row(shape, seed + i, size) for i, shape in enumerate(shapes)])
+    before = logits.clone()
+    for row, got in zip(logits, warper.warp(logits), strict=True):
+        assert np.abs(softmax(warped(row.numpy(), warper)) - got.softmax(-1).numpy()).max() < 1e-12
+    assert before.equal(logits)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(_STANDARD, max_size=4),
+    st.lists(st.tuples(_SHAPES, _UNIFORMS), min_size=1, max_size=3),
+    st.integers(0, 99),
+    st.sampled_from([6, 300, _WIDE]),
+)
+def test_standard_warpers_draw_in_any_order_what_the_oracle_draws(
+    warpers: list[Warper], rows: list[tuple[str, float]], seed: int, size: int
+) -> None:
+    sampler = multinomial(warpers=warpers)
+    logits = torch.stack([made_row(shape, seed + i, size) for i, (shape, _) in enumerate(rows)])
+    kept = sampler.filtered(logits).softmax(-1)
+    drawn = sampler.sample(logits, torch.tensor([u for _, u in rows], dtype=torch.float64))
+    for row, probs, (_, u), token_id, logprob in zip(logits, kept, rows, *(x.tolist() for x in drawn), strict=True):
+        law = plain_law(row.tolist(), sampler.params)
+        assert np.abs(law - probs.numpy()).max() < 1e-9
+        assert law[:token_id].sum() - 1e-9 <= u <= law[: token_id + 1].sum() + 1e-9
+        assert math.log(law[token_id]) == pytest.approx(logprob, abs=1e-9)
+
+
+def test_ties_outside_of_the_blocks_that_are_looked_at_count_for_top_p() -> None:
+    # Three tokens share the second place; of their blocks only one was looked at, and top_p took the first token for enough.
+    logits = torch.full((1, _WIDE), -5.0, dtype=torch.float64)
+    logits[0, [0, 64, 128, 192]] = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    token_ids, logprobs = multinomial(top_k=2, top_p=0.5).sample(logits, torch.tensor([0.9], dtype=torch.float64))
+    assert int(token_ids[0]) == 192
+    assert -math.log(math.e + 3) == pytest.approx(float(logprobs[0]))
+
+
+def test_another_order_is_another_law() -> None:
+    logits = torch.tensor([[3.0, 2.5, 1.0, 0.0]])
+    first = multinomial(warpers=(TopP(0.8), Temperature(3.0))).filtered(logits)
+    last = multinomial(temperature=3.0, top_p=0.8).filtered(logits)
+    assert (first > -torch.inf).tolist() == [[True, True, False, False]]
+    assert (last > -torch.inf).tolist() == [[True, True, True, False]]
+
+
+def test_one_temperature_after_the_other_is_their_product() -> None:
+    logits = made_row("peaked", 3, _WIDE)[None].expand(50, -1)
+    uniforms = torch.linspace(0, 0.99, 50, dtype=torch.float64)
+    twice, once = (
+        multinomial(warpers=(Temperature(2.0), Temperature(0.25), TopP(0.6))),
+        multinomial(temperature=0.5, top_p=0.6),
+    )
+    for got, wanted in zip(twice.sample(logits, uniforms), once.sample(logits, uniforms), strict=True):
+        assert wanted.tolist() == pytest.approx(got.tolist())
+
+
+def test_a_second_top_k_keeps_what_the_first_has_kept() -> None:
+    logits = made_row("flat", 3, _WIDE)[None]
+    uniforms = torch.tensor([0.99], dtype=torch.float64)
+    for warpers in ((TopK(3), TopK(700)), (TopK(3), TopP(0.999), TopK(40)), (TopK(700), TopK(3))):
+        drawn = multinomial(warpers=warpers).sample(logits, uniforms)
+        assert [x.tolist() for x in multinomial(top_k=3).sample(logits, uniforms)] == [x.tolist() for x in drawn]
+
+
+def test_options_are_the_standard_warpers_in_the_standard_order() -> None:
+    by_options = multinomial(3, temperature=0.7, top_k=5, top_p=0.9, min_p=0.1)
+    warpers = (Temperature(0.7), TopK(5), TopP(0.9), MinP(0.1))
+    assert by_options.warpers == warpers
+    assert by_options == multinomial(3, warpers=list(warpers))
+    assert hash(by_options) == hash(multinomial(3, warpers=warpers))
+    assert repr(by_options) == "multinomial(3, temperature=0.7, top_k=5, top_p=0.9, min_p=0.1)"
+    own = best_of(2, warpers=(TopK(5), TopNSigma(1.5), Temperature(0.7)), presence_penalty=1.0)
+    assert str(own) == "mask > presence_penalty 1.0 > top_k 5 > top_n_sigma 1.5 > temperature 0.7 > draw"
+    assert repr(own) == ("best_of(2, presence_penalty=1.0, warpers=(TopK(k=5), TopNSigma(n=1.5), Temperature(t=0.7)))")
+    names = {**vars(samplers), "TopNSigma": TopNSigma}
+    for sampler in (own, multinomial(warpers=(TopP(0.5), TopK(3))), multinomial(warpers=(Temperature(1.0), TopK(3)))):
+        assert eval(repr(sampler), names) == sampler  # noqa: S307 (what the test is about)
+        again = pickle.loads(pickle.dumps(sampler))  # noqa: S301 (what was pickled a line ago)
+        assert (again, hash(again), repr(again)) == (sampler, hash(sampler), repr(sampler))
+
+
+class _Unhashable(TopNSigma):
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"warpers": (TopK(3),), "temperature": 0.5},
+            r"either `warpers` or `temperature`.*`Temperature\(t=0.5\)` among",
+        ),
+        ({"warpers": TopK}, r"expected a tuple of warpers as `warpers`"),
+        ({"warpers": TopK(3)}, r"expected a tuple of warpers as `warpers`.*got TopK\(k=3\)"),
+        ({"warpers": "top_k"}, "got 'top_k'"),
+        ({"warpers": (TopK,)}, r"Make one, such as `TopK\(...\)`"),
+        ({"warpers": (abs,)}, r"got <built-in function abs>. Derive your own from `samplers.Warper`"),
+        ({"warpers": (_Unhashable(1.0),)}, r"that have a hash.*frozen=True"),
+    ],
+)
+def test_wrong_warpers_are_refused_when_the_sampler_is_made(options: dict[str, Any], message: str) -> None:
+    for make in (multinomial, lambda **given: best_of(2, **given)):
+        with pytest.raises(OptionError, match=message):
+            make(**options)
+
+
+@pytest.mark.parametrize("make", [lambda: TopK(0), lambda: TopP(0.0), lambda: MinP(2), lambda: Temperature(math.nan)])
+def test_a_warper_checks_its_number(make: Any) -> None:
+    with pytest.raises(OptionError, match="as `(top_k|top_p|min_p|temperature)`, got"):
+        make()
+
+
+# -- a user's own ------------------------------------------------------------------------------------------------------
+
+_OWN = st.sampled_from([TopNSigma(0.5), TopNSigma(2.0), Typical(0.3), Typical(0.9)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(_STANDARD, max_size=2),
+    _OWN,
+    st.lists(_STANDARD, max_size=2),
+    st.lists(st.tuples(st.sampled_from(["peaked", "flat", "masked", "one"]), _UNIFORMS), min_size=1, max_size=4),
+    st.integers(0, 99),
+    st.sampled_from([6, 300]),
+)
+def test_an_own_warper_acts_at_its_place_beside_rows_of_other_samplers(
+    before: list[Warper], own: Warper, after: list[Warper], rows: list[tuple[str, float]], seed: int, size: int
+) -> None:
+    mine = multinomial(warpers=(*before, own, *after))
+    others = [mine, greedy(), multinomial(top_k=3, temperature=0.7), multinomial(warpers=(own,), presence_penalty=0.5)]
+    chosen = [others[i % 4] for i in range(len(rows))]
+    logits = torch.stack([made_row(shape, seed + i, size) for i, (shape, _) in enumerate(rows)])
+    uniforms = torch.tensor([u for _, u in rows], dtype=torch.float64)
+    counts = [TokenCounts([1, 2, 2], [False, True, True])] * len(rows)
+    drawn = SamplerBatch([sampler.params for sampler in chosen]).sample(logits, uniforms, counts)
+    for i, sampler in enumerate(chosen):
+        alone = sampler.sample(logits[i : i + 1], uniforms[i : i + 1], counts[i : i + 1])
+        assert (int(alone[0]), float(alone[1])) == (int(drawn[0][i]), pytest.approx(float(drawn[1][i])))
+        if sampler is mine:
+            law, token_id = _law(logits[i].tolist(), mine.warpers), int(alone[0])
+            assert law[:token_id].sum() - 1e-9 <= rows[i][1] <= law[: token_id + 1].sum() + 1e-9
+            assert math.log(law[token_id]) == pytest.approx(float(alone[1]), abs=1e-9)
+
+
+def _together(calls: Sequence[tuple[Any, str, int]]) -> list[SequenceState]:
+    """The states of several calls that share their steps, and a check that they do."""
+
+    async def run() -> list[SequenceState]:
+        return await asyncio.gather(
+            *(continuous(write).acall(prompt, rng=seed, max_tokens=12) for write, prompt, seed in calls)
+        )
+
+    engine = engine_of(random_model())
+    before = engine.stats
+    states = asyncio.run(run())
+    assert (engine.stats - before).rows_per_step > 1.5
+    return states
+
+
+def _tokens(state: SequenceState) -> tuple[Any, ...]:
+    assert all(error is None for errors in state.errors for error in errors)
+    return state, state.sampling_logprobs.numpy().round(6).tolist()
+
+
+_SHARP = (Temperature(3.0), TopNSigma(1.2))
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        multinomial(2, warpers=_SHARP),
+        multinomial(warpers=(Typical(0.6), Temperature(4.0))),
+        multinomial(2, warpers=_SHARP, repetition_penalty=1.3, frequency_penalty=0.5, logit_bias={70: 2.0}),
+        best_of(3, warpers=_SHARP),
+    ],
+)
+def test_own_warpers_write_beside_other_rows_what_they_write_alone(sampler: Any) -> None:
+    model = random_model()
+    calls = [
+        (generate.text(model, sampler=sampler), "the name", 1),
+        (generate.regex(model, "[a-c]{3,9}(yes|no)", sampler=sampler), "a", 2),
+        (generate.text(model, sampler=multinomial(2, temperature=2.0, top_k=9)), "is", 3),
+        (generate.text(model, sampler=greedy(presence_penalty=1.0)), "of", 4),
+        (generate.regex(model, "[a-f]{4,12}", sampler=multinomial(warpers=(Typical(0.5),))), "the", 5),
+    ]
+    alone = [_tokens(continuous(write)(prompt, rng=seed, max_tokens=12)) for write, prompt, seed in calls]
+    assert alone == [_tokens(state) for state in _together(calls)]
+
+
+def test_an_own_warper_changes_what_is_written() -> None:
+    write = [
+        generate.text(random_model(), sampler=multinomial(6, warpers=warpers))
+        for warpers in ((Temperature(9.0), TopNSigma(0.0)), (Temperature(9.0),))
+    ]
+    narrow, wide = (list(continuous(one)("the", rng=1, max_tokens=6)) for one in write)
+    assert set(narrow) == {str(continuous(generate.text(random_model()))("the", max_tokens=6))}
+    assert len(set(wide)) > 3
+
+
+@dataclass(frozen=True)
+class _Faulty(Warper):
+    """Goes wrong on the rows whose most probable token is even."""
+
+    kind: str
+
+    def warp(self, logits: torch.Tensor) -> torch.Tensor:
+        is_even = logits.argmax(-1) % 2 == 0
+        if not is_even.any():
+            return logits
+        if self.kind == "raises":
+            raise ValueError("an even token")
+        if self.kind == "leaves":
+            raise SystemExit(3)
+        if self.kind == "shape":
+            return logits[:, 1:]
+        if self.kind == "type":
+            return logits > 0
+        return torch.where(is_even[:, None], torch.nan if self.kind == "nan" else -torch.inf, logits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        ("raises", ValueError, "an even token"),
+        ("leaves", RuntimeError, "raised SystemExit"),
+        (
+            "shape",
+            SamplerError,
+            r"`warp` of _Faulty\(kind='shape'\) to return logits, a tensor of shape \(1, \d+\) and",
+        ),
+        ("type", SamplerError, "got a tensor of shape .* and torch.bool"),
+        ("nan", SamplerError, "to keep a token with a finite logit in every row, got none, or NaN"),
+        ("empty", SamplerError, "leave them aside in sums and means"),
+    ],
+)
+def test_a_warper_that_goes_wrong_fails_its_row_alone(kind: str, error: type, message: str) -> None:
+    model = random_model()
+    sampler = multinomial(8, warpers=(Temperature(6.0), _Faulty(kind)))
+    other = (generate.text(model, sampler=multinomial(2, warpers=_SHARP)), "is", 3)
+    calls = [(generate.text(model, sampler=sampler), "the name", 1), other]
+    alone = [continuous(write)(prompt, rng=seed, max_tokens=12) for write, prompt, seed in calls]
+    together = _together(calls)
+    assert alone == together
+    assert _tokens(alone[1]) == _tokens(together[1])
+    errors = [e for e in together[0].errors[0] if e is not None]
+    assert errors
+    assert all(isinstance(e, error) for e in errors)
+    with pytest.raises(error, match=message):
+        raise errors[0]
+
+
+@dataclass(frozen=True)
+class _Writing(Warper):
+    """Writes into what it is given, and brings every token back."""
+
+    seen: list[bool] = field(default_factory=list, compare=False)
+
+    def warp(self, logits: torch.Tensor) -> torch.Tensor:
+        self.seen.append(bool((logits == -torch.inf).any()))
+        return logits.zero_()
+
+
+def test_a_warper_that_writes_into_the_logits_changes_nothing_else_and_brings_no_token_back() -> None:
+    logits = torch.tensor([[1.0, -torch.inf, 2.0, -torch.inf]])
+    kept = multinomial(warpers=(_Writing(),)).filtered(logits)
+    assert kept.tolist() == [[0.0, -math.inf, 0.0, -math.inf]]
+    assert logits.tolist() == [[1.0, -math.inf, 2.0, -math.inf]]
+    warper, model = _Writing(), random_model()
+    text = continuous(generate.text(model, sampler=multinomial(2, warpers=(warper,))))("the", max_tokens=6, rng=3)
+    digits = continuous(generate.regex(model, "[a-d]{8}", sampler=multinomial(2, warpers=(warper,))))("the", rng=3)
+    for state in (text, digits):
+        for sample in range(2):
+            mask = state.attention_mask[0, sample]
+            ids, logprobs = (x[0, sample][mask].tolist() for x in (state.token_ids, state.logprobs))
+            start = len(ids) - sum(x != 0 for x in logprobs)
+            assert rescored(model, ids)[start:] == pytest.approx(logprobs[start:], abs=1e-5)
+    assert all(set(written[3:]) <= set("abcd") for written in digits)
+    assert any(warper.seen)
+
+
+@dataclass(frozen=True)
+class _Absolute(Warper):
+    """Looks at more than differences of logits: keeps those above 0."""
+
+    def warp(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits.where(logits > 0, -torch.inf)
+
+
+def test_an_own_warper_is_given_the_logits_themselves_behind_a_standard_one() -> None:
+    logits = torch.tensor([[4.0, 3.0, 2.0, -1.0]])
+    kept = multinomial(warpers=(TopK(3), _Absolute())).filtered(logits)
+    assert kept.tolist() == [[4.0, 3.0, 2.0, -math.inf]]
+
+
+class _OtherTopK(TopK):
+    """Keeps the k least probable tokens: a child of a standard warper, whose fast form is not its own."""
+
+    def warp(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits.where(logits <= logits.sort(-1).values[:, self.k - 1, None], -torch.inf)
+
+
+class _Fast(TopNSigma):
+    """An own warper with a fast form of its own."""
+
+    @classmethod
+    def for_rows(cls, warpers: Sequence[Any]) -> RowWarper | None:
+        return TopK.for_rows([TopK(1) for _ in warpers])
+
+
+def test_a_child_of_a_standard_warper_is_asked_itself() -> None:
+    logits = torch.tensor([[4.0, 3.0, 2.0, -1.0]])
+    assert (multinomial(warpers=(_OtherTopK(1),)).filtered(logits) > -torch.inf).tolist() == [[False] * 3 + [True]]
+    assert int(multinomial(warpers=(_OtherTopK(1),)).sample(logits, torch.tensor([0.5]))[0]) == 3
+    assert not multinomial(warpers=(_OtherTopK(1),)).params.is_standard
+    assert not multinomial(warpers=(_Fast(1.0),)).params.is_standard
+    assert int(multinomial(warpers=(_Fast(9.0),)).sample(logits, torch.tensor([0.99]))[0]) == 0
+    assert repr(multinomial(warpers=(_OtherTopK(1),))) == "multinomial(warpers=(_OtherTopK(k=1),))"
+
+
+def test_a_chain_without_a_distribution_says_so_and_raises_nothing() -> None:
+    logits = torch.stack([torch.full((6,), -torch.inf), torch.arange(6.0)])
+    token_ids, logprobs = multinomial(warpers=(Temperature(2.0), TopNSigma(1.0))).sample(logits, torch.rand(2).double())
+    assert torch.isfinite(logprobs).tolist() == [False, True]
+    assert isinstance(PlainChain([TopNSigma(1.0)]).kept(logits), torch.Tensor)
+    assert 0 <= int(token_ids[0]) < 6
