@@ -574,6 +574,70 @@ def test_a_step_that_is_interrupted_heals_as_one_that_is_not() -> None:
         assert expected.values == run.state().values
 
 
+@pytest.mark.parametrize("retract", [False, True])
+def test_events_report_every_token_and_the_new_text_alone(retract: bool) -> None:
+    model = random_model()
+    for prompt in ("say th", 'say "', "12 is it t"):
+        for stop in (None, "e"):
+            stream = continuous(generate.text(model)).stream(
+                prompt, heal=True, max_tokens=6, stop_at=stop, retract=retract
+            )
+            events = list(stream)
+            text, ids = "", []
+            for event in events:
+                text = text[: len(text) - event.retract] + event.text
+                ids = [*ids[: len(ids) - event.retract_tokens], *event.token_ids]
+            row = stream.state.rows[0][0]
+            assert row.piece is not None
+            assert list(row.token_ids[row.piece.start :]) == ids
+            assert stream.state.value == text
+            assert continuous(generate.text(model))(prompt, heal=True, max_tokens=6, stop_at=stop) == stream.state
+
+
+def test_a_state_that_is_taken_in_the_middle_begins_with_the_given_text() -> None:
+    model = scripted_model(liking(b"n", b" ", b"t", b"h"))
+    whole = continuous(generate.text(model))("say th", heal=True, max_tokens=3)
+    stream = continuous(generate.text(model)).stream("say th", heal=True, max_tokens=3)
+    seen = [str(stream.state)]
+    for _ in stream:
+        state = stream.state
+        seen.append(str(state))
+        resumed = continuous(generate.text(model)).resume(state, max_tokens=8)
+        assert str(resumed).startswith("say thn")
+    assert all(text.startswith("say th") for text in seen)
+    assert str(whole) == seen[-1]
+
+
+def test_a_check_may_refuse_the_token_at_the_boundary_while_a_stream_runs() -> None:
+    """No new text of it was shown, so another may be drawn in its place."""
+    model = scripted_model(liking(b"1", b"12", b"20", b"2", b",", b"]"))
+    schema = {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 2}
+    generator = generate.json(model, schema, force=False)
+    assert "".join(generator.stream("is: ", heal=True)) == str(continuous(generator)("is: ", heal=True)).removeprefix(
+        "is: "
+    )
+
+
+def test_min_tokens_and_stops_count_the_new_text() -> None:
+    model = scripted_model(liking(b"n", b" ", b"t", b"h"))
+
+    def script(ids: list[int]) -> dict[int, float]:
+        return {EOS: 9.0, IDS[b"n"]: 3.0, IDS[b" "]: 2.0, IDS[b"t"]: 1.0}
+
+    least = continuous(generate.text(scripted_model(script)))("say th", heal=True, min_tokens=2)
+    assert (least.value, least.finish_reasons[0][0]) == ("nn", "stop")
+    write = continuous(generate.text(model))
+    # `hn` begins in the prompt: it is none but where that is asked for.
+    assert write("say th", heal=True, stop_at="hn", max_tokens=3).value == "nnn"
+    asked = write("say th", heal=True, stop_at="hn", max_tokens=3, stop_in_prompt=True)
+    assert (asked.value, str(asked)) == ("", "say th")
+    kept = write("say th", heal=True, stop_at="hn", max_tokens=3, stop_in_prompt=True, keep_stop=True)
+    assert (kept.value, str(kept)) == ("n", "say thn")
+    token = write("say th", heal=True, stop_token_ids=[IDS[b"n"]])
+    assert (token.value, str(token)) == ("", "say th")
+    assert [[IDS[b"n"]]] == token.stops
+
+
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
