@@ -75,19 +75,6 @@ def _rounded(texts: list[str]) -> list[float]:
     return [float(figure) for text in texts for figure in ROUNDED.findall(text)]
 
 
-@pytest.mark.parametrize("page", ["docs/heal.md"])
-def test_the_output_on_a_page_is_what_its_python_prints(page: str, server: PageServer, tmp_path: Path) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    script = tmp_path / "page.py"
-    script.write_text(
-        "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)), encoding="utf-8"
-    )
-    shown = "".join(re.findall(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
-    code, out, err = server.run(script)
-    assert code == 0, err
-    assert shown == out
-
-
 @pytest.mark.parametrize(
     "page", sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 )
