@@ -6,6 +6,7 @@ It follows `Branch` as its docstring says it; `compose` and the policies are tho
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from outlines_cont.models import HuggingFaceModel
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
+from tests.healing import num_open
 from tests.oracle import next_logits
 
 
@@ -31,6 +33,7 @@ class PlainRow:
         sampler: how a token is drawn.
         stream: the random numbers.
         max_tokens: the most tokens of the piece.
+        heal: give tokens back at the end, whose text is spelled first.
     """
 
     def __init__(
@@ -42,7 +45,12 @@ class PlainRow:
         sampler: Sampler,
         stream: RandomStream,
         max_tokens: int,
+        *,
+        heal: bool = False,
     ) -> None:
+        kept = len(token_ids) - (num_open(model.tokenizer.token_bytes, token_ids) if heal else 0)
+        self.healed = model.tokenizer.text_bytes(token_ids[kept:])
+        token_ids, written = token_ids[:kept], written[:kept]
         self.model, self.sampler, self.max_tokens = model, sampler, max_tokens
         self.token_ids, self.written = [*token_ids], [*written]
         self.piece_start = self.first_open = len(token_ids)
@@ -90,6 +98,12 @@ class PlainRow:
         """Those of the piece."""
         return self.token_ids[self.piece_start :]
 
+    @property
+    def num_new(self) -> int:
+        """How many tokens of the piece have text of its own."""
+        ends = accumulate(len(self.model.tokenizer.text_bytes([token_id])) for token_id in self.ids)
+        return sum(end > len(self.healed) for end in ends)
+
     def _follow(self, branch: Branch, track: Track) -> None:
         if branch.is_retry:
             most = track.policy.max_retries
@@ -112,7 +126,7 @@ class PlainRow:
                 return
             for token_id in token_ids:
                 self._append(token_id, is_drawn=False, is_written=not branch.backtrack)
-                if not branch.backtrack and len(self.ids) > self.max_tokens:
+                if not branch.backtrack and self.num_new > self.max_tokens:
                     self._cut(len(self.token_ids) - 1, None)
                     self.reason = "length"
                     return
@@ -164,7 +178,7 @@ class PlainRow:
         if not left:
             self._leave()
             return
-        if len(self.ids) >= self.max_tokens:
+        if self.num_new >= self.max_tokens:
             self.reason = "length"
             return
         logits = torch.full((1, size), -torch.inf, dtype=torch.float64)
@@ -188,9 +202,11 @@ class PlainRow:
     def _append(self, token_id: int, *, is_drawn: bool, is_written: bool, logprob: float = 0.0) -> None:
         for track in self.tracks:
             track.append(token_id)
+        before = self.num_new
         self.token_ids.append(token_id)
-        self.written.append(is_written)
-        self.drawn.append(is_drawn)
+        is_new = self.num_new > before  # else it only spells what was given back
+        self.written.append(is_written and is_new)
+        self.drawn.append(is_drawn and is_new)
         self.sampling_logprobs.append(logprob)
 
     def _cut(self, length: int, decider: Track | None) -> None:

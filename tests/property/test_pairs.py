@@ -20,7 +20,7 @@ from outlines_cont.state_row import WRITTEN, StateRow
 from tests.fakes import random_model
 from tests.plain_loop import PlainRow
 
-FEATURES = ["constraint", "checks", "stop", "stream", "fork", "beam", "penalties"]
+FEATURES = ["constraint", "checks", "stop", "heal", "stream", "fork", "beam", "penalties"]
 # A search cannot be streamed, as it chooses at the end, and has no penalties; it draws nothing, so one seed will do.
 PAIRS = [pair for pair in combinations(FEATURES, 2) if pair not in (("stream", "beam"), ("beam", "penalties"))]
 CASES = [(pair, seed) for pair in PAIRS for seed in ((0,) if "beam" in pair else (0, 1))]
@@ -123,7 +123,9 @@ def written(
         row = state.rows[b][s]
         assert row.piece is not None
         assert (
-            text == shown[b, s] == state.tokenizer.text_bytes(row.token_ids[row.piece.start :]).decode(errors="replace")
+            text
+            == shown[b, s]
+            == state.tokenizer.text_bytes(row.token_ids[row.piece.start :])[row.piece.healed :].decode(errors="replace")
         )
     return state
 
@@ -134,4 +136,6 @@ def plain_row(
     """The plain loop over one row."""
     kinds = [kind in WRITTEN for kind in source.kinds]
     steering = generator.policies(Options.of(options))
-    return PlainRow(model, source.token_ids, kinds, steering, sampler, source.stream, options["max_tokens"])
+    return PlainRow(
+        model, source.token_ids, kinds, steering, sampler, source.stream, options["max_tokens"], heal="heal" in options
+    )
