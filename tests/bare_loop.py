@@ -52,6 +52,7 @@ class ToyModel:
     law: Law
     memo: dict[object, Any] = field(default_factory=dict)
     context_length: int | None = None
+    is_recurrent: bool = False
 
     def __post_init__(self) -> None:
         self.tokenizer = ToyTokenizer((None, *self.tokens))

@@ -65,6 +65,9 @@ class PlainRow:
     def was_drawn(self, index: int) -> bool:
         return index >= self.piece_start and self.drawn[index]
 
+    def was_given(self, index: int) -> bool:
+        return index >= self.piece_start and not self.written[index]
+
     def sampling_logprob(self, index: int) -> float:
         return self.sampling_logprobs[index]
 

@@ -54,7 +54,7 @@ class Replace(Policy[ScanState]):
 
     def initial(self, row: RowView) -> ScanState:
         """Return the state before the piece: what stands there never counts."""
-        return ScanState()
+        return self._scan.initial(row, include_prompt=False)
 
     def advance(self, state: ScanState, token_id: int) -> ScanState:
         """Return the state after one more token, with what was found in it."""
@@ -117,9 +117,9 @@ class Replace(Policy[ScanState]):
         """Return the bytes that stand before a match in the token that it begins in."""
         while state.num_tokens > match.token and state.before is not None:
             state = state.before
-        data, before = self._scan.tokenizer.text_bytes(token_ids), Symbols(held=state.held)
-        for size in range(len(data)):
-            read = _READER.read(data[:size], before)
+        data, before, healed = self._scan.tokenizer.text_bytes(token_ids), Symbols(held=state.held), state.num_healed
+        for size in range(healed, len(data)):
+            read = _READER.read(data[healed:size], before)
             if len(read.symbols) == match.key[-1] and not read.held:
                 return data[:size]
         return b""

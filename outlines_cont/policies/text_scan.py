@@ -47,6 +47,8 @@ class ScanState:
         matches: what was found in the last token, the one that begins first first.
         num_passed: how many more tokens that end matches let them pass.
         refused: the number of the rule that was refused here last.
+        num_joined: how many symbols the character has that began in the tokens before.
+        num_healed: how many of the next bytes stand before the text of the piece, see `RowView.healed`.
     """
 
     before: ScanState | None = None
@@ -61,6 +63,8 @@ class ScanState:
     matches: tuple[Match, ...] = ()
     num_passed: int = 0
     refused: int | None = None
+    num_healed: int = 0
+    num_joined: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +92,10 @@ class TextScan:
 
     def initial(self, row: RowView, *, include_prompt: bool) -> ScanState:
         """Return the state before the piece; with the text before it, its last part is read."""
+        healed = len(row.healed)
         state = ScanState(search=self.search)
         if not include_prompt:
-            return state
+            return replace(state, num_healed=healed)
         least = 8 * self.most + 64  # bytes; phrases have 4 a character, and as many again are looked back over
         tail: list[int] = []
         size = 0
@@ -101,17 +106,26 @@ class TextScan:
                 break
         for token_id in reversed(tail):
             state = self.push(state, token_id)
+        if healed:
+            state = self._pushed(state, row.healed, self.reader.read(row.healed, _open(state)))
         search = state.search
         if search is not None:
             # Offsets count from the piece, so those of what began before are negative.
             threads = tuple(replace(thread, start=thread.start - search.num_bytes) for thread in search.threads)
             search = replace(search, threads=threads, num_bytes=0)
-        return ScanState(node=state.node, held=state.held, in_word=state.in_word, search=search)
+        return ScanState(node=state.node, held=state.held, in_word=state.in_word, search=search, num_healed=healed)
 
     def push(self, state: ScanState, token_id: int) -> ScanState:
         """Return the state after one more token. Cost: 1 us and 0.1 us per character, for any number of phrases."""
         data = self.tokenizer.token_bytes[token_id] or b""
-        symbols = self._symbols(token_id, data, state)
+        if state.num_healed:
+            text = data[state.num_healed :]
+            after = self._pushed(state, text, self.reader.read(text, _open(state)))
+            return replace(after, num_healed=max(state.num_healed - len(data), 0))
+        return self._pushed(state, data, self._symbols(token_id, data, state))
+
+    def _pushed(self, state: ScanState, data: bytes, symbols: Symbols) -> ScanState:
+        """Return the state after a token that has these bytes and symbols."""
         node, step, ends = state.node, self.trie.step, self.trie.ends
         phrases: list[tuple[int, int]] = []
         for number, symbol in enumerate(symbols.symbols, state.num_symbols + 1):
@@ -132,6 +146,7 @@ class TextScan:
             symbols.in_word,
             search,
             num_passed=state.num_passed,
+            num_joined=self._num_joined(state, data) if state.held else 0,
         )
         if not phrases and not found:
             return after
@@ -153,6 +168,9 @@ class TextScan:
         """Return how many bytes at the end belong to tokens that a match has begun in, or may have. Cost: a look at these tokens."""
         depth = self.trie.depth[state.node]
         holders = [self._holder_of_symbol(state, state.num_symbols - depth)] if depth else []
+        broken = self.trie.step(state.node, BROKEN) if state.held else 0
+        if broken:  # the character that has only begun may yet be one that is no character
+            holders.append(self._holder_of_symbol(state, state.num_symbols + 1 - self.trie.depth[broken]))
         if state.search is not None and state.search.open_since < state.num_bytes:
             holders.append(_holder_of_byte(state, state.search.open_since))
         first = min([match.token for match in state.matches] + [holder.num_tokens for holder in holders], default=None)
@@ -160,12 +178,18 @@ class TextScan:
 
     def _symbols(self, token_id: int, data: bytes, state: ScanState) -> Symbols:
         if state.held:
-            return self.reader.read(data, Symbols(held=state.held, in_word=state.in_word))
+            return self.reader.read(data, _open(state))
         key = token_id, state.in_word
         known = self._read.get(key)
         if known is None:
             known = self._read[key] = self.reader.read(data, replace(BEGINNING, in_word=state.in_word))
         return known
+
+    def _num_joined(self, state: ScanState, data: bytes) -> int:
+        """Return how many symbols the character has that has begun in what is held, where it ends in these bytes."""
+        lead = state.held[0]
+        size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+        return len(self.reader.read(data[: size - len(state.held)], _open(state)).symbols)
 
     def _matches(
         self, state: ScanState, phrases: Sequence[tuple[int, int]], found: Sequence[Found]
@@ -184,10 +208,20 @@ class TextScan:
         """Return the state before the token that holds the first byte of a symbol; the initial one, if it stands before the piece."""
         before = state.before
         while before is not None and (
-            before.num_symbols > symbol or (before.num_symbols == symbol and before.held and before.before is not None)
+            before.num_symbols > symbol
+            or (before.held and symbol < before.num_symbols + max(state.num_joined, 1) and before.before is not None)
         ):
             state, before = before, before.before
         return before or state
+
+
+BROKEN = "\ufffd"
+"""What bytes that are no character are read as."""
+
+
+def _open(state: ScanState) -> Symbols:
+    """Return what the reading of a state goes on from."""
+    return Symbols(held=state.held, in_word=state.in_word)
 
 
 def _match(rule: int, before: ScanState, offset: int) -> Match:

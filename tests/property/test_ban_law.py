@@ -131,6 +131,8 @@ def test_what_is_written_has_the_law_of_the_plain_loop(
 class QuickRow:
     """The least that a policy can be driven with, so that 20,000 texts take a second: what is drawn, and a seed for decisions."""
 
+    healed = b""
+
     piece_start = first_open = 0
 
     def __init__(self, model: ToyModel, seed: int) -> None:

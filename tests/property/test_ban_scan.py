@@ -24,6 +24,7 @@ class Written:
     """A text that is cut into tokens, each of them new."""
 
     piece_start = first_open = 0
+    healed = b""
 
     def __init__(self, ban: Ban, chunks: list[bytes]) -> None:
         self.token_ids = list(range(1, len(chunks) + 1))
@@ -34,6 +35,9 @@ class Written:
 
     def was_drawn(self, index: int) -> bool:
         return True
+
+    def excluded(self, index: int) -> frozenset[int]:
+        return frozenset()
 
     def at_end(self) -> Any:
         return self.ban.at_end(self.states[-1], self)  # type: ignore[arg-type]

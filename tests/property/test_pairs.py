@@ -20,7 +20,7 @@ from outlines_cont.state_row import WRITTEN, StateRow
 from tests.fakes import random_model
 from tests.plain_loop import PlainRow
 
-FEATURES = ["constraint", "checks", "stop", "heal", "stream", "fork", "beam", "penalties"]
+FEATURES = ["constraint", "checks", "stop", "heal", "ban", "replace", "stream", "fork", "beam", "penalties"]
 # A search cannot be streamed, as it chooses at the end, and has no penalties; it draws nothing, so one seed will do.
 PAIRS = [pair for pair in combinations(FEATURES, 2) if pair not in (("stream", "beam"), ("beam", "penalties"))]
 CASES = [(pair, seed) for pair in PAIRS for seed in ((0,) if "beam" in pair else (0, 1))]

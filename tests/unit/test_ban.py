@@ -280,6 +280,7 @@ def test_a_script_of_control_has_bans_of_its_own() -> None:
 
 def test_text_that_was_shown_is_not_taken_back() -> None:
     class Shown:
+        healed = b""
         token_ids = (1, 2, 3)
         piece_start = 1
         first_open = 3
