@@ -30,6 +30,8 @@ from outlines_cont.user_code import user_code_error
 _TAIL_TOKENS = 8
 # How many branches the policies of a row may want in one step before one of them asks for a sample.
 _MAX_ASKED = 10_000
+# How often policies may take back what a row has written, and exclude nothing, while it grows no longer than it ever was.
+_MAX_TAKEN_BACK = 10_000
 
 
 class Want(Enum):
@@ -146,6 +148,7 @@ class Row:
         self._ends: tuple[tuple[int, float], ...] = ()  # see `SearchScore.others`
         self._unscored = [i for i in (source.piece.unscored if source.piece is not None else ()) if i > source.cached]
         self._num_forks = 0
+        self._taken_back = (0, 0)  # how often since the row was longer than ever before, and how long it was
         self._kept = KeptLogits(0)
         self._is_partial = False  # the logits are exact for the tokens of the mask only
         self._exclusions = piece.exclusions
@@ -532,6 +535,8 @@ class Row:
                 self._give_up(self._decider, f"its {self._decider.retries} retries are spent")
                 return True
             self._decider.retries += 1
+        if goes_back(branch) and self._tracks:
+            self._check_progress(branch)
         if branch.backtrack:
             self._rewind(branch.backtrack)
         if branch.is_retry and not self._exclude(branch):
@@ -544,6 +549,22 @@ class Row:
             self.want = Want.WAIT
             return False
         return True
+
+    def _check_progress(self, branch: Branch) -> None:
+        """Raise where a policy takes back what was written for ever. One that excludes something comes to an end by itself."""
+        count, longest = self._taken_back
+        if len(self.token_ids) > longest:
+            count, longest = 0, len(self.token_ids)
+        elif not branch.exclude and not branch.avoid:
+            count += 1
+        self._taken_back = count, longest
+        decider = self._decider.policy if self._decider is not None else None
+        if count > _MAX_TAKEN_BACK and (branch.ff_tokens or decider is None or decider.max_retries is None):
+            raise UnsupportedBranch(
+                f"expected policies that come to an end, but they have given tokens back {_MAX_TAKEN_BACK:,} times, and the text "
+                f"was never longer than {longest:,} tokens, now at {self.place}; {decider!r} has decided last. Have it exclude "
+                "what it refuses (`Branch.exclude`), or say how often it may go back (`max_retries`)."
+            )
 
     # What is refused is drawn otherwise.
 
@@ -646,6 +667,11 @@ class Row:
         for track in self._tracks:
             branch = track.policy.at_end(track.states[-1], self)
             if branch is not None:
+                if not goes_back(branch):
+                    raise UnsupportedBranch(
+                        f"expected None or a branch that goes back from `at_end` at {self.place}, got {branch!r} of {track.policy!r}. "
+                        "Have it give tokens back, or exclude some."
+                    )
                 self._decider = track
                 return self._follow(branch)
         self._end(reason)
