@@ -555,7 +555,7 @@ class Row:
         count, longest = self._taken_back
         if len(self.token_ids) > longest:
             count, longest = 0, len(self.token_ids)
-        elif not branch.exclude and not branch.avoid:
+        if not branch.exclude and not branch.avoid:
             count += 1
         self._taken_back = count, longest
         decider = self._decider.policy if self._decider is not None else None
@@ -587,20 +587,29 @@ class Row:
         return frozenset(np.flatnonzero(bits).tolist())
 
     def _leave_place(self, place: Exclusion, reason: str) -> None:
-        """Go back to the token before that was drawn, and draw that otherwise; where there is none, ask the policy that refuses."""
+        """Go back to the last token before that was drawn, and draw that otherwise; further where its place has no retries left either.
+
+        Where there is none, the policy that refuses is asked.
+        """
         if not self._tracks:
             raise DeadEnd(f"no token is allowed after {self.place}: all of them were excluded. Exclude fewer.")
         track = self._tracks[place.policy % len(self._tracks)]  # a piece may be resumed with fewer policies
-        earlier = (i for i in range(place.index - 1, self.first_open - 1, -1) if self.was_drawn(i))
-        index = next(earlier, None)
-        if index is None or self._is_spent(track):
-            self._give_up(track, reason if index is None else f"its {track.retries} retries are spent")
-            return
-        token_id = self.token_ids[index]
-        self._decider = None
-        self._rewind(len(self.token_ids) - index)
-        track.retries += 1
-        self._exclusions = self._exclusions.adding(index, frozenset((token_id,)), frozenset(), place.policy)
+        while True:
+            earlier = (i for i in range(place.index - 1, self.first_open - 1, -1) if self.was_drawn(i))
+            index = next(earlier, None)
+            if index is None or self._is_spent(track):
+                self._give_up(track, reason if index is None else f"its {track.retries} retries are spent")
+                return
+            token_id = self.token_ids[index]
+            self._decider = None
+            self._rewind(len(self.token_ids) - index)
+            track.retries += 1
+            self._exclusions = self._exclusions.adding(index, frozenset((token_id,)), frozenset(), place.policy)
+            place = self._exclusions.places[-1]
+            most = track.policy.max_retries_per_place
+            if most is None or place.retries <= most:
+                return
+            reason = f"{most} retries are spent at one place"
 
     def _give_up(self, track: Track, reason: str) -> None:
         """Have a policy end the row, or let pass what it has refused here."""
@@ -636,14 +645,15 @@ class Row:
         """Ask for a token; return whether the policies are to be asked again at once, as something else has happened."""
         check_mask(mask, self._vocab_size, "sample_mask")
         mask = self._with_ends(mask)
+        left = self._left(mask)
         if not isinstance(mask, LateTokenSet) and not (mask & self._not_eos):
             if not (mask & self._eos):
                 raise DeadEnd(
                     f"no token is allowed after {self.place}. "
                     "The policies of this row exclude each other; give the generator fewer of them."
                 )
-            return self._end_text("constraint")
-        left = self._left(mask)
+            if left:
+                return self._end_text("constraint")
         if left is not mask and not left:
             self._leave_place(self._exclusions.places[-1], "no other token is allowed")
             return True
