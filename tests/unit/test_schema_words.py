@@ -451,3 +451,18 @@ def test_a_reference_is_moved_where_there_is_something(reference: str, moved: st
     }
     found: Any = Translation(schema, dialect_named("draft-03")).root
     assert moved == found["properties"]["a/b"]["$ref"]
+
+
+@pytest.mark.parametrize(("num_words", "num_more"), [(8, 0), (9, 1), (12, 4)])
+def test_a_warning_names_eight_parts_and_counts_the_others(num_words: int, num_more: int) -> None:
+    with pytest.warns(SchemaWarning) as caught:
+        fsm.json_schema({"properties": {f"p{n}": {"requried": ["a"]} for n in range(num_words)}})
+    lines = str(caught[0].message).splitlines()
+    assert min(num_words, 8) == sum("unknown keyword" in line for line in lines)
+    assert ([f"... and {num_more} more; `report` has all"] if num_more else []) == lines[1 + min(num_words, 8) :]
+
+
+@pytest.mark.parametrize(("num_options", "end"), [(4, "'o3'])"), (5, "'o3', ... 5 in all])")])
+def test_a_choice_names_four_options_and_counts_the_others(num_options: int, end: str) -> None:
+    expression = fsm.choice([f"o{n}" for n in range(num_options)])
+    assert f"choice(['o0', 'o1', 'o2', {end}" == expression.source
