@@ -82,7 +82,7 @@ class Translation:
             name = token.replace("~1", "/").replace("~0", "~")
             if isinstance(node, dict) and name in node:
                 node = node[name]
-            elif isinstance(node, list) and name.isdigit() and int(name) < len(node):
+            elif isinstance(node, list) and name.isascii() and name.isdigit() and int(name) < len(node):
                 node = node[int(name)]
             else:
                 return reference

@@ -32,6 +32,8 @@ from outlines_cont.user_code import user_code_error
 _TAIL_TOKENS = 8
 # How many branches the policies of a row may want in one step before one of them asks for a sample.
 _MAX_ASKED = 10_000
+# How often policies may take back what a row has written, and exclude nothing, while it grows no longer than it ever was.
+_MAX_TAKEN_BACK = 10_000
 
 
 class Want(Enum):
@@ -164,6 +166,7 @@ class Row:
             i for i in (source.piece.unscored if source.piece is not None else ()) if source.cached < i < self._first
         ]
         self._num_forks = 0
+        self._taken_back = (0, 0)  # how often since the row was longer than ever before, and how long it was
         self._kept = KeptLogits(0)
         self._is_partial = False  # the logits are exact for the tokens of the mask only
         self._exclusions = piece.exclusions
@@ -604,6 +607,8 @@ class Row:
                 self._give_up(self._decider, f"its {self._decider.retries} retries are spent")
                 return True
             self._decider.retries += 1
+        if goes_back(branch) and self._tracks:
+            self._check_progress(branch)
         if branch.backtrack:
             self._rewind(branch.backtrack)
         if branch.is_retry and not self._exclude(branch):
@@ -616,6 +621,22 @@ class Row:
             self.want = Want.WAIT
             return False
         return True
+
+    def _check_progress(self, branch: Branch) -> None:
+        """Raise where a policy takes back what was written for ever. One that excludes something comes to an end by itself."""
+        count, longest = self._taken_back
+        if len(self.token_ids) > longest:
+            count, longest = 0, len(self.token_ids)
+        if not branch.exclude and not branch.avoid:
+            count += 1
+        self._taken_back = count, longest
+        decider = self._decider.policy if self._decider is not None else None
+        if count > _MAX_TAKEN_BACK and (branch.ff_tokens or decider is None or decider.max_retries is None):
+            raise UnsupportedBranch(
+                f"expected policies that come to an end, but they have given tokens back {_MAX_TAKEN_BACK:,} times, and the text "
+                f"was never longer than {longest:,} tokens, now at {self.place}; {decider!r} has decided last. Have it exclude "
+                "what it refuses (`Branch.exclude`), or say how often it may go back (`max_retries`)."
+            )
 
     # What is refused is drawn otherwise.
 
@@ -638,20 +659,29 @@ class Row:
         return frozenset(np.flatnonzero(bits).tolist())
 
     def _leave_place(self, place: Exclusion, reason: str) -> None:
-        """Go back to the token before that was drawn, and draw that otherwise; where there is none, ask the policy that refuses."""
+        """Go back to the last token before that was drawn, and draw that otherwise; further where its place has no retries left either.
+
+        Where there is none, the policy that refuses is asked.
+        """
         if not self._tracks:
             raise DeadEnd(f"no token is allowed after {self.place}: all of them were excluded. Exclude fewer.")
         track = self._tracks[place.policy % len(self._tracks)]  # a piece may be resumed with fewer policies
-        earlier = (i for i in range(place.index - 1, self.first_open - 1, -1) if self.was_drawn(i))
-        index = next(earlier, None)
-        if index is None or self._is_spent(track):
-            self._give_up(track, reason if index is None else f"its {track.retries} retries are spent")
-            return
-        token_id = self.token_ids[index]
-        self._decider = None
-        self._rewind(len(self.token_ids) - index)
-        track.retries += 1
-        self._exclusions = self._exclusions.adding(index, frozenset((token_id,)), frozenset(), place.policy)
+        while True:
+            earlier = (i for i in range(place.index - 1, self.first_open - 1, -1) if self.was_drawn(i))
+            index = next(earlier, None)
+            if index is None or self._is_spent(track):
+                self._give_up(track, reason if index is None else f"its {track.retries} retries are spent")
+                return
+            token_id = self.token_ids[index]
+            self._decider = None
+            self._rewind(len(self.token_ids) - index)
+            track.retries += 1
+            self._exclusions = self._exclusions.adding(index, frozenset((token_id,)), frozenset(), place.policy)
+            place = self._exclusions.places[-1]
+            most = track.policy.max_retries_per_place
+            if most is None or place.retries <= most:
+                return
+            reason = f"{most} retries are spent at one place"
 
     def _give_up(self, track: Track, reason: str) -> None:
         """Have a policy end the row, or let pass what it has refused here."""
@@ -689,14 +719,15 @@ class Row:
         """Ask for a token; return whether the policies are to be asked again at once, as something else has happened."""
         check_mask(mask, self._vocab_size, "sample_mask")
         mask = self._with_ends(mask)
+        left = self._left(mask)
         if not isinstance(mask, LateTokenSet) and not (mask & self._not_eos):
             if not (mask & self._eos):
                 raise DeadEnd(
                     f"no token is allowed after {self.place}. "
                     "The policies of this row exclude each other; give the generator fewer of them."
                 )
-            return self._end_text("constraint")
-        left = self._left(mask)
+            if left:
+                return self._end_text("constraint")
         if left is not mask and not left:
             self._leave_place(self._exclusions.places[-1], "no other token is allowed")
             return True
@@ -720,6 +751,11 @@ class Row:
         for track in self._tracks:
             branch = track.policy.at_end(track.states[-1], self)
             if branch is not None:
+                if not goes_back(branch):
+                    raise UnsupportedBranch(
+                        f"expected None or a branch that goes back from `at_end` at {self.place}, got {branch!r} of {track.policy!r}. "
+                        "Have it give tokens back, or exclude some."
+                    )
                 self._decider = track
                 return self._follow(branch)
         self._end(reason)

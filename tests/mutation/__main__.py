@@ -188,7 +188,7 @@ def _judge(
             f"--timeout={30 + 10 * longest:.0f}",
             *dict.fromkeys(test.partition("::")[0] for test in plan.tests),
         ]
-        seconds = 120 + 5 * sum(recorded.seconds[test] for test in plan.tests)
+        seconds = 60 + 3 * sum(recorded.seconds[test] for test in plan.tests)
         return Job(tree, lambda: run_tests(arguments, plan.tests), seconds)
 
     begun = time.monotonic()
@@ -241,6 +241,10 @@ def _report(verdicts: list[Verdict], sources: Callable[[str], str]) -> int:
         )
     counts = Counter(verdict.result for verdict in verdicts)
     table = ", ".join(f"{count} {result}" for result, count in counts.most_common())
+    if left:
+        print("\nNot noticed, by file:")
+        for path, count in sorted(Counter(verdict.plan.mutant.path for verdict in left).items()):
+            print(f"{count:4} of {sum(verdict.plan.mutant.path == path for verdict in verdicts):4}  {path}")
     print(f"\n{len(verdicts)} mutants: {table}; {100 * len(left) / max(len(verdicts), 1):.1f} in 100 are not noticed")
     return 1 if left else 0
 

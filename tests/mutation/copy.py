@@ -6,6 +6,7 @@ import compileall
 import importlib
 import os
 import py_compile
+import resource
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+MAX_MEMORY_BYTES = 6 * 2**30
 OURS = ("fsm", "outlines_cont", "tests")
 HEAVY = (
     "numpy",
@@ -62,6 +64,9 @@ def import_heavy() -> None:
 class Job:
     """A function that runs in a process of its own, in a copy of the tree.
 
+    It may hold `MAX_MEMORY_BYTES` of data and no more, as may each process that it starts: a change may make a loop that appends for
+    ever.
+
     Args:
         tree: the copy.
         work: what to do there; the process ends with the number that it returns.
@@ -103,6 +108,8 @@ def _run(tree: Path, work: Callable[[], int]) -> None:
     code = 70
     try:
         os.setpgid(0, 0)
+        # What is written to counts, so no other than the address space: threads reserve much more of that than they use.
+        resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
         sys.dont_write_bytecode = True
         log = os.open(tree / "mutation.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)

@@ -9,6 +9,7 @@ import pytest
 
 import fsm
 from fsm import Vocabulary
+from fsm.schema import blame
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -180,3 +181,11 @@ def test_a_grammar_that_cannot_be_read_says_what_to_write(grammar: str, said: st
 
 def test_a_colon_in_a_key_makes_no_other_document_of_its_pointer() -> None:
     assert fsm.json_schema({"properties": {"a:b": {"type": "null"}}}).blame('{"a:b":1') == ("#/properties/a:b/type",)
+
+
+@pytest.mark.parametrize(("num_visits", "expected"), [(30, ("#/properties/size/type",)), (3, ())])
+def test_so_many_parts_are_looked_at_and_no_more(
+    num_visits: int, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blame, "_MAX_VISITS", num_visits)
+    assert expected == fsm.json_schema(TREE, key_order="any").blame('{"left":{"left":{"left":{"left":{"size":"')

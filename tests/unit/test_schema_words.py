@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 import fsm
 from fsm.errors import EmptyLanguage, SchemaError, SchemaWarning
+from fsm.schema.dialect import dialect_named
 from fsm.schema.keyword import ANNOTATIONS, KEYWORDS, meant_by
+from fsm.schema.translation import Translation
 
 D4, D7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
 D2019, D2020 = "https://json-schema.org/draft/2019-09/schema", "https://json-schema.org/draft/2020-12/schema"
@@ -426,3 +428,41 @@ def test_a_value_with_a_lone_surrogate_is_refused_wherever_it_stands(schema: dic
         SchemaError, match=r"lone surrogate, which has no UTF-8. Remove it \(at '#/(not/)?(const|enum/1)'\)"
     ):
         fsm.json_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("reference", "moved"),
+    [
+        ("#/items/1", "#/prefixItems/1"),
+        ("#/items/01", "#/prefixItems/1"),
+        ("#/items/2", "#/items/2"),
+        ("#/items/-1", "#/items/-1"),
+        ("#/items/x", "#/items/x"),
+        ("#/items/²", "#/items/²"),
+        ("#/items/1/properties/a~1b", "#/prefixItems/1/properties/a~1b"),
+        ("#/properties/a~1b/x", "#/properties/a~1b/x"),
+        ("other.json", "other.json"),
+    ],
+)
+def test_a_reference_is_moved_where_there_is_something(reference: str, moved: str) -> None:
+    schema = {
+        "items": [{"type": "null"}, {"properties": {"a/b": {"type": "any"}}}],
+        "properties": {"a/b": {"$ref": reference}},
+    }
+    found: Any = Translation(schema, dialect_named("draft-03")).root
+    assert moved == found["properties"]["a/b"]["$ref"]
+
+
+@pytest.mark.parametrize(("num_words", "num_more"), [(8, 0), (9, 1), (12, 4)])
+def test_a_warning_names_eight_parts_and_counts_the_others(num_words: int, num_more: int) -> None:
+    with pytest.warns(SchemaWarning) as caught:
+        fsm.json_schema({"properties": {f"p{n}": {"requried": ["a"]} for n in range(num_words)}})
+    lines = str(caught[0].message).splitlines()
+    assert min(num_words, 8) == sum("unknown keyword" in line for line in lines)
+    assert ([f"... and {num_more} more; `report` has all"] if num_more else []) == lines[1 + min(num_words, 8) :]
+
+
+@pytest.mark.parametrize(("num_options", "end"), [(4, "'o3'])"), (5, "'o3', ... 5 in all])")])
+def test_a_choice_names_four_options_and_counts_the_others(num_options: int, end: str) -> None:
+    expression = fsm.choice([f"o{n}" for n in range(num_options)])
+    assert f"choice(['o0', 'o1', 'o2', {end}" == expression.source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from safetensors.torch import save_file
 
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import ResumeError, StateFileError, StateMismatch
+from outlines_cont.exclusions import Exclusion, Exclusions
 from outlines_cont.state_file import _digest
-from tests.fakes import random_model
+from tests.fakes import VOCAB_SIZE, random_model
 
 
 def _state() -> SequenceState:
@@ -186,3 +188,61 @@ def test_a_row_and_cuts_of_it_are_saved_side_by_side(tmp_path: Path, order: tupl
     assert loaded == stacked
     assert loaded.cached.tolist() == stacked.cached.tolist()
     assert loaded.logits.numpy() == pytest.approx(stacked.logits.numpy(), abs=1e-8)
+
+
+def _with_exclusions(places: list[Exclusion]) -> SequenceState:
+    state = _state()
+    row = state.rows[0][0]
+    assert row.piece is not None
+    changed = replace(row, piece=replace(row.piece, exclusions=Exclusions(tuple(places)), retries=7))
+    return replace(state, rows=((changed, *state.rows[0][1:]), *state.rows[1:]))
+
+
+def test_what_is_excluded_is_saved_with_its_places(tmp_path: Path) -> None:
+    row = _state().rows[0][0]
+    assert row.piece is not None
+    first, last = row.piece.start, len(row.token_ids)
+    top = VOCAB_SIZE - 1
+    places = [
+        Exclusion(first, frozenset({0, top}), frozenset({3}), 2, 5),
+        Exclusion(last, frozenset(), frozenset({top}), 0, 1),
+    ]
+    _with_exclusions(places).save(tmp_path / "s")
+    loaded = SequenceState.load(tmp_path / "s", random_model()).rows[0][0].piece
+    assert loaded is not None
+    assert loaded.exclusions == Exclusions(tuple(places))
+    assert loaded.retries == 7
+
+
+@pytest.mark.parametrize(
+    ("places", "reason"),
+    [
+        ([(0, 1), (0, 1)], "ascend"),
+        ([(1, 1), (0, 1)], "ascend"),
+        ([(-1, 1)], "in the last piece"),
+        ([(5, 1)], "in the last piece"),
+        ([(0, VOCAB_SIZE)], "out of range"),
+        ([(0, -1)], "description"),
+    ],
+)
+@pytest.mark.parametrize("is_avoided", [False, True])
+def test_hostile_exclusions_are_refused(
+    tmp_path: Path, places: list[tuple[int, int]], reason: str, is_avoided: bool
+) -> None:
+    row = _state().rows[0][0]
+    assert row.piece is not None
+    assert len(row.token_ids) == row.piece.start + 4
+    path = tmp_path / "s"
+    _state().save(path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        record = json.loads(file.metadata()["outlines_cont"])
+    lists = ("excluded", "avoided") if not is_avoided else ("avoided", "excluded")
+    record["rows"][0]["exclusions"] = [
+        {"index": row.piece.start + at, lists[0]: [token_id], lists[1]: [], "policy": 0, "retries": 1}
+        for at, token_id in places
+    ]
+    text = json.dumps(record)
+    save_file(tensors, path, {"outlines_cont": text, "digest": _digest(tensors, text)})
+    with pytest.raises(StateFileError, match=reason):
+        SequenceState.load(path, random_model())
