@@ -184,15 +184,15 @@ def read_card(text: str) -> None:
 )
 def test_what_is_written_can_be_read(name: str, read: object) -> None:
     assert callable(read)
-    for text in samples(name, 12 if name != "json_value" else 0) or EXAMPLES[name][0]:
+    for text in samples(name, {"json_value": 0, "iban": 4}.get(name, 12)) or EXAMPLES[name][0]:
         read(text)
 
 
 def test_every_check_digit_but_one_is_refused() -> None:
     card, iban = Automaton(types.credit_card.node), Automaton(types.iban.node)
-    for text in samples("credit_card", 10):
+    for text in samples("credit_card", 5):
         assert [text[-1]] == [d for d in "0123456789" if card.accepts((text[:-1] + d).encode())]
-    for text in samples("iban", 4):
+    for text in samples("iban", 2):
         pairs = [f"{n:02}" for n in range(100) if iban.accepts(f"{text[:2]}{n:02}{text[4:]}".encode())]
         assert [text[2:4]] == pairs
 
