@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -104,11 +104,12 @@ def test_a_category_is_what_re_means_by_it_for_every_character(letter: str, asci
 
 
 def test_general_categories_are_those_of_unicodedata_for_every_character() -> None:
-    expected = Counter(map(unicodedata.category, SCALARS))
-    for name, count in expected.items():
-        characters = members(general_category(name) or ())
-        assert {name} == set(map(unicodedata.category, characters))
-        assert count == len(characters)
+    names = list(map(unicodedata.category, map(chr, range(MAX_CODE_POINT + 1))))
+    for name, count in Counter(map(unicodedata.category, SCALARS)).items():
+        ranges = general_category(name) or ()
+        assert all(last < first for (_, last), (first, _) in pairwise(ranges))
+        assert {name} == {found for first, last in ranges for found in names[first : last + 1]}
+        assert count == sum(last + 1 - first for first, last in ranges)
     assert general_category("Lu") == general_category("Uppercase_Letter") == unicode_property("gc=Lu")
     assert invert(general_category("Cn") or ()) == unicode_property("Assigned")
     cased = union(general_category(name) or () for name in ("Lu", "Ll", "Lt"))
