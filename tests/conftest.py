@@ -12,6 +12,9 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.page_server import PageServer
     from tests.vocabularies import Tokens
 
 # No deadline: how long an example takes depends on what else the machine does.
@@ -21,15 +24,29 @@ settings.register_profile("ci", parent=settings.get_profile("tests"), derandomiz
 settings.load_profile("tests")
 
 
+# Modules are hardly garbage: no collection looks through them while they are imported.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave out of every later garbage collection what the modules hold: a collection takes milliseconds instead of a second."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
     """Let all of it be freed at the end."""
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session")
+def page_server() -> Iterator[PageServer]:
+    """Runs programs in other processes, with torch imported once."""
+    from tests.page_server import PageServer
+
+    with PageServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

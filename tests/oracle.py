@@ -18,6 +18,13 @@ def next_logits(model: HuggingFaceModel, token_ids: Sequence[int]) -> torch.Tens
     return logits
 
 
+def assert_close(expected: torch.Tensor, received: torch.Tensor, tolerance: float, *, equal_nan: bool = False) -> None:
+    """Compare two tensors of one shape: no entry may differ by more than `tolerance`."""
+    torch.testing.assert_close(
+        received, expected, rtol=0, atol=tolerance, equal_nan=equal_nan, check_dtype=False, check_device=False
+    )
+
+
 def greedy_ids(
     model: HuggingFaceModel,
     token_ids: Sequence[int],
@@ -29,13 +36,13 @@ def greedy_ids(
     """The ids that greedy decoding adds: the most probable token among those after which the text `can_begin` an accepted one."""
     ids, text = list(token_ids), b""
     for _ in range(max_tokens):
-        logits = next_logits(model, ids)[-1]
+        logits = next_logits(model, ids)[-1].tolist()
         allowed = [
             token_id
             for token_id, data in enumerate(model.tokenizer.token_bytes)
             if (data and can_begin(text + data)) or (token_id in model.eos_token_ids and is_whole(text))
         ]
-        best = max(allowed, key=lambda token_id: (float(logits[token_id]), -token_id))
+        best = max(allowed, key=lambda token_id: (logits[token_id], -token_id))
         if best in model.eos_token_ids:
             break
         ids.append(best)
@@ -76,7 +83,8 @@ def forced_ids(model: HuggingFaceModel, accepted: Sequence[bytes], text: bytes, 
 def rescored(model: HuggingFaceModel, token_ids: Sequence[int]) -> list[float]:
     """The log-probability of every id but the first, which gets 0, by one whole forward."""
     logprobs = next_logits(model, token_ids).log_softmax(-1)
-    return [0.0] + [float(logprobs[i, token_id]) for i, token_id in enumerate(token_ids[1:])]
+    found = logprobs[:-1].gather(-1, torch.tensor(token_ids[1:], dtype=torch.long)[:, None])
+    return [0.0, *found[:, 0].tolist()]
 
 
 def _common_start(texts: Sequence[bytes]) -> bytes:

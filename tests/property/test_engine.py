@@ -19,7 +19,7 @@ from outlines_cont.generate import Generator
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state_row import FORCED, GENERATED
 from tests.fakes import FAMILIES, random_model
-from tests.oracle import forced_ids, greedy_ids, rescored
+from tests.oracle import assert_close, forced_ids, greedy_ids, rescored
 
 _FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _SOME = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -236,7 +236,7 @@ def test_the_cache_of_a_state_goes_on_in_plain_transformers(family: str, prompts
     for row, prompt_ids in enumerate(ids.tolist()):
         with torch.no_grad():
             wanted = model.hugging_face(input_ids=torch.tensor([prompt_ids[missing[row] :]])).logits[0, -1]
-        assert wanted.numpy() == pytest.approx(logits[row, -1].numpy(), abs=1e-8)
+        assert_close(wanted, logits[row, -1], 1e-8)
 
 
 @_SOME

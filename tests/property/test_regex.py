@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ SCALARS = [c for c in map(chr, range(MAX_CODE_POINT + 1)) if not 0xD800 <= ord(c
 @example(Sample("(?:^a|b$|\n)*", "a\n"), None)
 @example(Sample("(?m)(?:^|a)$\n^b", "\nb"), None)
 @example(Sample("(?:a$|\n){2}", "a\n"), None)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_regex_accepts_what_fullmatch_accepts(sample: Sample, data: st.DataObject | None) -> None:
     try:
         expected = re.compile(sample.python)
@@ -47,7 +47,7 @@ def test_regex_accepts_what_fullmatch_accepts(sample: Sample, data: st.DataObjec
 
 
 @given(ecma_patterns(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_ecma_search_finds_what_search_finds(sample: Sample, data: st.DataObject) -> None:
     expected = re.compile(sample.python)
     plain = Automaton(ecma_search(sample.ecma, utf8))
@@ -104,11 +104,12 @@ def test_a_category_is_what_re_means_by_it_for_every_character(letter: str, asci
 
 
 def test_general_categories_are_those_of_unicodedata_for_every_character() -> None:
-    expected = Counter(map(unicodedata.category, SCALARS))
-    for name, count in expected.items():
-        characters = members(general_category(name) or ())
-        assert {name} == set(map(unicodedata.category, characters))
-        assert count == len(characters)
+    names = list(map(unicodedata.category, map(chr, range(MAX_CODE_POINT + 1))))
+    for name, count in Counter(map(unicodedata.category, SCALARS)).items():
+        ranges = general_category(name) or ()
+        assert all(last < first for (_, last), (first, _) in pairwise(ranges))
+        assert {name} == {found for first, last in ranges for found in names[first : last + 1]}
+        assert count == sum(last + 1 - first for first, last in ranges)
     assert general_category("Lu") == general_category("Uppercase_Letter") == unicode_property("gc=Lu")
     assert invert(general_category("Cn") or ()) == unicode_property("Assigned")
     cased = union(general_category(name) or () for name in ("Lu", "Ll", "Lt"))

@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -18,7 +17,7 @@ from outlines_cont import SequenceState, continuous, generate, models
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import FakeTokenizer, random_network
-from tests.oracle import greedy_ids, next_logits
+from tests.oracle import assert_close, greedy_ids, next_logits
 
 _TEXTS = st.sampled_from(["the name", "a", " of ", "日🙂", "red green blue", "x" * 9])
 _SLOTS = st.integers(0, 5)
@@ -171,7 +170,7 @@ class States(RuleBasedStateMachine):
         state, rows = self.slots[self.turn % 6]
         for row, logits in zip(rows, state.logits.flatten(0, 1), strict=True):
             if row:
-                assert next_logits(self.model, row)[-1].numpy() == pytest.approx(logits.numpy(), abs=1e-6)
+                assert_close(next_logits(self.model, row)[-1], logits, 1e-6)
 
 
 class First(States):

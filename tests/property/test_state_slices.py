@@ -19,7 +19,7 @@ from outlines_cont.models.tokenizer import Tokenizer
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import StateRow
 from tests.fakes import BOS, random_model
-from tests.oracle import next_logits
+from tests.oracle import assert_close, next_logits
 from tests.vocabularies import llama_2_bpe, metaspace_bpe
 
 _ALPHABET = "ab e1 \n\"éß日本🙂👨‍👩‍👧é'<"
@@ -174,7 +174,7 @@ def _check_logits(state: SequenceState) -> None:
     for row, got in zip(state._flat, logits.flatten(0, 1), strict=True):
         if row.token_ids:
             wanted = next_logits(state.model, row.token_ids)[-1]  # type: ignore[arg-type]
-            assert wanted.numpy() == pytest.approx(got.numpy(), abs=1e-6)
+            assert_close(wanted, got, 1e-6)
         else:
             assert bool(got.isnan().all())
 
@@ -208,7 +208,7 @@ def test_any_chain_of_operations_has_the_logits_of_a_fresh_run(
         seen.append((state, list(state), state.logits))
     for old, text, logits in seen:
         assert list(old) == text
-        assert logits.numpy() == pytest.approx(old.detach_cache().logits.numpy(), abs=1e-6, nan_ok=True)
+        assert_close(logits, old.detach_cache().logits, 1e-6, equal_nan=True)
 
 
 def _apply(write: Any, state: SequenceState, name: str, number: int, other: SequenceState) -> SequenceState:

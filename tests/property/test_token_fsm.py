@@ -103,7 +103,7 @@ def check_everywhere(fsm: TokenFSM, data: st.DataObject, steps: int = 6) -> None
 
 
 @given(loops(), VOCABULARIES, st.sampled_from([0, 1, 24]), st.sampled_from([0, 8]), st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_masks_of_loops_equal_a_walk_of_every_token(
     expression: Expression, tokens: list[bytes | None], num_sweeps: int, max_nodes: int, data: st.DataObject
 ) -> None:
@@ -148,7 +148,7 @@ def loops_that_leave_out() -> st.SearchStrategy[Expression]:
 
 
 @given(loops_that_leave_out(), VOCABULARIES, st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_masks_of_loops_that_leave_something_out_equal_a_walk_of_every_token(
     expression: Expression, tokens: list[bytes | None], data: st.DataObject
 ) -> None:
@@ -184,7 +184,7 @@ def test_a_text_before_the_language_is_read_as_a_part_of_it(
 
 
 @given(LANGUAGES, VOCABULARIES, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_masks_of_any_expression_equal_a_walk_of_every_token(
     language: Language, tokens: list[bytes | None], data: st.DataObject
 ) -> None:
@@ -424,7 +424,7 @@ def test_a_token_that_leaves_a_loop_may_run_through_more_rounds_than_any_that_st
     VOCABULARIES,
     st.data(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_masks_of_loops_that_leave_a_language_out_equal_a_walk_of_every_token(
     left_out: str, rest: str, loop: str, tokens: list[bytes | None], data: st.DataObject
 ) -> None:
@@ -440,7 +440,7 @@ def test_masks_of_loops_that_leave_a_language_out_equal_a_walk_of_every_token(
     VOCABULARIES,
     st.data(),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_masks_of_loops_that_leave_texts_out_equal_a_walk_of_every_token(
     left_out: list[str], rest: str, tokens: list[bytes | None], data: st.DataObject
 ) -> None:

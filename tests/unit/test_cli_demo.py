@@ -22,14 +22,17 @@ STEPS = (
 ROW = DemoRow("A message,\nlong enough to be cut. " * 30, STEPS)
 
 
-@pytest.fixture(scope="module")
-def run_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
-    output = tmp_path_factory.mktemp("demo") / "records.jsonl"
-    return CliRunner().invoke(app, ["demo", "--output", str(output)], env={"COLUMNS": "80"}), output
+def test_the_demo_reads_every_bundled_message_shows_every_step_and_compares_with_reading_again(tmp_path: Path) -> None:
+    """One test, so that one process runs the demo."""
+    output = tmp_path / "records.jsonl"
+    result = CliRunner().invoke(app, ["demo", "--output", str(output)], env={"COLUMNS": "80"})
+
+    assert_every_message_is_read(result, output)
+    assert_the_table_shows_every_step_and_fits_80_columns(result)
+    assert_the_last_lines_compare_with_reading_again(result, output)
 
 
-def test_the_demo_reads_every_bundled_message(run_demo: tuple[Result, Path]) -> None:
-    result, output = run_demo
+def assert_every_message_is_read(result: Result, output: Path) -> None:
     rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
 
     assert result.exit_code == 0, result.output
@@ -44,18 +47,17 @@ def test_the_demo_reads_every_bundled_message(run_demo: tuple[Result, Path]) -> 
     assert sum(row["votes"] for row in rows) > len(rows), "most samples of a sure model agree"
 
 
-def test_the_table_shows_every_step_and_fits_80_columns(run_demo: tuple[Result, Path]) -> None:
-    lines = run_demo[0].stdout.splitlines()
+def assert_the_table_shows_every_step_and_fits_80_columns(result: Result) -> None:
+    lines = result.stdout.splitlines()
 
-    assert "\x1b" not in run_demo[0].stdout
+    assert "\x1b" not in result.stdout
     assert max(map(len, lines[:-1])) <= 80  # the last line is a path
     column = next(line.index("Step") for line in lines if line.startswith("Message "))
     for step in ("kind", "record", "due", "votes"):
         assert len(read_messages()) == sum(line[column:].startswith(f"{step} ") for line in lines)
 
 
-def test_the_last_lines_compare_with_reading_again(run_demo: tuple[Result, Path]) -> None:
-    result, output = run_demo
+def assert_the_last_lines_compare_with_reading_again(result: Result, output: Path) -> None:
     counts = [
         [int(n.replace(",", "")) for n in found]
         for found in re.findall(r"([\d,]+) +([\d,]+) +\d+ *$", result.stdout, re.M)

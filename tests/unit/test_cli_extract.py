@@ -38,10 +38,14 @@ def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    return write_input(tmp_path)
+
+
+def write_input(folder: Path) -> Path:
+    (folder / "schema.json").write_text(json.dumps(SCHEMA))
     lines = [json.dumps({"id": i, "text": f"message number {i} " + "please " * (i % 4)}) for i in range(10)]
-    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
-    return tmp_path
+    (folder / "in.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
 
 
 def run(model: Path | str, *arguments: str, input: bytes | None = None) -> Result:
@@ -254,11 +258,14 @@ def test_a_model_that_cannot_be_loaded_is_one_line(saved_model: Path, folder: Pa
 # --- going on
 
 
-@pytest.fixture
-def whole(saved_model: Path, folder: Path) -> bytes:
-    """The output of a run that nothing has stopped."""
-    assert run(saved_model, "in.jsonl", "-s", "schema.json", "-o", "whole.jsonl", "--batch-size", "2").exit_code == 0
-    return (folder / "whole.jsonl").read_bytes()
+@pytest.fixture(scope="module")
+def whole(saved_model: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The output of a run that nothing has stopped; every test has the same input, and its own output."""
+    folder = write_input(tmp_path_factory.mktemp("whole"))
+    out = folder / "whole.jsonl"
+    arguments = (str(folder / "in.jsonl"), "-s", str(folder / "schema.json"), "-o", str(out), "--batch-size", "2")
+    assert run(saved_model, *arguments).exit_code == 0
+    return out.read_bytes()
 
 
 RESUME = ("in.jsonl", "-s", "schema.json", "-o", "out.jsonl", "--batch-size", "2", "--resume")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -14,13 +13,6 @@ import outlines_cont.errors
 from tests.page_server import PageServer
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PageServer]:
-    """Runs pages, with torch imported once."""
-    with PageServer() as server:
-        yield server
 
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -40,7 +32,7 @@ ROUNDED = re.compile(r"-?\d+\.\d{4,}")
 @pytest.mark.parametrize(
     "page", [page for page, blocks in PAGES.items() if any(kind == "python" for kind, _ in blocks)]
 )
-def test_a_page_prints_what_it_says(page: str, server: PageServer, tmp_path: Path) -> None:
+def test_a_page_prints_what_it_says(page: str, page_server: PageServer, tmp_path: Path) -> None:
     """A block of Python that prints has a block `text` behind it: each line of it is printed, and nothing else.
 
     Two figures may differ: seconds (before ` s`, or in the times of an engine), which may be any, and numbers with four or more
@@ -58,7 +50,7 @@ def test_a_page_prints_what_it_says(page: str, server: PageServer, tmp_path: Pat
     script = tmp_path / "page.py"
     ended = f"\nprint('\\n{END_OF_BLOCK}')\n"
     script.write_text("".join(code + ended for kind, code in blocks if kind == "python"), encoding="utf-8")
-    code, out, err = server.run(script)
+    code, out, err = page_server.run(script)
     assert (code, err) == (0, "")
     printed = out.split(f"\n{END_OF_BLOCK}\n")[:-1]
     assert [_exact(text) for text in said] == [_exact(text) for text in printed]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +46,7 @@ from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import EOS, FAMILIES, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
+from tests.page_server import PageServer
 
 TOKENIZER = FakeTokenizer()
 
@@ -816,26 +815,22 @@ def test_a_folder_that_is_not_there_is_named(executor: BatchedExecutor, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_goes_on_in_another_process(tmp_path: Path) -> None:
+def test_a_file_goes_on_in_another_process(page_server: PageServer, tmp_path: Path) -> None:
     model = models.tiny()
     with BatchedExecutor(model) as executor:
         conversation = executor.create("Message: Hello")
         executor.infer()
         conversation.save(tmp_path / "saved")
         logits = conversation.logits()
-    code = (
-        "import sys\nfrom outlines_cont import BatchedExecutor, models\n"
-        "conversation = BatchedExecutor(models.tiny()).load(sys.argv[1])\n"
+    script = tmp_path / "go_on.py"
+    script.write_text(
+        "from outlines_cont import BatchedExecutor, models\n"
+        "conversation = BatchedExecutor(models.tiny()).load('saved')\n"
         "print(conversation.logits().double().sum().item(), conversation.sample())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "saved"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert f"{logits.double().sum().item()} {int(logits.argmax())}" == done.stdout.strip()
+    code, out, err = page_server.run(script)
+    assert (code, err) == (0, "")
+    assert f"{logits.double().sum().item()} {int(logits.argmax())}" == out.strip()
 
 
 def test_files_that_do_not_fit_load_nothing(executor: BatchedExecutor, tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def use(make: Callable[[], Expression]) -> None:
 @contextmanager
 def no_collector() -> Iterator[None]:
     gc.collect()
+    gc.freeze()  # what is there already, such as what other tests keep, is not looked through again
     gc.disable()
     try:
         yield

@@ -12,7 +12,7 @@ from outlines_cont.kv import KVBatch, KVStore, RowKV, to_dynamic_cache
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import FAMILIES, VOCAB_SIZE, random_model
-from tests.oracle import next_logits
+from tests.oracle import assert_close, next_logits
 
 _CHUNKS = st.lists(st.lists(st.integers(3, VOCAB_SIZE - 6), max_size=11), min_size=3, max_size=3).filter(any)
 
@@ -37,7 +37,7 @@ def test_logits_are_those_of_each_row_alone(family: str, rounds: list[tuple[list
             if chunk:
                 wanted = next_logits(model, rows[at])[-len(chunk) :]
                 got = torch.stack([fed.logits[at, fed.places[at][i]] for i in range(len(chunk))])
-                assert wanted.numpy() == pytest.approx(got.numpy(), abs=1e-8)
+                assert_close(wanted, got, 1e-8)
     assert [len(row) for row in rows] == batch.lengths
 
 
@@ -88,7 +88,7 @@ def test_rows_cut_forked_stacked_and_continued_have_the_logits_of_a_fresh_run(
         assert kv is not None
         assert len(kv) == len(ids)
         again = KVBatch(model, [kv], sharing=sharing).feed([[7]], [[0]]).logits[0, 0]
-        assert next_logits(model, [*ids, 7])[-1].numpy() == pytest.approx(again.numpy(), abs=1e-8)
+        assert_close(next_logits(model, [*ids, 7])[-1], again, 1e-8)
 
 
 def _feed_and_compare(model: HuggingFaceModel, batch: KVBatch, rows: list[list[int]], chunks: list[list[int]]) -> None:
@@ -99,7 +99,7 @@ def _feed_and_compare(model: HuggingFaceModel, batch: KVBatch, rows: list[list[i
         if chunk:
             wanted = next_logits(model, rows[at])[-len(chunk) :]
             got = torch.stack([fed.logits[at, fed.places[at][i]] for i in range(len(chunk))])
-            assert wanted.numpy() == pytest.approx(got.numpy(), abs=1e-8)
+            assert_close(wanted, got, 1e-8)
 
 
 def test_what_rows_share_is_held_once_and_a_fork_copies_nothing() -> None:
@@ -158,7 +158,7 @@ def test_a_budget_evicts_what_was_used_least_recently_and_refuses_what_does_not_
     assert [len(share) for share in shares] == [0, 50, 50]
     assert len(first) == 50, "another store's buffers do not count"
     fed = KVBatch(model, [shares[1]]).feed([[9]], [[0]])
-    assert next_logits(model, [*range(20, 70), 9])[-1].numpy() == pytest.approx(fed.logits[0, 0].numpy(), abs=1e-8)
+    assert_close(next_logits(model, [*range(20, 70), 9])[-1], fed.logits[0, 0], 1e-8)
     with pytest.raises(KVBudgetError, match="budget of"):
         KVBatch(model, [None] * 4).feed([list(range(3, 53))] * 4, [[49]] * 4)
     assert len(shares[0]) == 0
@@ -174,12 +174,10 @@ def test_rows_that_leave_and_rows_that_stay_keep_what_is_theirs(family: str) -> 
     gone = batch.release(1)
     batch.keep([2, 0])
     fed = batch.feed([[20], [21, 22]], [[0], [1]])
-    assert next_logits(model, [10, 20])[-1].numpy() == pytest.approx(fed.logits[0, fed.places[0][0]].numpy(), abs=1e-8)
-    assert next_logits(model, [3, 4, 21, 22])[-1].numpy() == pytest.approx(
-        fed.logits[1, fed.places[1][1]].numpy(), abs=1e-8
-    )
+    assert_close(next_logits(model, [10, 20])[-1], fed.logits[0, fed.places[0][0]], 1e-8)
+    assert_close(next_logits(model, [3, 4, 21, 22])[-1], fed.logits[1, fed.places[1][1]], 1e-8)
     back = KVBatch(model, [gone]).feed([[23]], [[0]])
-    assert next_logits(model, [5, 6, 7, 8, 9, 23])[-1].numpy() == pytest.approx(back.logits[0, 0].numpy(), abs=1e-8)
+    assert_close(next_logits(model, [5, 6, 7, 8, 9, 23])[-1], back.logits[0, 0], 1e-8)
 
 
 def test_columns_that_no_row_uses_are_packed_away() -> None:

@@ -9,7 +9,7 @@ import transformers
 from outlines_cont import BatchMismatch, ContextLengthError, SequenceState, continuous, generate, samplers
 from outlines_cont.errors import OptionError, UnsupportedModel
 from tests.fakes import BOS, random_model, saying, scripted_model
-from tests.oracle import next_logits
+from tests.oracle import assert_close, next_logits
 
 
 def _grid() -> SequenceState:
@@ -249,7 +249,7 @@ def test_a_cache_of_transformers_is_taken_in() -> None:
     with model.meter() as meter:
         logits = state.logits
     assert meter.fed_tokens == 2
-    assert logits.numpy() == pytest.approx(state.detach_cache().logits.numpy(), abs=1e-8)
+    assert_close(logits, state.detach_cache().logits, 1e-8)
     with pytest.raises(OptionError, match="one shape"):
         SequenceState.from_cache(model, token_ids, out.past_key_values, attention_mask=full)
     with pytest.raises(OptionError, match="does not fit"):

@@ -16,6 +16,7 @@ from outlines_cont.errors import ResumeError, StateFileError, StateMismatch
 from outlines_cont.exclusions import Exclusion, Exclusions
 from outlines_cont.state_file import _digest
 from tests.fakes import VOCAB_SIZE, random_model
+from tests.oracle import assert_close
 
 
 def _state() -> SequenceState:
@@ -39,7 +40,7 @@ def test_a_loaded_state_is_the_saved_one(tmp_path: Path, kv: bool) -> None:
     for name in ("logprobs", "sampling_logprobs"):
         assert torch.equal(getattr(loaded, name), getattr(state, name))
     assert loaded.cached.tolist() == (state.cached.tolist() if kv else [[0] * 3] * 2)
-    assert loaded.logits.numpy() == pytest.approx(state.logits.numpy(), abs=1e-8)
+    assert_close(loaded.logits, state.logits, 1e-8)
     write = continuous(generate.text(model, sampler=samplers.multinomial(3)))
     assert list(write(loaded, max_tokens=5)) == list(write(state, max_tokens=5))
 
@@ -187,7 +188,7 @@ def test_a_row_and_cuts_of_it_are_saved_side_by_side(tmp_path: Path, order: tupl
     loaded = SequenceState.load(tmp_path / "s", model)
     assert loaded == stacked
     assert loaded.cached.tolist() == stacked.cached.tolist()
-    assert loaded.logits.numpy() == pytest.approx(stacked.logits.numpy(), abs=1e-8)
+    assert_close(loaded.logits, stacked.logits, 1e-8)
 
 
 def _with_exclusions(places: list[Exclusion]) -> SequenceState:

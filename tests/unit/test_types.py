@@ -12,6 +12,7 @@ import pytest
 
 import fsm
 from fsm import TokenFSM, Vocabulary, types
+from fsm.automaton import Automaton
 from fsm.iban import LENGTHS
 
 EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
@@ -183,27 +184,29 @@ def read_card(text: str) -> None:
 )
 def test_what_is_written_can_be_read(name: str, read: object) -> None:
     assert callable(read)
-    for text in samples(name, 12 if name != "json_value" else 0) or EXAMPLES[name][0]:
+    for text in samples(name, {"json_value": 0, "iban": 4}.get(name, 12)) or EXAMPLES[name][0]:
         read(text)
 
 
 def test_every_check_digit_but_one_is_refused() -> None:
-    for text in samples("credit_card", 10):
-        assert [text[-1]] == [d for d in "0123456789" if types.credit_card.accepts(text[:-1] + d)]
-    for text in samples("iban", 4):
-        pairs = [f"{n:02}" for n in range(100) if types.iban.accepts(f"{text[:2]}{n:02}{text[4:]}")]
+    card, iban = Automaton(types.credit_card.node), Automaton(types.iban.node)
+    for text in samples("credit_card", 5):
+        assert [text[-1]] == [d for d in "0123456789" if card.accepts((text[:-1] + d).encode())]
+    for text in samples("iban", 2):
+        pairs = [f"{n:02}" for n in range(100) if iban.accepts(f"{text[:2]}{n:02}{text[4:]}".encode())]
         assert [text[2:4]] == pairs
 
 
 def test_every_day_of_a_calendar_is_a_date_and_no_other() -> None:
     days = [f"{y:04}-{m:02}-{d:02}" for y in (1, 4, 1900, 2000, 2026) for m in range(14) for d in range(33)]
+    dates = Automaton(types.date.node)
     for text in days:
         try:
             datetime.date.fromisoformat(text)
         except ValueError:
-            assert not types.date.accepts(text)
+            assert not dates.accepts(text.encode())
         else:
-            assert types.date.accepts(text)
+            assert dates.accepts(text.encode())
 
 
 @pytest.mark.parametrize(
