@@ -202,9 +202,8 @@ class PartialType:
         return Shape(lambda values: partial_model(cls, {"root": shape.build(values)}), shape.member)
 
     def _item(self, items: list[Any], variadic: int | None, number: int) -> tuple[int, PartialType] | None:
-        if variadic is not None and number >= variadic:
-            number = variadic
-        return (number, self._part(items[number])) if number < len(items) else None
+        index = number if variadic is None else min(number, variadic)
+        return (number, self._part(items[index])) if index < len(items) else None
 
     def _fields(self, schema: Any, config: Any) -> Callable[[Any], tuple[Any, PartialType] | None]:
         """Return the members of an object with fields, by their aliases and by their names."""
