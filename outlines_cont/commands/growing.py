@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
@@ -90,6 +91,8 @@ def _fields_of(value: Any) -> dict[str, Any]:
 def _shown(value: Any) -> str:
     """Return a field as JSON, as far as it goes."""
     try:
-        return to_json(value, fallback=str).decode()
-    except Exception:  # a serializer of the user's class may need all fields
-        return repr(value)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a part of a record is not one of a union
+            return to_json(value, fallback=str).decode()
+    except Exception:  # a serializer or a computed field of the user's class may need all fields
+        return "..."

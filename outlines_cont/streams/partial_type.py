@@ -31,7 +31,7 @@ MISSING: Final = Missing()
 
 _AROUND = frozenset(["default", "nullable", "function-after", "function-before", "function-wrap"])
 _FUNCTIONS = frozenset(["function-after", "function-before", "function-wrap"])
-_LISTS: dict[str, Callable[[list[Any]], Any]] = {"list": list, "set": set, "frozenset": frozenset, "tuple": tuple}
+_LISTS: dict[str, Callable[[list[Any]], Any]] = {"list": list, "set": set, "frozenset": frozenset}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +41,12 @@ class Shape:
     Attributes:
         build: makes the value so far of its members, a dict by the names of `member`, or a list.
         member: the name and the type of a member by its key, or by its number in an array; None where there is no such member.
+        shows_open: whether the member that is being written is shown; in a set it would become another member.
     """
 
     build: Callable[[Any], Any]
     member: Callable[[Any], tuple[Any, PartialType] | None]
+    shows_open: bool = True
 
 
 @dataclass(eq=False)
@@ -188,7 +190,7 @@ class PartialType:
             return Shape(tuple, lambda number: self._item(items, variadic, number))
         if kind in _LISTS:
             items = schema.get("items_schema", core_schema.any_schema())
-            return Shape(_LISTS[kind], lambda number: (number, self._part(items)))
+            return Shape(_LISTS[kind], lambda number: (number, self._part(items)), kind == "list")
         return self._root(schema, "[")
 
     def _root(self, schema: Any, opening: str) -> Shape | None:
@@ -199,7 +201,7 @@ class PartialType:
         if len(shapes) != 1:
             return None
         cls, shape = schema["cls"], shapes[0]
-        return Shape(lambda values: partial_model(cls, {"root": shape.build(values)}), shape.member)
+        return Shape(lambda values: partial_model(cls, {"root": shape.build(values)}), shape.member, shape.shows_open)
 
     def _item(self, items: list[Any], variadic: int | None, number: int) -> tuple[int, PartialType] | None:
         index = number if variadic is None else min(number, variadic)
@@ -214,15 +216,19 @@ class PartialType:
                 name,
                 self._part(part["schema"], config),
             )
-        return members.get
+        if schema.get("extra_behavior", (config or {}).get("extra_fields_behavior")) != "allow":
+            return members.get
+        extras = self._part(schema.get("extras_schema", core_schema.any_schema()), config)
+        return lambda key: members.get(key, (key, extras))
 
 
 def partial_model(cls: type[BaseModel], fields: Mapping[str, Any]) -> BaseModel:
     """Return an object of a model that has some fields only: the others, and defaults, are left out. Nothing is validated."""
-    record = cls.__new__(cls)
-    object.__setattr__(record, "__dict__", dict(fields))
+    record, known = cls.__new__(cls), cls.model_fields
+    extra = {name: value for name, value in fields.items() if name not in known}
+    object.__setattr__(record, "__dict__", {name: value for name, value in fields.items() if name in known})
     object.__setattr__(record, "__pydantic_fields_set__", set(fields))
-    object.__setattr__(record, "__pydantic_extra__", {} if cls.model_config.get("extra") == "allow" else None)
+    object.__setattr__(record, "__pydantic_extra__", extra if cls.model_config.get("extra") == "allow" else None)
     object.__setattr__(record, "__pydantic_private__", None)
     return record
 

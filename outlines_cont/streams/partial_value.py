@@ -38,11 +38,14 @@ class PartialValue:
     def value(self) -> Any:
         """The value so far, `MISSING` where there is none; the same object as long as it is equal.
 
+        Where the whole fails validation, it stays what it was before.
+
         Cost: the members that have become whole, each validated alone, and again with what it stands in, where that has become whole;
         a copy of the members of every container that is open; the string that is open.
         """
         found = self._read()
-        if not _is_same(found, self._value):
+        is_refused = found is MISSING and bool(self._json.open[0].members)  # whole, and not valid
+        if not is_refused and not _is_same(found, self._value):
             self._value = found
         return self._value
 
@@ -123,7 +126,7 @@ class _Reading:
 
     def _open(self, container: OpenContainer) -> tuple[Any, PartialType] | None:
         key = container.key if container.opening == "{" else len(container.members)
-        return None if key is None else self.shape.member(key)
+        return None if key is None or not self.shape.shows_open else self.shape.member(key)
 
 
 @dataclass(slots=True, eq=False)

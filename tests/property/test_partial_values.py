@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from datetime import date
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, field_validator, model_validator
+from typing_extensions import TypedDict
 
 from outlines_cont.streams.partial_type import MISSING, PartialType
 from outlines_cont.streams.partial_value import PartialValue
@@ -78,6 +80,36 @@ class Order(BaseModel):
         assert self.counts is not None
         assert self.pair is not None
         return self
+
+
+class Extra(BaseModel):
+    """A model with an alias and further fields."""
+
+    model_config = ConfigDict(extra="allow", alias_generator=str.upper, strict=True)
+
+    name: str
+
+
+class Pair(TypedDict):
+    """A dict with fields."""
+
+    name: str
+    number: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PairClass:
+    """A dataclass, which cannot be shown in parts."""
+
+    name: str
+    number: int
+
+
+class PairTuple(NamedTuple):
+    """A tuple with names, which cannot either."""
+
+    name: str
+    number: int
 
 
 TEXTS = st.text(max_size=6)
@@ -203,6 +235,7 @@ def test_taking_back_and_writing_again_changes_nothing(order: Any, data: st.Data
         (list[str], '["\\ud83d\\ude00', ["😀"]),
         (dict[str, Any], '{"a": {"b": [{"c": nul', {"a": {"b": [{}]}}),
         (set[int], "[1, 2, 3", {1, 2}),
+        (set[str], '["ab", "c', {"ab"}),
         (tuple[int, ...], "[1, 2, 3", (1, 2)),
         (list[int | str], '[1, "a', [1, "a"]),
         (int, "12", MISSING),
@@ -229,6 +262,47 @@ def test_a_field_that_fails_validation_is_left_out() -> None:
     assert {"name"} == partial.value.model_fields_set
     assert not hasattr(partial.value, "number")
     assert partial.value.model_dump() == {"name": "Ann"}
+
+
+class Refused(BaseModel):
+    """A model that is never valid."""
+
+    name: str
+
+    @model_validator(mode="after")
+    def refuse(self) -> Refused:
+        """Refuse."""
+        raise SystemExit(3)
+
+
+def test_a_whole_value_that_fails_validation_leaves_what_was_there() -> None:
+    partial = PartialValue(PartialType.of(Refused))
+    for character in '{"name": "Ann"}':
+        partial.push(character)
+        assert partial.value is not MISSING
+    assert vars(partial.value) == {"name": "Ann"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "shown"),
+    [
+        (Extra, '{"NAME": "a", "more": [1, 2', {"name": "a", "more": [1]}),
+        (Pair, '{"name": "a", "numb', {"name": "a"}),
+        (PairClass, '{"name": "a", "number": 1', None),
+        (PairClass, '{"name": "a", "number": 1}', {"name": "a", "number": 1}),
+        (PairTuple, '["a", 1', None),
+    ],
+)
+def test_objects_of_every_kind_show_what_they_can(kind: Any, text: str, shown: Any) -> None:
+    partial = PartialValue(PartialType.of(kind))
+    partial.push(text)
+    value = partial.value
+    if isinstance(value, BaseModel):
+        assert shown == vars(value) | (value.model_extra or {})
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        assert shown == dataclasses.asdict(value)
+    else:
+        assert (MISSING if shown is None else shown) == value
 
 
 def test_reading_costs_the_same_per_character_in_a_long_text() -> None:

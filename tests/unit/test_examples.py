@@ -227,7 +227,7 @@ def test_a_record_grows_field_by_field(capsys: pytest.CaptureFixture[str]) -> No
     *grown, last = run("stream_json.py", capsys)
 
     fields = [re.findall(r"(\w+)=", line) for line in grown]
-    assert [["name"], ["name", "city"], ["name", "city", "item"]] == fields[:3]
+    assert fields[:3] == [["name"], ["name", "city"], ["name", "city", "item"]]
     assert all(earlier == later[: len(earlier)] for earlier, later in itertools.pairwise(fields))
     assert len(fields[-1]) == 5
     assert re.fullmatch(r"due on \d\d\.\d\d\.\d{4}", last)
