@@ -6,7 +6,7 @@
 One thread of one core; processor time, so what else the machine does counts little. The sides run in turn, round after round, in one
 process: the bare loop (a generator that is called, free text, greedy), the same with three stop texts that never come, and a stream of
 events with them, whose texts are joined. A loop over transformers by hand stands beside them. For long texts the time of a step is
-told with the network, whose attention grows with the text, and without it.
+told with the network, whose attention grows with the text, and without it; the first and the last thousand steps take turns.
 """
 
 from __future__ import annotations
@@ -77,44 +77,52 @@ def measure(chosen: dict[str, Side], rounds: int) -> dict[str, list[float]]:
     return times
 
 
-def long_text(num_tokens: int) -> dict[str, float]:
-    """Return microseconds per token of a stream over the first and the last thousand tokens, with the network and without."""
-    import torch
-    import transformers
+class Steps:
+    """A stream over a tiny network, step by step: how long each takes, with the network and without."""
 
-    from benchmarks.rig import byte_tokenizer
-    from outlines_cont import continuous, generate, models
+    def __init__(self, num_tokens: int) -> None:
+        import torch
+        import transformers
 
-    config = transformers.LlamaConfig(
-        vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=2 * num_tokens, eos_token_id=None, bos_token_id=None,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    network = transformers.LlamaForCausalLM(config).eval()
-    model = models.from_transformers(network, byte_tokenizer())
-    inside = [0.0]
-    forward = network.forward
+        from benchmarks.rig import byte_tokenizer
+        from outlines_cont import continuous, generate, models
 
-    def timed(*arguments: Any, **options: Any) -> Any:
+        config = transformers.LlamaConfig(
+            vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=1, max_position_embeddings=2 * num_tokens, eos_token_id=None, bos_token_id=None,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        network = transformers.LlamaForCausalLM(config).eval()
+        self._forward, self._inside = network.forward, 0.0
+        network.forward = self._timed
+        generator = continuous(generate.text(models.from_transformers(network, byte_tokenizer())))
+        self._events = iter(generator.stream("a", stop_at=_STOPS, max_tokens=num_tokens + 1))
+
+    def step(self) -> tuple[float, float]:
+        """Take a step; return its seconds, and those outside the network."""
+        self._inside, started = 0.0, process_time()
+        next(self._events)
+        seconds = process_time() - started
+        return seconds, seconds - self._inside
+
+    def _timed(self, *arguments: Any, **options: Any) -> Any:
         started = process_time()
-        output = forward(*arguments, **options)
-        inside[0] += process_time() - started
+        output = self._forward(*arguments, **options)
+        self._inside += process_time() - started
         return output
 
-    network.forward = timed
-    times, network_times, started = [], [], process_time()
-    for event in continuous(generate.text(model)).stream("a", stop_at=_STOPS, max_tokens=num_tokens):
-        now = process_time()
-        if event.token_ids:
-            times.append(now - started)
-            network_times.append(inside[0])
-        started, inside[0] = process_time(), 0.0
-    outside = [whole - part for whole, part in zip(times, network_times, strict=True)]
+
+def long_text(num_tokens: int) -> dict[str, float]:
+    """Return microseconds per token of a stream at the beginning of a text and at its end, step by step in turn."""
     window = min(_WINDOW, num_tokens // 4)
+    early, late = Steps(num_tokens), Steps(num_tokens)
+    for _ in range(num_tokens - window):
+        late.step()
+    times = [(early.step(), late.step()) for _ in range(window)]
     return {
-        f"{place}, {what}": 1e6 * statistics.median(found[part])
-        for what, found in (("whole step", times), ("without the network", outside))
-        for place, part in (("first", slice(10, window)), ("last", slice(-window, None)))
+        f"{place}, {what}": 1e6 * statistics.median(pair[at][part] for pair in times)
+        for at, place in enumerate(("first", "last"))
+        for part, what in enumerate(("whole step", "without the network"))
     }
 
 
