@@ -199,7 +199,9 @@ class Generator:
             return True
         if row.finish_reason != "stop" or row.piece is None:
             return False
-        return self.constraint.accepts(row.token_ids[row.piece.start :])  # it may be the piece of another generator
+        token_ids = row.token_ids[row.piece.start :]
+        healed = self.model.tokenizer.text_bytes(token_ids)[: row.piece.healed] if row.piece.healed else b""
+        return self.constraint.accepts(token_ids, healed)  # it may be the piece of another generator
 
     def _run(self, prompt: Any, options: PieceOptions, rng: Rng) -> Run:
         # Nobody sees log-probabilities here, so those of forced tokens at the very end need no forward.
@@ -505,8 +507,10 @@ def _free_text(model: LanguageModel) -> FreeText:
 
 
 def _piece_text(model: LanguageModel, row: StateRow) -> str:
-    start = row.piece.start if row.piece is not None else len(row.token_ids)
-    return model.tokenizer.text_bytes(row.token_ids[start:]).decode("utf-8", errors="replace")
+    if row.piece is None:
+        return ""
+    data = model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
+    return data[row.piece.healed :].decode("utf-8", errors="replace")
 
 
 def _short(text: str) -> str:

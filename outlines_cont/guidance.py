@@ -127,6 +127,6 @@ def guide(
     found = [context._home.model if isinstance(context, Conversation) else context.model for context in contexts]
     if found[0] is not found[1]:
         raise ModelMismatch(f"expected two contexts of one model, got one of {found[0]!r} and one of {found[1]!r}")
-    executor = given[0]._home if given else BatchedExecutor(found[0])
+    executor = given[0]._home if given else BatchedExecutor(found[0], kept_logits_bytes=0)
     first, second = (context if isinstance(context, Conversation) else executor.create(context) for context in contexts)
     return Guidance(first, second, scale)

@@ -53,6 +53,9 @@ class TokenFSM(Protocol):
     def initial_state(self) -> int:
         """The state before the first token."""
 
+    def state_before(self, text: bytes) -> int:
+        """Return the state in which `text`, and after it a text of the language, must follow."""
+
     def is_accepting(self, state: int) -> bool:
         """Return whether the text so far may end here."""
 

@@ -22,6 +22,8 @@ class PieceOptions(TypedDict, total=False):
         stop_in_prompt: a stop text counts also where it begins in the prompt; the prompt itself is never cut.
         stop_token_ids: tokens that end the text where it may end, besides those of the model; they are not part of it.
         policies: more policies that steer each row, such as `policies.ban(["delve"])`; see docs/policies.md.
+        heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
+            that what follows may join it; see docs/heal.md. A piece that is resumed was healed when it began.
     """
 
     max_tokens: int | None
@@ -31,6 +33,7 @@ class PieceOptions(TypedDict, total=False):
     stop_in_prompt: bool
     stop_token_ids: Sequence[int]
     policies: Sequence[Policy[Any]]
+    heal: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,7 @@ class Options:
     stop_in_prompt: bool = False
     stop_token_ids: tuple[int, ...] = ()
     policies: tuple[Policy[Any], ...] = ()
+    heal: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -74,6 +78,7 @@ class Options:
             stop_in_prompt=bool(given.get("stop_in_prompt")),
             stop_token_ids=_ids(given.get("stop_token_ids", ())),
             policies=checked_policies(given.get("policies", ())),
+            heal=_checked_bool(given.get("heal", False), "heal"),
         )
 
 
@@ -130,6 +135,12 @@ def _check_max_tokens(max_tokens: object) -> None:
         return
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
         raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {max_tokens!r}", "max_tokens")
+
+
+def _checked_bool(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise OptionError(f"expected True or False as `{name}`, got {value!r}", name)
+    return value
 
 
 def _checked_min_tokens(min_tokens: object, max_tokens: int | None) -> int:

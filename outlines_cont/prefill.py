@@ -30,12 +30,27 @@ def prefilled(model: LanguageModel, rows: Sequence[StateRow]) -> list[StateRow]:
     Cost: one forward, or one per row for a model that cannot stack rows; more for long rows, see `Engine`; none where
     everything is known.
     """
+    return [row for row, _ in prefilled_before(model, rows, [0] * len(rows))]
+
+
+def prefilled_before(
+    model: LanguageModel, rows: Sequence[StateRow], nums_before: Sequence[int]
+) -> list[tuple[StateRow, dict[int, torch.Tensor]]]:
+    """Return the same, with the (V,) logits before each of the last tokens of a row, as many as asked for, and behind them, by index.
+
+    Those of a row of which everything was known are not known. Raises, and costs, what `prefilled` does.
+    """
     lacking = [i for i, row in enumerate(rows) if is_lacking(row)]
     counts = Meter()
-    done = _read(model, [Reading(rows[i], model, counts=counts) for i in lacking], counts)
-    filled = list(rows)
-    for i, row in zip(lacking, done, strict=True):
-        filled[i] = row
+    lengths = [len(row.token_ids) for row in rows]
+    readings = [
+        Reading(rows[i], model, counts=counts, indices=range(lengths[i] - 1 - nums_before[i], lengths[i]))
+        for i in lacking
+    ]
+    done = _read(model, readings, counts)
+    filled: list[tuple[StateRow, dict[int, torch.Tensor]]] = [(row, {}) for row in rows]
+    for i, row, reading in zip(lacking, done, readings, strict=True):
+        filled[i] = row, {index + 1: line for index, line in reading.lines.items()}
     return filled
 
 

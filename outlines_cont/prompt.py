@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from outlines_cont.errors import (
@@ -15,8 +15,9 @@ from outlines_cont.errors import (
     TokenizerError,
     located,
 )
+from outlines_cont.healing import NO_HEALING, Healing, healing_of
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.prefill import prefilled
+from outlines_cont.prefill import prefilled_before
 from outlines_cont.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
@@ -32,14 +33,16 @@ class Opened:
         rows: B lists of S rows; one that cannot run has its `error`.
         seed: of the random streams, as in `SequenceState`.
         reused: how many tokens the given states hold keys and values of.
+        healing: what is given back at the end of each row.
     """
 
     rows: list[list[StateRow]]
     seed: int | tuple[int, ...]
     reused: int = 0
+    healing: list[list[Healing]] = field(default_factory=list)
 
 
-def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng: Rng) -> Opened:
+def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng: Rng, *, heal: bool = False) -> Opened:
     """Return the rows of `prompt`.
 
     Args:
@@ -47,6 +50,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
         prompt: a text, a state, or a list of texts and states; a text becomes one batch entry.
         num_samples: S, None to follow the states; 1 where there are only texts.
         rng: see `open_seeds`; None continues the streams of states.
+        heal: find out what is to be given back at the end of each row.
 
     Raises:
         PromptTypeError: `prompt` is something else, or an empty list.
@@ -62,9 +66,14 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     texts = {b: _prompt_row(model, entry, fresh[b]) for b, entry in enumerate(entries) if isinstance(entry, str)}
     if texts and len(texts) == len(entries):
         _check_some_run(list(texts.values()))
-    if samples > 1:
+    healing = {b: healing_of(model, row) if heal else NO_HEALING for b, row in texts.items()}
+    # A cache that cannot be cut is of no use beyond what is kept.
+    is_fed_first = samples > 1 and not (model.is_recurrent and any(found.count for found in healing.values()))
+    if is_fed_first:
         # Fed once, so that all samples begin with the same keys, values and logits.
-        texts = dict(zip(texts, prefilled(model, list(texts.values())), strict=True))
+        counts = [healing[b].count for b in texts]
+        for b, (row, logits) in zip(texts, prefilled_before(model, list(texts.values()), counts), strict=True):
+            texts[b], healing[b] = row, replace(healing[b], logits=logits)
     rows: list[list[StateRow]] = []
     for batch, entry in enumerate(entries):
         if isinstance(entry, str):
@@ -76,7 +85,11 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     given = [row for batch, group in enumerate(rows) if batch not in texts for row in group]
     reused = sum(row.cached for row in given if row.error is None)
     seeds = drawn if rng is not None else _continued_seeds(items, drawn)
-    return Opened(rows, seeds[0] if not own and len(set(seeds)) == 1 else tuple(seeds), reused)
+    given_back = [
+        [(healing[b] if b in healing else healing_of(model, row)) if heal else NO_HEALING for row in group]
+        for b, group in enumerate(rows)
+    ]
+    return Opened(rows, seeds[0] if not own and len(set(seeds)) == 1 else tuple(seeds), reused, given_back)
 
 
 def _items(prompt: Any) -> list[str | SequenceState]:

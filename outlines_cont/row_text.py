@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import accumulate
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.state_row import APPENDED, WRITTEN, StateRow
+from outlines_cont.state_row import APPENDED, SCORED, StateRow
 
 # What was written is given text where the tokens that it was written after are gone.
-_GIVEN = bytes.maketrans(WRITTEN, APPENDED * len(WRITTEN))
+_GIVEN = bytes.maketrans(SCORED, APPENDED * len(SCORED))
 
 
 class RowText:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Protocol
 
 from fsm import FSMError
@@ -92,7 +93,8 @@ class Run:
         sampler = maker.sampler
         if isinstance(sampler, BestOf) and not resume:
             prompt = _widened(prompt, sampler.samples)
-        opened = open_prompt(maker.model, prompt, None if resume else _num_samples(sampler, prompt), rng)
+        num_samples = None if resume else _num_samples(sampler, prompt)
+        opened = open_prompt(maker.model, prompt, num_samples, rng, heal=options.heal and not resume)
         self._seed = opened.seed
         self._batch_size = len(opened.rows)
         self._num_samples = max(map(len, opened.rows), default=0)
@@ -110,12 +112,13 @@ class Run:
                 resume=resume,
                 score_last=score_last,
                 source_text=maker.source,
+                healing=healing,
                 min_tokens=options.min_tokens,
                 stop_token_ids=options.stop_token_ids,
             )
             if _runs(row, resume)
             else None
-            for row in self._results
+            for row, healing in zip(self._results, chain.from_iterable(opened.healing), strict=True)
         ]
         self._job: Job | None = None
         self._is_collected = False

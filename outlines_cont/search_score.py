@@ -34,6 +34,11 @@ class SearchScore:
         others = tuple(other for other in self.others if other[0] <= count)
         return replace(self, start=min(self.start, count), others=others)
 
+    def reopened(self, count: int) -> SearchScore:
+        """Return the score of a row whose tokens behind the first `count` are written anew; what is no token counts as before."""
+        others = tuple((min(position, count), logprob) for position, logprob in self.others)
+        return replace(self, start=min(self.start, count), others=others)
+
     def moved(self, count: int) -> SearchScore:
         """Return the same for a row whose tokens have `count` more, or fewer, before them; what began before them begins there."""
         others = tuple((max(position + count, 0), logprob) for position, logprob in self.others)

@@ -37,7 +37,7 @@ from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv_layout import LayerLayout, kv_layout
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.search_score import SearchScore
-from outlines_cont.state_row import GENERATED, WRITTEN, Piece, StateRow
+from outlines_cont.state_row import GENERATED, HEALED, SCORED, Piece, StateRow
 
 _FORMAT = "outlines-cont state 1"
 _METADATA = "outlines_cont"
@@ -101,6 +101,7 @@ class _RowRecord(_Record):
     search: _ScoreRecord | None = None
     starts_inside: bool = False
     exclusions: list[_ExclusionRecord] = []
+    healed: _Count = 0
     stop: str | int | None = None
 
 
@@ -210,6 +211,7 @@ class _Shelf:
             search=None if row.search is None else _score_record(row.search),
             starts_inside=row.starts_inside,
             exclusions=[] if row.piece is None else [*map(_exclusion_record, row.piece.exclusions)],
+            healed=0 if row.piece is None else row.piece.healed,
             stop=None if row.piece is None else row.piece.stop,
         )
 
@@ -355,18 +357,22 @@ class _Reader:
             Exclusion(place.index, frozenset(place.excluded), frozenset(place.avoided), place.policy, place.retries)
             for place in row.exclusions
         )
-        return Piece(start, tuple(owed), source, retries, Exclusions(tuple(exclusions)), row.stop)
+        return Piece(start, tuple(owed), source, retries, Exclusions(tuple(exclusions)), row.stop, healed=row.healed)
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
         token_ids, kinds, logprobs, sampling_logprobs = columns
         if not self._are_ids(token_ids):
             raise ValueError("a token id is out of range")
-        if not set(kinds) <= set(b"pagf") or row.weight_start > row.length:
+        if not set(kinds) <= set(b"pagfh") or row.weight_start > row.length:
             raise ValueError("a token is of an unknown kind, or a weight begins beyond its row")
-        _check_logprobs(logprobs, kinds, WRITTEN)
-        _check_logprobs(sampling_logprobs, kinds, GENERATED)
+        _check_logprobs(logprobs, kinds, SCORED)
+        _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
         if row.piece is not None and (row.piece[0] > row.length or not self._are_ids(row.piece[1])):
             raise ValueError("a piece begins beyond its row, or lacks a token that is out of range")
+        if row.healed > len(
+            self._model.tokenizer.text_bytes(token_ids[row.piece[0] if row.piece is not None else row.length :])
+        ):
+            raise ValueError("a piece has healed more text than it has")
         return StateRow(
             tuple(token_ids),
             bytes(kinds),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.state_row import FORCED, GENERATED, StateRow
+from outlines_cont.state_row import FORCED, GENERATED, HEALED, SCORED, StateRow
 
 _MAX_ROWS = 16
 _MAX_TOKENS = 600
@@ -58,11 +58,11 @@ def _token(row: StateRow, index: int, tokenizer: Tokenizer) -> str:
     data = tokenizer.text_bytes([token_id])
     text = data.decode(errors="replace") if data else f"<{token_id}>"
     classes = "t" + " c" * (index < row.cached) + " f" * (kind == FORCED) + " s" * (not data)
-    written = kind in (GENERATED, FORCED)
+    written = kind in SCORED
     logprob = row.logprobs[index]
     title = f"token {token_id}, {data!r}" if data else f"special token {token_id}"
     title += f", probability {math.exp(logprob):.3g}" if written else ""
-    style = f' style="{_colour(logprob)}"' if kind == GENERATED else ""
+    style = f' style="{_colour(logprob)}"' if kind in GENERATED + HEALED else ""
     # A line break is shown, and is one.
     shown = escape(text).replace("\n", '<span class="s">↵</span>\n')
     return f'<span class="{classes}"{style} title="{escape(title, quote=True)}">{shown}</span>'

@@ -13,9 +13,11 @@ from outlines_cont.kv import RowKV
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.search_score import SearchScore
 
-PROMPT, APPENDED, GENERATED, FORCED = b"p", b"a", b"g", b"f"
+PROMPT, APPENDED, GENERATED, FORCED, HEALED = b"p", b"a", b"g", b"f", b"h"
 # What generators wrote.
 WRITTEN = GENERATED + FORCED
+# What has a log-probability.
+SCORED = WRITTEN + HEALED
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Piece:
         exclusions: what may not be drawn again at its places.
         stop: the stop text or stop token that has ended it; None where none has.
         unscored: indices of forced tokens whose log-probabilities will be known when they are fed.
+        healed: how many bytes at its beginning are text that stood there before, and was spelled anew; see `healing`.
     """
 
     start: int
@@ -39,6 +42,7 @@ class Piece:
     exclusions: Exclusions = NO_EXCLUSIONS
     stop: str | int | None = None
     unscored: tuple[int, ...] = ()
+    healed: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +51,8 @@ class StateRow:
 
     Attributes:
         token_ids: T ids.
-        kinds: T bytes: `p` prompt, `a` appended or encoded anew, `g` generated, `f` forced.
+        kinds: T bytes: `p` prompt, `a` appended or encoded anew, `g` generated, `f` forced, `h` healed: written by a generator, but
+            of text that stood there before.
         logprobs: T natural logarithms, the model's own; 0 for prompt and appended tokens.
         sampling_logprobs: T, the same as they were sampled; 0 for forced tokens, too.
         weight_start: index of the first token that counts in `weight`.

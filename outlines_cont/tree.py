@@ -131,7 +131,7 @@ class CompletionTree:
 
     def grow(self) -> Iterator[int]:
         """Grow to the end, and yield the number of each step after it. Cost: `depth` forwards."""
-        with BatchedExecutor(self._model) as executor:
+        with BatchedExecutor(self._model, kept_logits_bytes=0) as executor:
             conversation = executor.create(self.prompt, seed=self._seed)
             self.root, self.num_sampled = TreeNode(), 0
             self._leaves = [_Leaf(conversation, self.root, TextDecoder())]

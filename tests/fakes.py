@@ -178,10 +178,14 @@ class ScriptedNetwork(transformers.LlamaForCausalLM):
         return transformers.modeling_outputs.CausalLMOutputWithPast(logits=logits[:, wanted])
 
 
+def scripted_config(*, eos: bool = True) -> transformers.LlamaConfig:
+    """What a `ScriptedNetwork` is made of."""
+    return transformers.LlamaConfig(**{**_SHAPE, "eos_token_id": EOS if eos else None, "num_hidden_layers": 1})
+
+
 def scripted_model(script: Script, *, eos: bool = True) -> HuggingFaceModel:
     """A model that says what `script` says."""
-    config = transformers.LlamaConfig(**{**_SHAPE, "eos_token_id": EOS if eos else None, "num_hidden_layers": 1})
-    network = ScriptedNetwork(config)
+    network = ScriptedNetwork(scripted_config(eos=eos))
     network.script = script
     return models.from_transformers(network, FakeTokenizer(eos=eos))
 

@@ -159,6 +159,10 @@ class _Ahead:
         return self.row.piece_start
 
     @property
+    def healed(self) -> bytes:
+        return self.row.healed
+
+    @property
     def first_open(self) -> int:
         return self.row.first_open
 

@@ -124,7 +124,7 @@ class Lane:
         """Give up the keys and values, after an error: what rows have not from their sources is fed again."""
         self._kv = None
         for row in self.rows:
-            row.lose(row.source.cached if row.source.kv is not None else 0)
+            row.lose(row.source_cached)
 
     def close(self) -> None:
         """Let go of everything."""
@@ -167,8 +167,8 @@ class Lane:
         """Bring rows and their keys and values to the same lengths: rows may have gone back, keys and values been evicted."""
         for i, row in enumerate(self.rows):
             row.lose(kv.lengths[i])
-            if row.cached < kv.lengths[i]:
-                kv.rewind(i, row.cached)
+            if row.held < kv.lengths[i]:
+                kv.rewind(i, row.held)
                 row.lose(kv.lengths[i])
 
     def _score(self, logits: torch.Tensor, places: Sequence[dict[int, int]]) -> None:

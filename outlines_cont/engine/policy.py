@@ -33,6 +33,10 @@ class RowView(Protocol):
         """Index of the first token of the piece that is being generated."""
 
     @property
+    def healed(self) -> bytes:
+        """The bytes at the beginning of the piece that stood in the row before it, and are spelled anew: not a part of its text."""
+
+    @property
     def first_open(self) -> int:
         """Index of the first token that may yet be taken back: that of the piece, or the first whose text was not shown yet."""
 

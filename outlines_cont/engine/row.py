@@ -16,15 +16,17 @@ import torch
 from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet, check_mask
 from outlines_cont.engine.certain import Certain
 from outlines_cont.engine.compose import Track, compose, goes_back
+from outlines_cont.engine.given_back import NOTHING_GIVEN_BACK, GivenBack
 from outlines_cont.engine.kept_logits import KeptLogits
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.exclusions import Exclusion
+from outlines_cont.healing import NO_HEALING, Healing
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.state_row import APPENDED, FORCED, GENERATED, WRITTEN, Piece, StateRow, num_written
+from outlines_cont.state_row import APPENDED, FORCED, GENERATED, HEALED, WRITTEN, Piece, StateRow, num_written
 from outlines_cont.user_code import user_code_error
 
 _TAIL_TOKENS = 8
@@ -76,6 +78,7 @@ class Row:
     Attributes:
         token_ids: all ids, prompt included.
         piece_start: index of the first token of the piece.
+        healed: the bytes at the beginning of the piece that stood in the row before, and are spelled anew; mostly none.
         cached: how many tokens have been fed; the rest is pending.
         logits: (V,) after the last token, where that was fed.
         want: what the row wants from this step, set by `plan`.
@@ -102,6 +105,7 @@ class Row:
         resume: bool = False,
         score_last: bool = True,
         source_text: str = "",
+        healing: Healing = NO_HEALING,
         min_tokens: int = 0,
         stop_token_ids: Sequence[int] = (),
     ) -> None:
@@ -118,19 +122,31 @@ class Row:
             min_tokens: until the piece has so many tokens, no end is drawn where something else may follow.
             stop_token_ids: tokens that end the text, besides those of the model.
             score_last: feed what is needed to know the log-probabilities of forced tokens at the very end of the piece.
+            healing: what is given back at the end of `source` before the piece begins. A row that ends before that text is spelled
+                anew leaves with the tokens that it came with.
         """
         self.source = source
         self.job: Any = None
         self.index = 0
-        self.token_ids: list[int] = list(source.token_ids)
-        self.logits = source.logits
-        self.cached = source.cached
+        self._first = len(source.token_ids) - healing.count
+        self.token_ids: list[int] = list(source.token_ids[: self._first])
+        self.logits = healing.logits.get(self._first) if healing.count else source.logits
+        self.cached = min(source.cached, self._first)
+        # A cache that cannot be cut would have to be filled again, should another token come.
+        behind = () if model.is_recurrent else source.token_ids[self._first :]
+        num_fed = max(source.cached - self._first, 0) if behind else 0
+        self._given_back = GivenBack(behind, num_fed, healing.logits)
+        self._num_common = self._first  # how many tokens of the source are surely those of the row
         self.counts = counts
         self.stream = source.stream.open()
+        self._tokenizer = model.tokenizer
         piece = source.piece if resume and source.piece is not None else Piece(len(self.token_ids))
         self.piece_start = piece.start
         self._source = source_text or piece.source
-        self._search = source.search
+        self.healed = self._tokenizer.text_bytes(source.token_ids[self.piece_start :])[
+            : piece.healed if resume else None
+        ]
+        self._search = source.search.reopened(self._first) if source.search is not None else None
         self._retries = piece.retries
         self.want = Want.WAIT
         self.mask = TokenSet.all
@@ -140,11 +156,13 @@ class Row:
         self.error: Exception | None = None
         self._owed = list(piece.owed)
         self._sequences: list[list[int]] = []
-        self._kinds = bytearray(source.kinds)
-        self._logprobs = list(source.logprobs)
-        self._sampling_logprobs = list(source.sampling_logprobs)
+        self._kinds = bytearray(source.kinds[: self._first])
+        self._logprobs = list(source.logprobs[: self._first])
+        self._sampling_logprobs = list(source.sampling_logprobs[: self._first])
         self._ends: tuple[tuple[int, float], ...] = ()  # see `SearchScore.others`
-        self._unscored = [i for i in (source.piece.unscored if source.piece is not None else ()) if i > source.cached]
+        self._unscored = [
+            i for i in (source.piece.unscored if source.piece is not None else ()) if source.cached < i < self._first
+        ]
         self._num_forks = 0
         self._kept = KeptLogits(0)
         self._is_partial = False  # the logits are exact for the tokens of the mask only
@@ -155,7 +173,6 @@ class Row:
         self.low_water = 0
         self._certain: Certain | None = None
         self._score_last = score_last
-        self._tokenizer = model.tokenizer
         self._token_counts: TokenCounts | None = None
         self._vocab_size = model.vocab_size
         self._model_eos = TokenSet.of(model.eos_token_ids)
@@ -165,10 +182,10 @@ class Row:
         self.stop: str | int | None = None
         # As wide as the masks, so that they need no stretching at every step.
         self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
-        limits = [
-            limit for limit in (model.context_length, _plus(max_tokens, len(self.token_ids))) if limit is not None
-        ]
-        self._max_length = min(limits, default=None)
+        # Of a piece that is healed, the tokens of its own text count.
+        self._max_written = _plus(max_tokens, len(self.token_ids)) if self.healed else None
+        limits = (model.context_length, None if self.healed else _plus(max_tokens, len(self.token_ids)))
+        self._max_length = min((limit for limit in limits if limit is not None), default=None)
         self._tracks: list[Track] = []
         self._guard(self._start, list(policies))
 
@@ -192,7 +209,8 @@ class Row:
     def num_pending(self) -> int:
         """How many tokens are to be fed before the row has what it wants."""
         if self.feeds_all:
-            return len(self.token_ids) - self.cached
+            pending = len(self.token_ids) - self.cached
+            return pending and pending + self._given_back.num_pending
         last = self._unscored[-1] if self.want is Want.SCORE and self._unscored else 0
         return max(last - self.cached, 0)
 
@@ -213,8 +231,9 @@ class Row:
         return self.want in (Want.SAMPLE, Want.SCORE) and self.num_pending > 0
 
     def chunk(self) -> list[int]:
-        """Return the pending ids."""
-        return self.token_ids[self.cached : self.cached + self.num_pending]
+        """Return the pending ids, and behind them those that were given back and may come again."""
+        pending = self.token_ids[self.cached : self.cached + self.num_pending]
+        return [*pending, *self._given_back.token_ids[: self.num_pending - len(pending)]]
 
     def wanted(self, chunk_size: int) -> list[int]:
         """Return the indices into the first `chunk_size` pending tokens after which the row needs logits, ascending."""
@@ -223,14 +242,27 @@ class Row:
         indices = {index - 1 - self.cached for index in self._unscored}
         if self.feeds_all:
             # What a policy may take back leaves logits to go on from, so nothing needs feeding again.
-            last = self.num_pending - 1
-            indices.update(range(max(self.piece_start - 1 - self.cached, last - self._kept.num_places, 0), last + 1))
+            last = len(self.token_ids) - 1 - self.cached
+            first = max(self.piece_start - 1 - self.cached, last - self._kept.num_places, 0)
+            indices.update(range(first, self.num_pending))
         return sorted(index for index in indices if 0 <= index < chunk_size)
 
     def lose(self, cached: int) -> None:
         """Note that no more than the first `cached` tokens are held any longer; the others will be fed again."""
-        self.counts.recomputed_tokens += max(self.cached - cached, 0)
-        self.cached = min(self.cached, cached)
+        if cached >= self.held:
+            return
+        self.counts.recomputed_tokens += self.held - min(cached, self.cached)
+        self.cached, self._given_back = min(self.cached, cached), self._given_back.unfed()
+
+    @property
+    def held(self) -> int:
+        """How many tokens have keys and values, those included that were given back and may come again."""
+        return self.cached + self._given_back.num_fed
+
+    @property
+    def source_cached(self) -> int:
+        """How many tokens of the row have keys and values in its source."""
+        return min(self.source.cached, self._num_common)
 
     def unscored(self, fed: Container[int]) -> list[tuple[int, int]]:
         """Return (index into the chunk, token id that follows there) of forced tokens that are scored by what was fed."""
@@ -247,12 +279,18 @@ class Row:
 
     def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
         """Note that `count` pending tokens were fed; `logits` holds the wanted ones by index into the chunk."""
-        for index, tensor in logits.items():
-            self._kept.put(self.cached + index + 1, tensor)
+        known = {self.cached + index + 1: tensor for index, tensor in logits.items()}
+        for index in sorted(known):
+            if index <= len(self.token_ids):
+                self._kept.put(index, known[index])
         self.counts.fed_tokens += count
-        self.cached += count
-        self.logits = logits.get(count - 1) if self.cached == len(self.token_ids) else None
-        self._is_partial = False
+        own = min(count, len(self.token_ids) - self.cached)
+        self.cached += own
+        if count > own:
+            self._given_back = self._given_back.fed(count - own, known)
+        if own:
+            self.logits = known.get(self.cached) if self.cached == len(self.token_ids) else None
+            self._is_partial = False
 
     def settle(self) -> None:
         """Have the mask made, if it is not yet; its errors are the row's."""
@@ -289,7 +327,7 @@ class Row:
         self._kept = self._kept.emptied()
         self.stream = self.stream.at(before.drawn)
         self._token_counts = None
-        self.lose(self.source.cached)
+        self.lose(self.source_cached)
         if self.cached < len(self.token_ids):
             self.logits = None
         elif self.want is Want.SAMPLE:
@@ -353,12 +391,16 @@ class Row:
         state_row = self.leave(kv)
         if self.has_ended:
             return state_row
+        if self._num_unspelled:  # it is as it came
+            return replace(state_row, finish_reason="length")
         assert state_row.piece is not None
         piece = replace(state_row.piece, unscored=tuple(self._unscored))
         return replace(state_row, finish_reason="length", piece=piece)
 
     def leave(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value, with the keys and values of its first `cached` tokens."""
+        if self._num_unspelled:
+            return self._leave_unhealed(kv)
         ended_fed = self.logits is not None and self.cached == len(self.token_ids) and not self._is_partial
         return replace(
             self.source,
@@ -367,16 +409,39 @@ class Row:
             # A row that ended before all of it was fed has tokens of which nothing is known.
             logprobs=tuple(x if math.isfinite(x) else 0.0 for x in self._logprobs),
             sampling_logprobs=tuple(self._sampling_logprobs),
+            weight_start=min(self.source.weight_start, self._first),
             ends=self.source.ends + sum(logprob for _, logprob in self._ends),
             kv=kv,
             # A copy, so that the logits of the other rows of the step are let go.
             logits=self.logits.clone() if ended_fed and self.logits is not None else None,
             stream=self.stream.close(),
-            piece=Piece(self.piece_start, tuple(self._owed), self._source, self.retries, self._exclusions, self.stop),
+            piece=Piece(
+                self.piece_start,
+                tuple(self._owed),
+                self._source,
+                self.retries,
+                self._exclusions,
+                self.stop,
+                healed=len(self.healed),
+            ),
             finish_reason=self.finish_reason,
             value=None,
             error=self.error,
             search=None if self._search is None else replace(self._search, others=(*self._search.others, *self._ends)),
+        )
+
+    def _leave_unhealed(self, kv: RowKV | None) -> StateRow:
+        """Return a row that has ended before what it had given back was spelled anew: with the tokens that it came with."""
+        if self.source.kv is not None:
+            kv = self.source.kv
+        return replace(
+            self.source,
+            kv=kv[: self._num_common] if kv is not None and self.source.kv is None else kv,
+            stream=self.stream.close(),
+            piece=Piece(len(self.source.token_ids), (), self._source, self.retries),
+            finish_reason=self.finish_reason,
+            value=None,
+            error=self.error,
         )
 
     # -- what a generator reads ----------------------------------------------------------------------------------------
@@ -394,7 +459,9 @@ class Row:
     @property
     def first_open(self) -> int:
         """Index of the first token that may yet be taken back: that of the piece, or the first whose text was not shown yet."""
-        return max(self.piece_start, self._certain.first_open if self._certain is not None else 0)
+        if self._certain is None or self._num_healed_from(self._certain.token) >= max(self._certain.offset, 1):
+            return self.piece_start  # nothing of the new text is certain
+        return max(self.piece_start, self._certain.first_open)
 
     def was_drawn(self, index: int) -> bool:
         """Return whether the token at `index` of the piece was drawn, so that another might have been."""
@@ -439,8 +506,8 @@ class Row:
 
     @property
     def text_start(self) -> Certain:
-        """Where the text of the piece begins."""
-        return Certain(self.piece_start)
+        """Where the text of the piece begins, behind what is healed, whose tokens may be yet to come."""
+        return Certain(self.piece_start, len(self.healed))
 
     def hold(self) -> None:
         """Take nothing back from now on that was certain after a step, as somebody shows it."""
@@ -452,10 +519,11 @@ class Row:
         return start.advanced(self._tokenizer, self.token_ids, self.held_bytes)
 
     def text_between(self, start: Certain, stop: Certain) -> bytes:
-        """Return the text from one place to another."""
+        """Return the text of the piece from one place to another, without what is healed."""
+        offset = max(start.offset, self._num_healed_from(start.token))
         data = self._tokenizer.text_bytes(self.token_ids[start.token : stop.token + 1])
         last = len(self._tokenizer.text_bytes(self.token_ids[stop.token : stop.token + 1]))
-        return data[start.offset : len(data) - last + stop.offset]
+        return data[offset : len(data) - last + stop.offset]
 
     def score_of(self, index: int) -> float:
         """Return the log-probability of a token by the model."""
@@ -527,7 +595,7 @@ class Row:
 
     def _follow(self, branch: Branch) -> bool:
         """Do what a branch says; return whether the policies are to be asked again at once."""
-        if (branch.is_retry or branch.backtrack) and not branch.ff_tokens and self._decider is not None:
+        if branch.is_retry and self._decider is not None:
             if self._is_spent(self._decider):
                 self._give_up(self._decider, f"its {self._decider.retries} retries are spent")
                 return True
@@ -637,7 +705,7 @@ class Row:
         """Return a mask with the stop tokens where the text may end; without ends as long as the piece is too short."""
         if self._stop_tokens and mask & self._model_eos:
             mask = mask | self._stop_tokens
-        if len(self.token_ids) < self._min_length:
+        if len(self.token_ids) - self._kinds.count(HEALED, self.piece_start) < self._min_length:
             mask = mask & ~self._eos or mask
         return mask
 
@@ -683,7 +751,7 @@ class Row:
 
         Text that is only spelled anew needs no room: it takes the place of what was given back.
         """
-        room = self._room() if kind == FORCED else None
+        room = self._room(token_ids) if kind == FORCED else None
         now, self._owed = (token_ids, []) if room is None else (token_ids[:room], token_ids[room:])
         if not now:
             self._end("length")
@@ -707,10 +775,15 @@ class Row:
         return logprobs
 
     def _append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
+        is_drawn = kind == GENERATED
+        if self.healed and kind in WRITTEN and self._num_inside([token_id]):
+            kind = HEALED
         for track in self._tracks:
             track.append(token_id)
         self.token_ids.append(token_id)
         self._kinds += kind
+        if self._given_back.token_ids:
+            self._meet(token_id, is_drawn=is_drawn)
         if self._token_counts is not None:
             self._token_counts.add(token_id, kind in WRITTEN)
         self._logprobs.append(logprob)
@@ -732,6 +805,7 @@ class Row:
             for index in range(length, len(self.token_ids)):
                 self._token_counts.remove(self.token_ids[index], self._kinds[index] in WRITTEN)
         self._shorten(length)
+        self._given_back, self._num_common = NOTHING_GIVEN_BACK, min(self._num_common, length)
         self._ends = tuple(end for end in self._ends if end[0] <= length)
         self._unscored = [index for index in self._unscored if index < length]
         self._exclusions = self._exclusions.until(length + 1)
@@ -755,11 +829,58 @@ class Row:
         self.logits = self._kept.for_mask(self.cached, mask)
         self._is_partial = self.logits is not None
         if self.logits is None:
-            self.cached -= 1
-            self.counts.recomputed_tokens += 1
+            self.lose(self.cached - 1)
 
-    def _room(self) -> int | None:
-        return None if self._max_length is None else max(self._max_length - len(self.token_ids), 0)
+    def _room(self, token_ids: Sequence[int] = ()) -> int | None:
+        """Return how many tokens may come, these first; of those that only spell what was given back any number that the context takes."""
+        length = len(self.token_ids)
+        room = None if self._max_length is None else max(self._max_length - length, 0)
+        if self._max_written is None:
+            return room
+        healed = self._kinds.count(HEALED, self._first) + self._num_inside(token_ids)
+        written = max(self._max_written + healed - length, 0)
+        return written if room is None else min(written, room)
+
+    # What was given back is spelled anew.
+
+    @property
+    def _num_unspelled(self) -> int:
+        """How many bytes of what was given back are not spelled yet."""
+        left = len(self.healed)
+        for index in range(self.piece_start, len(self.token_ids)):
+            if left <= 0:
+                break
+            left -= len(self._tokenizer.text_bytes(self.token_ids[index : index + 1]))
+        return max(left, 0)
+
+    def _num_healed_from(self, index: int) -> int:
+        """Return how many bytes of what was given back stand at token `index`, or behind it."""
+        if index - self.piece_start >= len(self.healed):  # a token has a byte at least
+            return 0
+        return max(len(self.healed) - len(self._tokenizer.text_bytes(self.token_ids[self.piece_start : index])), 0)
+
+    def _num_inside(self, token_ids: Sequence[int]) -> int:
+        """Return how many of some tokens that come next only spell what was given back."""
+        left, count = self._num_unspelled, 0
+        while count < len(token_ids) and left > 0:
+            left -= len(self._tokenizer.text_bytes(token_ids[count : count + 1]))
+            count += left >= 0
+        return count
+
+    def _meet(self, token_id: int, *, is_drawn: bool) -> None:
+        """Keep the tokens that were given back as far as they come again, and what was fed of them."""
+        before = self._given_back
+        self._given_back = before.after(token_id)
+        if not before.num_fed or before.token_ids[0] != token_id:
+            return
+        if not is_drawn or not self._given_back.token_ids:  # a forced one is fed again, to be scored
+            self._given_back = NOTHING_GIVEN_BACK  # logits of the others are let go
+        if not is_drawn:
+            return
+        self.cached += 1
+        self.logits, self._is_partial = before.logits.get(self.cached), False
+        if self.logits is not None:
+            self._kept.put(self.cached, self.logits)
 
     def _end(self, reason: str) -> None:
         self.finish_reason = reason

@@ -41,12 +41,14 @@ class CheckedState:
         reading: how the text so far can be read.
         before: the state one token ago.
         failure: the value that has failed here.
+        num_healed: how many bytes are to come that stand before the text.
     """
 
     inner: int
     reading: Reading
     before: CheckedState | None = None
     failure: Failure | None = None
+    num_healed: int = 0
 
 
 class CheckedConstraint(Policy[CheckedState]):
@@ -89,12 +91,14 @@ class CheckedConstraint(Policy[CheckedState]):
 
     def initial(self, row: RowView) -> CheckedState:
         """Return the state before the first token."""
-        return CheckedState(self.constraint.initial(row), self._checker.initial)
+        return CheckedState(self.constraint.initial(row), self._checker.initial, num_healed=len(row.healed))
 
     def advance(self, state: CheckedState, token_id: int) -> CheckedState:
         """Return the state after one more token; where a value has failed, it says which."""
-        reading = self._checker.read(state.reading, self.constraint.token_bytes(token_id))
-        return CheckedState(self.constraint.advance(state.inner, token_id), reading, state, reading.failure)
+        data = self.constraint.token_bytes(token_id)
+        reading = self._checker.read(state.reading, data[state.num_healed :])
+        inner = self.constraint.advance(state.inner, token_id)
+        return CheckedState(inner, reading, state, reading.failure, max(state.num_healed - len(data), 0))
 
     def branches(self, state: CheckedState, row: RowView) -> list[Branch]:
         """Go back where a value has failed; else what the constraint wants, without an end where that would fail."""
@@ -130,10 +134,10 @@ class CheckedConstraint(Policy[CheckedState]):
             return len(state.reading.data)
         return len(state.reading.data) - state.reading.open_since
 
-    def accepts(self, token_ids: Sequence[int]) -> bool:
-        """Return whether a whole text is of the language and passes its checks."""
+    def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
+        """Return whether a whole text is of the language and passes its checks; `healed` stands before it in the tokens."""
         data = b"".join(map(self.constraint.token_bytes, token_ids))
-        return self._checker.accepts(data)
+        return self._checker.accepts(data[len(healed) :])
 
     def _back(self, state: CheckedState, failure: Failure, row: RowView) -> Branch:
         """Return the branch that goes back to where the value is written otherwise, else to the last place before it."""

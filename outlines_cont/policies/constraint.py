@@ -72,12 +72,12 @@ class Constraint(Policy[int]):
         return "constraint"
 
     def initial(self, row: RowView) -> int:
-        """Return the initial state of the FSM: the language begins where the piece begins."""
-        return self.token_fsm.initial_state
+        """Return the initial state of the FSM: the language begins where the text of the piece begins, behind what is healed."""
+        return self._before(row.healed)
 
-    def accepts(self, token_ids: Sequence[int]) -> bool:
-        """Return whether a whole text is of the language."""
-        state = self.token_fsm.initial_state
+    def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
+        """Return whether a whole text is of the language; `healed` stands before it in the tokens."""
+        state = self._before(healed)
         try:
             for token_id in token_ids:
                 state = self.token_fsm.next_state(state, token_id)
@@ -125,11 +125,14 @@ class Constraint(Policy[int]):
     def wish(self, state: int, row: RowView) -> str:
         """Return what the language asks for here, and which keyword, pattern or rule of it does."""
         written = b"".join(map(self.token_bytes, row.token_ids[row.piece_start :]))
-        return self.token_fsm.wanted(state, written)
+        return self.token_fsm.wanted(state, written[len(row.healed) :])
 
     def token_bytes(self, token_id: int) -> bytes:
         """Return what a token adds to the text."""
         return self._tokenizer.token_bytes[token_id] or b""
+
+    def _before(self, healed: bytes) -> int:
+        return self.token_fsm.state_before(healed) if healed else self.token_fsm.initial_state
 
     def _allowed(self, state: int) -> TokenSet:
         return TokenSet.of_bitmask(self.token_fsm.bitmask(state))

@@ -1,19 +1,37 @@
-"""Free text: every token that has text, and every id that ends one."""
+"""Free text: every token that has text, and every id that ends one. What is healed is spelled first."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
 
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.errors import DeadEnd
+from outlines_cont.healing import token_starts
 from outlines_cont.interfaces import LanguageModel
+
+_MEMO_SIZE = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FreeText(Policy[None]):
-    """Sample any token of `token_ids`: not the special ones, and no id beyond the tokenizer."""
+class FreeText(Policy[bytes]):
+    """Sample any token of `token_ids`: not the special ones, and no id beyond the tokenizer.
+
+    The state is what is left to spell of the bytes that the row has given back (`RowView.healed`); mostly nothing.
+
+    Attributes:
+        token_ids: the tokens.
+        spelling: from bytes that are left to spell to the tokens that may come.
+        model: whose tokens they are.
+    """
 
     token_ids: TokenSet
+    spelling: Callable[[bytes], TokenSet]
+    model: LanguageModel
 
     @classmethod
     def of_model(cls, model: LanguageModel) -> FreeText:
@@ -22,14 +40,36 @@ class FreeText(Policy[None]):
         ids = TokenSet.of(token_id for token_id in spelled if token_id < model.vocab_size)
         ids = ids | TokenSet.of(model.eos_token_ids)
         # As wide as the logits, so that nothing is stretched at every step.
-        return cls(TokenSet.of_bitmask(ids.bitmask(model.vocab_size)))
+        spelling = lru_cache(_MEMO_SIZE)(partial(_spelling, model))
+        return cls(TokenSet.of_bitmask(ids.bitmask(model.vocab_size)), spelling, model)
 
-    def initial(self, row: RowView) -> None:
-        """Return None: free text remembers nothing."""
+    def initial(self, row: RowView) -> bytes:
+        """Return what is to be spelled before the text begins."""
+        return row.healed
 
-    def branches(self, state: None, row: RowView) -> list[Branch]:
-        """Return one branch that samples any token with text."""
-        return [Branch(sample_mask=self.token_ids)]
+    def branches(self, state: bytes, row: RowView) -> list[Branch]:
+        """Return one branch that samples any token with text, of those that spell what is left to spell."""
+        return [Branch(sample_mask=self.spelling(state) if state else self.token_ids)]
 
-    def advance(self, state: None, token_id: int) -> None:
-        """Return None: free text remembers nothing."""
+    def advance(self, state: bytes, token_id: int) -> bytes:
+        """Return what is left to spell.
+
+        Raises:
+            DeadEnd: the token spells something else; another policy has put it there.
+        """
+        if not state:
+            return state
+        data = self.model.tokenizer.token_bytes[token_id] or b""
+        if not data.startswith(state) and not state.startswith(data):
+            raise DeadEnd(
+                f"expected a token that goes on with {state!r}, the end of the given text that is healed, got {token_id} ({data!r}) "
+                "from another policy. Leave out `heal`, or let the policy wait until `row.healed` is spelled."
+            )
+        return state[len(data) :]
+
+
+def _spelling(model: LanguageModel, text: bytes) -> TokenSet:
+    ids = token_starts(model).spelling(text)
+    bits = np.zeros(-(-model.vocab_size // 32) * 32, dtype=np.uint8)
+    bits[ids] = 1
+    return TokenSet.of_bitmask(np.packbits(bits, bitorder="little").view(np.int32))

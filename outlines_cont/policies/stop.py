@@ -16,15 +16,19 @@ _FREE = [Branch(sample_mask=TokenSet.all)]
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """How much of a stop text has been seen in `num_bytes` of text, and at which one the piece has been cut already."""
+    """How much of a stop text has been seen in `num_bytes` of text, and at which one the piece has been cut already.
+
+    `num_healed` bytes are to come that stand before the text.
+    """
 
     matcher: StopText
     num_bytes: int = 0
     cut_at: StopMatch | None = None
+    num_healed: int = 0
 
     @property
     def match(self) -> StopMatch | None:
-        """The stop text that was found, also after the cut; offsets count bytes of the piece. None while there is none."""
+        """The stop text that was found, also after the cut; offsets count bytes of the text. None while there is none."""
         return self.cut_at or self.matcher.match
 
 
@@ -63,7 +67,9 @@ class StopAt(Policy[StopState]):
 
     def initial(self, row: RowView) -> StopState:
         """Return the state before any text of the piece."""
-        return StopState(self._matcher.after(self._tail(row)) if self._stop_in_prompt else self._matcher)
+        before = self._tail(row) + row.healed if self._stop_in_prompt else b""
+        matcher = self._matcher.after(before) if before else self._matcher
+        return StopState(matcher, num_healed=len(row.healed))
 
     def branches(self, state: StopState, row: RowView) -> list[Branch]:
         """Return free sampling, the cut once a stop text is there, and nothing after the cut."""
@@ -73,7 +79,8 @@ class StopAt(Policy[StopState]):
             return _FREE
         token_ids = row.token_ids[row.piece_start :]
         match = state.matcher.match
-        kept, rest = self._split(token_ids, match.end if self._keep else max(match.start, 0))
+        start = match.end if self._keep else max(match.start, 0)
+        kept, rest = self._split(token_ids, len(row.healed) + start)
         if kept == len(token_ids):
             return []
         spelled = self._spell(rest, row.token_ids[: row.piece_start + kept])
@@ -81,8 +88,10 @@ class StopAt(Policy[StopState]):
 
     def advance(self, state: StopState, token_id: int) -> StopState:
         """Return the state after the bytes of `token_id`."""
-        data = self._tokenizer.text_bytes([token_id])
-        return StopState(state.matcher.push(data)[0], state.num_bytes + len(data), state.cut_at)
+        token = self._tokenizer.text_bytes([token_id])
+        data = token[state.num_healed :]
+        matcher, _ = state.matcher.push(data)
+        return StopState(matcher, state.num_bytes + len(data), state.cut_at, max(state.num_healed - len(token), 0))
 
     def rewound(self, before: StopState, after: StopState) -> StopState:
         """Return the state that stops."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from outlines_cont.engine.branch import TokenSet, check_mask
+from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.random_stream import RandomStream, open_seeds
@@ -39,6 +40,7 @@ def drawn_token(
         TypeError, ValueError: The logits or the mask are something else.
         InvalidLogits: The logits are no distribution.
         DeadEnd: No token of the mask has a probability.
+        SamplerError: A sampler of the user returns what is no draw; and whatever it raises.
     """
     row = _one_row(logits)
     if mask is not None:
@@ -50,14 +52,16 @@ def drawn_token(
         )
     masked = row if mask is None else Masker().masked(row, [mask])
     uniforms = None if uniform is None else torch.tensor([uniform], dtype=torch.float64)
-    token_ids, logprobs = sampler.sample(masked, uniforms, None if counts is None else [counts])
-    logprob = float(logprobs[0])
+    drawn = DrawPlan([Drawing.of(sampler)]).draw(masked, uniforms, None if counts is None else [counts])
+    if drawn.errors:
+        raise drawn.errors[0]
+    logprob = float(drawn.logprobs[0])
     if not math.isfinite(logprob):
         raise DeadEnd(
             "every token of `mask` has probability zero in the logits, or the mask has none. Allow more tokens, or ask the "
             "constraint whether the text has ended."
         )
-    return int(token_ids[0]), logprob
+    return int(drawn.token_ids[0]), logprob
 
 
 def uniform_of(rng: int | torch.Generator | None, num_drawn: int) -> float:

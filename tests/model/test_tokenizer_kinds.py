@@ -53,3 +53,18 @@ def test_the_text_of_a_chain_is_the_joined_text_of_its_parts(kind: str) -> None:
     state = continuous(stopped)(prompt, rng=2, stop_at="stop")
     assert str(state)[: len(prompt) + 2] == prompt + "xx"
     assert len(prompt) + 5 == len(str(state))
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_what_is_healed_is_spelled_as_it_was(kind: str) -> None:
+    model = _model(kind)
+    draw = continuous(generate.text(model, sampler=samplers.multinomial(3, temperature=2.0)))
+    for prompt in ("see http:", "The quick bro", "a ", "é", '{"nam', "東京都は日", "🙂 👍", "12", "  x  "):
+        state = draw(prompt, heal=True, max_tokens=2, rng=1)
+        for row, text, value in zip(state.rows[0], state, state.values[0], strict=True):
+            assert row.error is None
+            assert text.encode()[: len(prompt.encode())] == prompt.encode()
+            if "\ufffd" not in text:
+                assert prompt + value == text
+        forced = continuous(generate.regex(model, "[0-9]{3}|://[a-z]"))(prompt, heal=True)
+        assert prompt + forced.value == str(forced)

@@ -161,6 +161,28 @@ def test_masks_of_loops_that_leave_something_out_equal_a_walk_of_every_token(
         check_everywhere(fsm, data)
 
 
+@given(LANGUAGES, VOCABULARIES, st.sampled_from(["a", "ab", "0", "é"]), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_text_before_the_language_is_read_as_a_part_of_it(
+    language: Language, tokens: list[bytes | None], before: str, data: st.DataObject
+) -> None:
+    try:
+        alone = TokenFSM(language[0], Vocabulary(tokens, [0]))
+        together = TokenFSM(before + language[0], Vocabulary(tokens, [0]))
+    except (EmptyLanguage, VocabularyGap):
+        return
+    assert alone.initial_state == alone.state_before(b"")
+    state, other = alone.state_before(before.encode()), together.initial_state
+    for _ in range(4):
+        allowed = together.allowed_token_ids(other)
+        np.testing.assert_array_equal(allowed, alone.allowed_token_ids(state))
+        token_ids = [token_id for token_id in allowed.tolist() if token_id]
+        if not token_ids:
+            break
+        token_id = data.draw(st.sampled_from(token_ids))
+        state, other = alone.next_state(state, token_id), together.next_state(other, token_id)
+
+
 @given(LANGUAGES, VOCABULARIES, st.data())
 @settings(max_examples=150, deadline=None)
 def test_masks_of_any_expression_equal_a_walk_of_every_token(

@@ -147,6 +147,7 @@ def test_a_state_says_which_stop_has_ended_it_also_when_it_was_saved(tmp_path: P
     generator = continuous(generate.text(model))
     state = generator([">", "x>"], max_tokens=40, stop_at=["thr", "wo", "o t"], keep_stop=keep)
     assert state.stops == [["wo"], ["wo"]]
+    assert not state.retries.any()  # a cut is none
     assert [">one t" + "wo" * keep, "x>one t" + "wo" * keep] == list(state)
     state.save(tmp_path / "state")
     assert SequenceState.load(tmp_path / "state", model).stops == state.stops

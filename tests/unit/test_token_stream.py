@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from outlines_cont import samplers
-from outlines_cont.errors import OptionError, TokenizerError
+from outlines_cont.engine.branch import TokenSet
+from outlines_cont.errors import OptionError, SamplerError, TokenizerError
 from outlines_cont.streams import Stop, TokenStream
 from tests.fakes import BOS, END_OF_TURN, EOS, VOCAB_SIZE, FakeTokenizer
 from tests.tokenizer_kinds import EVERY_KIND, tokenizer_of
@@ -331,3 +332,16 @@ def test_no_model_and_no_torch_is_loaded_for_a_stream() -> None:
     code = "import sys; from outlines_cont import TokenStream; print({'torch', 'transformers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_sampler_that_draws_what_the_mask_leaves_out_is_refused() -> None:
+    class Careless:
+        num_samples = None
+        needs_random = needs_counts = False
+
+        def sample(self, logits: Any, uniforms: Any, counts: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.tensor([1]), torch.tensor([0.0])
+
+    stream = TokenStream(FakeTokenizer())
+    with pytest.raises(SamplerError):
+        stream.push_logits(torch.zeros(351), Careless(), mask=TokenSet.of([2, 3]))  # type: ignore[arg-type]

@@ -1,0 +1,141 @@
+"""Every pair of features on one sequence: the engine writes what the plain, slow loop writes with the same policies.
+
+A batch of two prompts runs in the engine with keys and values, kept logits, forced text off; each row of it is compared with the plain
+loop over its tokens, its random numbers and its policies.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+import fsm
+from outlines_cont import SequenceState, continuous, generate, policies, samplers
+from outlines_cont.generate import Generator
+from outlines_cont.models import HuggingFaceModel
+from outlines_cont.options import Options
+from outlines_cont.state_row import WRITTEN, StateRow
+from tests.fakes import random_model
+from tests.plain_loop import PlainRow
+
+FEATURES = ["constraint", "checks", "stop", "heal", "stream", "fork", "beam", "penalties"]
+# A search cannot be streamed, as it chooses at the end, and has no penalties; it draws nothing, so one seed will do.
+PAIRS = [pair for pair in combinations(FEATURES, 2) if pair not in (("stream", "beam"), ("beam", "penalties"))]
+CASES = [(pair, seed) for pair in PAIRS for seed in ((0,) if "beam" in pair else (0, 1))]
+UNIQUE = {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}
+PATTERN = "[a-e]{1,3}( [a-e]{1,3}){0,3}(x|yes|no)"
+PROMPTS = ["the name", "a red"]
+MAX_TOKENS = 14
+
+
+@pytest.fixture(scope="module")
+def model() -> HuggingFaceModel:
+    return random_model()
+
+
+def generator_of(model: HuggingFaceModel, pair: tuple[str, str], sampler: Any) -> Generator:
+    """What writes: free text, a pattern, JSON with a check, or a pattern and JSON."""
+    if {"constraint", "checks"} <= {*pair}:
+        return generate.fsm(model, fsm.regex("[ab]{1,2}: ") + fsm.json_schema(UNIQUE), sampler=sampler, force=False)
+    if "checks" in pair:
+        return generate.json(model, UNIQUE, sampler=sampler, force=False)
+    if "constraint" in pair:
+        return generate.regex(model, PATTERN, sampler=sampler, force=False)
+    return generate.text(model, sampler=sampler)
+
+
+def options_of(pair: tuple[str, str], text: str) -> dict[str, Any]:
+    """The options of the call; stops, phrases and replacements are parts of the text that is written without them."""
+    options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
+    more = []
+    if "stop" in pair:
+        options["stop_at"] = [part for part in (text[4:6], text[7:8], "zz") if part]
+    if "heal" in pair:
+        options["heal"] = True
+    if "ban" in pair:
+        more.append(
+            policies.ban([part for part in (text[1:3], text[5:6], "q") if part.strip()] or ["q"], max_retries=40)
+        )
+    if "replace" in pair:
+        more.append(policies.replace({text[2:4] or "q": "ab"}, at_most=2))
+    return options | {"policies": more}
+
+
+def sampler_of(pair: tuple[str, str], seed: int) -> Any:
+    penalties = {"repetition_penalty": 1.5, "frequency_penalty": 0.7} if "penalties" in pair else {}
+    if "beam" in pair:
+        return samplers.beam_search(1)
+    if seed == 0:
+        return samplers.greedy(**penalties)
+    return samplers.multinomial(3 if "fork" in pair else 1, temperature=2.0, top_p=0.97, **penalties)
+
+
+def start_of(model: HuggingFaceModel, pair: tuple[str, str]) -> SequenceState:
+    """What the piece begins after: two prompts, with `fork` three branches of each that something was written in."""
+    first = continuous(generate.text(model, sampler=samplers.multinomial(temperature=2.0)))
+    state = first(PROMPTS, max_tokens=2, rng=4)
+    return state.fork(3) if "fork" in pair else state
+
+
+@pytest.mark.parametrize(("pair", "seed"), CASES, ids=lambda case: "-".join(case) if isinstance(case, tuple) else None)
+def test_two_features_write_what_the_plain_loop_writes(
+    model: HuggingFaceModel, pair: tuple[str, str], seed: int
+) -> None:
+    sampler = sampler_of(pair, seed)
+    generator, start = generator_of(model, pair, sampler), start_of(model, pair)
+    if "beam" in pair:
+        start = start.take([(0, 0)]) if "fork" not in pair else start.take([(0, 1)])
+    plain = continuous(generator)(start, max_tokens=MAX_TOKENS)
+    options = options_of(pair, str(plain.take([(0, 0)]))[len(str(start.take([(0, 0)]))) :])
+    state = written(generator, start, options, pair)
+    steering = sampler if "beam" not in pair else samplers.greedy()
+    for group, sources in zip(state.rows, start.rows, strict=True):
+        for row, source in zip(group, sources, strict=True):
+            wanted = plain_row(model, generator, steering, source, options).run()
+            assert row.piece is not None
+            assert (wanted.ids, wanted.reason) == ([*row.token_ids[row.piece.start :]], row.finish_reason), wanted.error
+            assert wanted.error == (type(row.error).__name__ if row.error is not None else "")
+            assert wanted.retries == row.piece.retries
+            assert wanted.stream.drawn == row.stream.drawn or "beam" in pair
+
+
+def written(
+    generator: Generator, start: SequenceState, options: dict[str, Any], pair: tuple[str, str]
+) -> SequenceState:
+    """Run the engine; with `stream` through events that take back, which must tell what stands in the state."""
+    if "stream" not in pair:
+        return continuous(generator)(start, **options)
+    stream = continuous(generator).stream(start, retract=True, **options)
+    texts: dict[tuple[int, int], str] = {}
+    for event in stream:
+        place = event.batch, event.sample
+        before = texts.get(place, "")
+        texts[place] = before[: len(before) - event.retract] + event.text
+    state = stream.state
+    held = continuous(generator).stream(start, **options)
+    shown = {}
+    for event in held:
+        assert not event.retract
+        shown[event.batch, event.sample] = shown.get((event.batch, event.sample), "") + event.text
+    for (b, s), text in texts.items():
+        row = state.rows[b][s]
+        assert row.piece is not None
+        assert (
+            text
+            == shown[b, s]
+            == state.tokenizer.text_bytes(row.token_ids[row.piece.start :])[row.piece.healed :].decode(errors="replace")
+        )
+    return state
+
+
+def plain_row(
+    model: HuggingFaceModel, generator: Generator, sampler: Any, source: StateRow, options: dict[str, Any]
+) -> PlainRow:
+    """The plain loop over one row."""
+    kinds = [kind in WRITTEN for kind in source.kinds]
+    steering = generator.policies(Options.of(options))
+    return PlainRow(
+        model, source.token_ids, kinds, steering, sampler, source.stream, options["max_tokens"], heal="heal" in options
+    )
