@@ -349,7 +349,7 @@ def _demo(output: Path, stream: bool) -> None:
         rows = []
         for message in read_messages():
             with growing:
-                row = chain.read(message, growing.show_one("record") if stream else None)
+                row = chain.read(message, growing.show_one("record")) if stream else chain.read(message)
             rows.append(row)
             table.print_row(row)
             file.write(row.to_json() + "\n")
