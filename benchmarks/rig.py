@@ -9,6 +9,19 @@ from time import perf_counter
 from typing import Any
 
 
+def byte_tokenizer(**options: Any) -> Any:
+    """A tokenizer of transformers with a token for each byte, after `</s>`."""
+    import transformers
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import BPE
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    source = Tokenizer(BPE(vocab={"</s>": 0, **{c: i + 1 for i, c in enumerate(alphabet)}}, merges=[]))
+    source.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    source.decoder = decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=source, **options)
+
+
 class Rig:
     """The model and prompts of any length.
 
@@ -22,15 +35,9 @@ class Rig:
     def __init__(self, device: str) -> None:
         import torch
         import transformers
-        from tokenizers import Tokenizer, decoders, pre_tokenizers
-        from tokenizers.models import BPE
 
         from outlines_cont import models
 
-        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        source = Tokenizer(BPE(vocab={"</s>": 0, **{c: i + 1 for i, c in enumerate(alphabet)}}, merges=[]))
-        source.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        source.decoder = decoders.ByteLevel()
         config = transformers.LlamaConfig(
             vocab_size=32_000,
             hidden_size=512,
@@ -46,10 +53,8 @@ class Rig:
         self.device = device
         self.network = transformers.LlamaForCausalLM(config).to(device).eval()
         self.network.generation_config.pad_token_id = 0
-        endless = transformers.PreTrainedTokenizerFast(tokenizer_object=source)
-        ending = transformers.PreTrainedTokenizerFast(tokenizer_object=source, eos_token="</s>")
-        self.model = models.from_transformers(self.network, endless)
-        self.ending_model = models.from_transformers(self.network, ending)
+        self.model = models.from_transformers(self.network, byte_tokenizer())
+        self.ending_model = models.from_transformers(self.network, byte_tokenizer(eos_token="</s>"))
         assert self.model.can_branch, self.model.capabilities
 
     def text(self, length: int, seed: int = 0) -> str:

@@ -108,6 +108,14 @@ ProgressOption = Annotated[
         "--progress/--no-progress", help="A progress bar on the standard error.", show_default="on a terminal"
     ),
 ]
+StreamOption = Annotated[
+    bool,
+    typer.Option(
+        "--stream",
+        help="Show records while they are written, on the standard error: a table that grows on a terminal, else a line for "
+        "each field that is whole. The output stays whole lines.",
+    ),
+]
 
 
 def main() -> None:
@@ -139,6 +147,13 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where to write the records, one JSON object per line.")
     ] = Path("records.jsonl"),
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="Show each record while it is written: growing on a terminal, else a line for each field that is whole.",
+        ),
+    ] = False,
 ) -> None:
     """Read the bundled messages with the bundled model.
 
@@ -147,7 +162,7 @@ def demo(
     tokens forced by the constraint. Nothing is downloaded.
     """
     with _one_line_errors(lambda: "Interrupted; nothing was written."):
-        _demo(output)
+        _demo(output, stream)
 
 
 @app.command(epilog="Example: outlines-cont extract messages.jsonl --schema models:Order --output orders.jsonl")
@@ -168,6 +183,7 @@ def extract(
     dtype: DTypeOption = None,
     whitespace: WhitespaceOption = Whitespace.NONE,
     progress: ProgressOption = None,
+    stream: StreamOption = False,
 ) -> None:
     """Extract a record from every message of INPUT.
 
@@ -195,7 +211,7 @@ def extract(
         whitespace=whitespace,
     )
     with _one_line_errors(lambda: _extract_interrupted(output)):
-        _extract(options, progress)
+        _extract(options, progress, stream)
 
 
 @app.command(epilog="Example: outlines-cont schema order.json --draw order.svg")
@@ -314,7 +330,7 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
         write_picture(expression, picture)
 
 
-def _demo(output: Path) -> None:
+def _demo(output: Path, stream: bool) -> None:
     from outlines_cont.commands.demo_output import demo_output
 
     started = time.monotonic()
@@ -324,14 +340,16 @@ def _demo(output: Path) -> None:
         from outlines_cont.commands.demo import Demo, read_messages
         from outlines_cont.commands.demo_table import DemoTable
         from outlines_cont.commands.extractor import load_model
+        from outlines_cont.commands.growing import GrowingRecords
 
         chain = Demo(load_model(None, None, None))
-        table = DemoTable(Console())
+        table, growing = DemoTable(Console()), GrowingRecords(Console())
         typer.echo(_DEMO_INTRODUCTION)
         table.print_head()
         rows = []
         for message in read_messages():
-            row = chain.read(message)
+            with growing:
+                row = chain.read(message, growing.show_one("record")) if stream else chain.read(message)
             rows.append(row)
             table.print_row(row)
             file.write(row.to_json() + "\n")
@@ -357,15 +375,22 @@ def _demo_summary(rows: Sequence[DemoRow], seconds: float, output: Path) -> list
     ]
 
 
-def _extract(options: ExtractOptions, progress: bool | None) -> None:
+def _extract(options: ExtractOptions, progress: bool | None, stream: bool) -> None:
+    from rich.console import Console
+
+    from outlines_cont.commands.errors import SetupError
     from outlines_cont.commands.extract import Extraction
+    from outlines_cont.commands.growing import GrowingRecords
     from outlines_cont.commands.progress import advance, progress_bar
 
+    if stream and progress:
+        raise SetupError("expected --stream or --progress, got both. Leave out one: both are shown at one place.")
+    growing = GrowingRecords(Console(stderr=True)) if stream else None
     started = time.monotonic()
     with _plain_warnings():
         extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
-        with progress_bar(extraction.tally, progress) as bar:
-            for tally in extraction.run(_load_extractor):
+        with progress_bar(extraction.tally, False if stream else progress) as bar:
+            for tally in extraction.run(_load_extractor, growing):
                 advance(bar, tally)
     typer.echo(_extract_summary(extraction.tally, options.output, time.monotonic() - started), err=True)
     if extraction.tally.failed:

@@ -72,6 +72,7 @@ class Continuation:
         *,
         top: int = 0,
         retract: bool = False,
+        partial: bool = False,
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> StateStream:
@@ -88,6 +89,7 @@ class Continuation:
             prompt: as for a call.
             top: tell for each drawn token so many of the most probable ones, with their log-probabilities.
             retract: show text at once, though a stop text or a policy may yet take it back; an event then says how much.
+            partial: of a generator of JSON, tell the value so far; see `StreamEvent.value`.
             rng: as for a call.
             **options: as for a call.
 
@@ -98,7 +100,7 @@ class Continuation:
             As a call does; a row that fails alone says so in its last event.
         """
         check_streamed(self.generator.sampler)
-        shown = StreamOptions.of(True, top, retract)
+        shown = StreamOptions.of(True, top, retract, partial)
         return StateStream(Run(self.generator, prompt, Options.of(options), rng=rng), shown)
 
     def astream(
@@ -107,11 +109,12 @@ class Continuation:
         *,
         top: int = 0,
         retract: bool = False,
+        partial: bool = False,
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> StateStream:
         """Do the same for `async for`: the same stream, by the name that generators have for it."""
-        return self.stream(prompt, top=top, retract=retract, rng=rng, **options)
+        return self.stream(prompt, top=top, retract=retract, partial=partial, rng=rng, **options)
 
     def resume(
         self,

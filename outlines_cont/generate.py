@@ -37,8 +37,9 @@ from outlines_cont.run import Run
 from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, Sampler, greedy
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
-from outlines_cont.streams.event import StreamEvent
 from outlines_cont.streams.options import StreamOptions, check_streamed
+from outlines_cont.streams.partial_type import PartialType
+from outlines_cont.streams.shown import Shown, squeezed
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,7 @@ class Generator:
         constraint: what the text must be; None for free text.
         parse: from the text of a piece to its value.
         source: what a piece is to be, as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
+        partial_type: the type of the value, for values of which only the beginning was written; None where there is no such type.
         made_by: the function of `generate` that made it, and its arguments; None where none did.
     """
 
@@ -59,6 +61,7 @@ class Generator:
     constraint: Constraint | CheckedConstraint | None
     parse: Callable[[str], Any] = field(repr=False)
     source: str
+    partial_type: PartialType | None = field(default=None, repr=False)
     # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
 
@@ -132,6 +135,7 @@ class Generator:
         events: bool = False,
         top: int = 0,
         retract: bool = False,
+        partial: bool = False,
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> Iterator[Any]:
@@ -142,6 +146,7 @@ class Generator:
             events: yield a `StreamEvent` for each row that has news, with its tokens and how the piece has ended.
             top: in events, for each drawn token so many of the most probable ones, with their log-probabilities.
             retract: in events, show text at once, though a stop text or a policy may yet take it back; an event then says how much.
+            partial: of a generator of JSON, yield the value so far instead, each time that it has changed; in events, tell it.
             rng: as for a call.
             **options: as for a call.
 
@@ -149,10 +154,16 @@ class Generator:
             Without `events` new text, never empty: a `str` for one row; for more rows lists of `str` in the shape of the values, with
             empty texts for rows that have none. Characters are whole, and nothing is taken back. Joined, they are the piece.
 
+            With `partial` values in that shape, None for rows that have none yet. Of a model what is missing is left out (defaults, too;
+            `model_fields_set` says what is there), text grows, and whatever is whole was validated and stays. What fails validation is
+            left out. The last is what a call returns.
+
         Raises:
             As a call does: what can be checked at once here, the rest after the last text.
         """
-        return self._stream(self._streamed_run(prompt, options, rng), StreamOptions.of(events, top, retract))
+        shown = StreamOptions.of(events, top, retract, partial)
+        run = self._streamed_run(prompt, options, rng)
+        return self._stream(run, Shown(run, shown))
 
     def astream(
         self,
@@ -161,11 +172,14 @@ class Generator:
         events: bool = False,
         top: int = 0,
         retract: bool = False,
+        partial: bool = False,
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> AsyncIterator[Any]:
         """Do the same without holding up an event loop: `async for text in generator.astream(prompt)`."""
-        return self._astream(self._streamed_run(prompt, options, rng), StreamOptions.of(events, top, retract))
+        shown = StreamOptions.of(events, top, retract, partial)
+        run = self._streamed_run(prompt, options, rng)
+        return self._astream(run, Shown(run, shown))
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return what steers a row of this generator: its constraint, what the options ask for, and the policies of the user."""
@@ -197,17 +211,15 @@ class Generator:
         check_streamed(self.sampler)
         return Run(self, prompt, Options.of(options), rng=rng)
 
-    def _stream(self, run: Run, options: StreamOptions) -> Iterator[Any]:
-        feeds = run.feeds(options)
+    def _stream(self, run: Run, shown: Shown) -> Iterator[Any]:
         for _ in run.steps():
-            yield from _shown(run, run.pull(feeds), options)
+            yield from shown.items(shown.pull())
         self._values(run.state())
 
-    async def _astream(self, run: Run, options: StreamOptions) -> AsyncIterator[Any]:
-        feeds = run.feeds(options)
+    async def _astream(self, run: Run, shown: Shown) -> AsyncIterator[Any]:
         async for _ in run.async_steps():
             # In a thread, since another task may have begun the next step, which holds the lock.
-            for item in _shown(run, await asyncio.to_thread(run.pull, feeds), options):
+            for item in shown.items(await asyncio.to_thread(shown.pull)):
                 yield item
         self._values(run.state())
 
@@ -221,10 +233,10 @@ class Generator:
             assert first is not None
             if len(errors) * len(errors[0]) > 1:
                 first = errors[batch][sample] = located(first, batch, sample)
-            first.results = _squeezed(state.values)  # type: ignore[attr-defined]
-            first.errors = _squeezed(errors)  # type: ignore[attr-defined]
+            first.results = squeezed(state.values)  # type: ignore[attr-defined]
+            first.errors = squeezed(errors)  # type: ignore[attr-defined]
             raise first
-        return _squeezed(state.values)
+        return squeezed(state.values)
 
     def _row_error(self, row: StateRow) -> Exception | None:
         if row.error is not None or self.is_whole(row):
@@ -340,17 +352,21 @@ def json(
         fsm.EmptyLanguage: nothing satisfies the schema.
     """
     expression = fsm_package.json_schema(schema, **options)
-    parse = _parser_of(schema)
-    return _constrained(model, expression, sampler, force, parse, _source("json", [schema, options]), max_retries)
+    parse, partial = _parser_of(schema)
+    source = _source("json", [schema, options])
+    return replace(_constrained(model, expression, sampler, force, parse, source, max_retries), partial_type=partial)
 
 
-def _parser_of(schema: Any) -> Callable[[str], Any]:
+def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
+    """Return what makes a value of a text, and the type of the value."""
     if isinstance(schema, dict | str | bool):
-        return json_module.loads
+        return json_module.loads, PartialType.of(Any)
     if not isinstance(schema, FunctionType):
-        return TypeAdapter[Any](schema).validate_json
+        return TypeAdapter[Any](schema).validate_json, PartialType.of(schema)
     arguments = arguments_of(schema)
-    return lambda text: dict(iter(arguments.model_validate_json(text)))
+    return lambda text: dict(iter(arguments.model_validate_json(text))), PartialType.of(
+        arguments, lambda value: dict(iter(value))
+    )
 
 
 @_pickled
@@ -495,21 +511,6 @@ def _piece_text(model: LanguageModel, row: StateRow) -> str:
         return ""
     data = model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
     return data[row.piece.healed :].decode("utf-8", errors="replace")
-
-
-def _shown(run: Run, events: list[StreamEvent], options: StreamOptions) -> Iterator[Any]:
-    """Yield the events, or their texts in one grid, where there are any."""
-    if options.events:
-        yield from events
-    elif any(event.text for event in events):
-        texts = {(event.batch, event.sample): event.text for event in events}
-        yield _squeezed(run.grid(texts))
-
-
-def _squeezed(grid: list[list[Any]]) -> Any:
-    """Return `[batch][sample]` lists without the dimensions of size 1."""
-    rows = [group[0] for group in grid] if all(len(group) == 1 for group in grid) else grid
-    return rows[0] if len(grid) == 1 else rows
 
 
 def _short(text: str) -> str:

@@ -14,7 +14,7 @@ from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import MissingEOS, NoHypothesis, ResumeError, UnsupportedModel
+from outlines_cont.errors import MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.options import Options, check_ids
@@ -24,8 +24,10 @@ from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.state import SequenceState, best_row
 from outlines_cont.state_row import StateRow
 from outlines_cont.streams.event import StreamEvent
-from outlines_cont.streams.feed import CertainFeed, EarlyFeed, Feed
+from outlines_cont.streams.feed import CertainFeed, EarlyFeed, Feed, News
 from outlines_cont.streams.options import StreamOptions
+from outlines_cont.streams.partial_type import MISSING, PartialType
+from outlines_cont.streams.partial_value import PartialValue
 from outlines_cont.user_code import shielded
 
 
@@ -43,6 +45,10 @@ class PieceMaker(Protocol):
     @property
     def source(self) -> str:
         """What a piece is to be, as JSON."""
+
+    @property
+    def partial_type(self) -> PartialType | None:
+        """The type of the value, for values of which only the beginning was written; None where there is no such type."""
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return what steers each row."""
@@ -118,6 +124,7 @@ class Run:
         self._is_collected = False
         self._over: set[int] = set()  # rows whose end was told
         self._values: dict[int, StateRow] = {}  # rows that have ended, with their values
+        self._partial: dict[int, PartialValue] = {}  # by row, where the values so far are shown
         if resume:
             self._check_resumed()
 
@@ -221,7 +228,20 @@ class Run:
             return self._state_of(results)
 
     def feeds(self, options: StreamOptions) -> list[Feed | None]:
-        """Return what is new of each row, between two steps; to be asked before the first."""
+        """Return what is new of each row, between two steps; to be asked before the first.
+
+        Raises:
+            OptionError: a value so far is wanted of what writes no JSON.
+        """
+        if options.partial:
+            kind = self._maker.partial_type
+            if kind is None:
+                raise OptionError(
+                    "expected a generator of JSON beside `partial=True`, such as `generate.json(model, Order)`, got one of "
+                    f"{_short(self._maker.source)}. Leave `partial` out; the text comes as it is written.",
+                    "partial",
+                )
+            self._partial = {i: PartialValue(kind) for i, row in enumerate(self.rows) if row is not None}
         for row in self.rows:
             if row is not None and options.top:
                 row.num_top, row.tops = options.top, [()] * len(row.token_ids)
@@ -246,7 +266,8 @@ class Run:
                 if error is not None
                 else None
             )
-        news, is_end = feed.pull(row), row.is_over
+        news, end = feed.pull(row), self._end_of(index, row)
+        is_end = end is not None
         if not news and not is_end:
             return None
         if is_end:
@@ -263,12 +284,30 @@ class Run:
             retract_tokens=news.retract_tokens,
             finish_reason=row.finish_reason if is_end else "",
             stop=row.stop if is_end else None,
-            error=row.error if is_end else None,
+            error=end.error if end is not None else None,
+            value=self._value(index, news, end) if self._partial else None,
         )
 
-    def grid(self, texts: Mapping[tuple[int, int], str]) -> list[list[str]]:
-        """Return texts by `(batch, sample)` as `[batch][sample]` lists, empty where there is none."""
-        return [[texts.get((b, s), "") for s in range(self._num_samples)] for b in range(self._batch_size)]
+    def _end_of(self, index: int, row: Row) -> Row | StateRow | None:
+        """Return what a row has come to, where it is over; with its value, where values are shown: that is a step later."""
+        if not self._partial:
+            return row if row.is_over else None
+        assert self._job is not None
+        done = self._job.done.get(row.index)
+        return None if done is None else self._finished(row.index, done)
+
+    def _value(self, index: int, news: News, end: Row | StateRow | None) -> Any:
+        """Return the value so far of a row; at its end the final one, where the text is whole."""
+        partial = self._partial[index]
+        partial.take_back(news.retract)
+        partial.push(news.text)
+        if isinstance(end, StateRow) and end.error is None and self.is_whole(end):
+            return partial.close(end.value)
+        return None if partial.value is MISSING else partial.value
+
+    def grid(self, items: Mapping[tuple[int, int], Any], missing: Any) -> list[list[Any]]:
+        """Return items by `(batch, sample)` as `[batch][sample]` lists, `missing` where there is none."""
+        return [[items.get((b, s), missing) for s in range(self._num_samples)] for b in range(self._batch_size)]
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a row that has ended with its value, or with the error of making it."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from outlines_cont import continuous, generate, samplers
+from outlines_cont.commands.growing import ShowRecord
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.models import HuggingFaceModel
@@ -95,10 +96,10 @@ class Demo:
         sampler = samplers.multinomial(VOTES)
         self._vote = continuous(generate.json(model, Record, whitespace="none", sampler=sampler))
 
-    def read(self, text: str) -> DemoRow:
-        """Return what the model reads in one message."""
+    def read(self, text: str, show: ShowRecord | None = None) -> DemoRow:
+        """Return what the model reads in one message; show the record while it is written."""
         state, kind = self._step("kind", self._kind, f"Message: {text}\nKind: ", str)
-        state, record = self._step("record", self._record, state + "\nRecord: ", BaseModel.model_dump)
+        state, record = self._step("record", self._record, state + "\nRecord: ", BaseModel.model_dump, show)
         before_record = len(str(state)) - len(_last_text(state))
         state, due = self._step("due", self._due, state + "\nDue: ", str)
         return DemoRow(text, (kind, record, due, self._votes(state, before_record, record)))
@@ -112,15 +113,28 @@ class Demo:
         return DemoStep("votes", same, None, meter.fed_tokens, meter.reused_tokens, meter.forced_tokens)
 
     def _step(
-        self, name: str, generator: Continuation, start: str | SequenceState, to_json: Callable[[Any], Any]
+        self,
+        name: str,
+        generator: Continuation,
+        start: str | SequenceState,
+        to_json: Callable[[Any], Any],
+        show: ShowRecord | None = None,
     ) -> tuple[SequenceState, DemoStep]:
         with self._model.meter() as meter:
-            state = generator(start, max_tokens=_MAX_TOKENS)
+            state = generator(start, max_tokens=_MAX_TOKENS) if show is None else _streamed(generator, start, show)
         error = state.errors[0][0]
         if error is None and state.finish_reasons[0][0] == "length":
             error = IncompleteOutput(f"expected a whole {name}, but max_tokens={_MAX_TOKENS} cut it", "", "length")
         value = to_json(state.value) if error is None else None
         return state, DemoStep(name, value, error, meter.fed_tokens, meter.reused_tokens, meter.forced_tokens)
+
+
+def _streamed(generator: Continuation, start: str | SequenceState, show: ShowRecord) -> SequenceState:
+    """Return what the generator comes to; show the value while it is written."""
+    stream = generator.stream(start, partial=True, max_tokens=_MAX_TOKENS)
+    for event in stream:
+        show(event.batch, event.value, event.finish_reason not in ("", "length", "error"))
+    return stream.state
 
 
 def _last_text(state: SequenceState) -> str:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Protocol
 import fsm
 from outlines_cont import __version__
 from outlines_cont.commands.errors import RowError, SetupError
+from outlines_cont.commands.growing import GrowingRecords, ShowRecord
 from outlines_cont.commands.options import ExtractOptions, Whitespace
 from outlines_cont.commands.output import Done, FileOutput, Output, StreamOutput, check_output, match_done
 from outlines_cont.commands.rows import STDIN, InputRow, RowSource
@@ -27,8 +28,8 @@ from outlines_cont.commands.template import DEFAULT_SOURCE, PromptTemplate
 class Extract(Protocol):
     """From prompts to one value or error each; see `extractor`."""
 
-    def __call__(self, prompts: list[str]) -> list[Any]:
-        """Return a value, or an `Exception`, for every prompt."""
+    def __call__(self, prompts: list[str], show: ShowRecord | None = None) -> list[Any]:
+        """Return a value, or an `Exception`, for every prompt; show the values while they are written."""
 
 
 @dataclass(slots=True)
@@ -76,8 +77,8 @@ class Extraction:
             self._done = match_done(options.output, self._rows, self._settings)
             self.tally.skipped, self.tally.failed = self._done.rows, self._done.failed
 
-    def run(self, load: LoadExtract) -> Iterator[Tally]:
-        """Load the model, write the rows batch by batch, and yield the tally after each.
+    def run(self, load: LoadExtract, growing: GrowingRecords | None = None) -> Iterator[Tally]:
+        """Load the model, write the rows batch by batch, and yield the tally after each; show the records while they are written.
 
         Whatever stops it, the output holds whole lines.
         """
@@ -90,7 +91,7 @@ class Extraction:
             if first is None:
                 return
             for batch in _batches(chain([first], rows), self.options.batch_size):
-                lines = self._lines(batch, extract)
+                lines = self._lines(batch, extract, growing)
                 output.write(lines)
                 self.tally.rows += len(lines)
                 yield self.tally
@@ -100,11 +101,16 @@ class Extraction:
             return StreamOutput(self._stdout)
         return FileOutput(self.options.output, self._done.size if self._has_output else None)
 
-    def _lines(self, rows: list[InputRow], extract: Extract) -> list[bytes]:
+    def _lines(self, rows: list[InputRow], extract: Extract, growing: GrowingRecords | None) -> list[bytes]:
         results = [self._prompt(row) for row in rows]
         good = [at for at, result in enumerate(results) if isinstance(result, str)]
         if good:
-            values = extract([results[at] for at in good])
+            prompts = [results[at] for at in good]
+            if growing is None:
+                values = extract(prompts)
+            else:
+                with growing:
+                    values = extract(prompts, _shower(growing, [rows[at].line for at in good]))
             for at, value in zip(good, values, strict=True):
                 results[at] = self._dumped(value)
         return [self._line(row, result) for row, result in zip(rows, results, strict=True)]
@@ -169,6 +175,11 @@ class LoadExtract(Protocol):
 
     def __call__(self, options: ExtractOptions, schema: RecordSchema) -> Extract:
         """Load the model and compile the schema for it."""
+
+
+def _shower(growing: GrowingRecords, lines: list[int]) -> ShowRecord:
+    """Return what shows the records of some lines of the input."""
+    return lambda number, value, is_whole: growing.show(f"line {lines[number]}", value, is_whole)
 
 
 @dataclass(frozen=True, slots=True)

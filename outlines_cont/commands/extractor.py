@@ -11,6 +11,7 @@ from transformers.utils.logging import disable_progress_bar
 from fsm import FSMError
 from outlines_cont import continuous, generate, models
 from outlines_cont.commands.errors import SetupError
+from outlines_cont.commands.growing import ShowRecord
 from outlines_cont.commands.options import DType, ExtractOptions
 from outlines_cont.commands.schema import RecordSchema
 from outlines_cont.continuation import Continuation
@@ -31,17 +32,25 @@ class Extractor:
     generator: Continuation
     max_tokens: int
 
-    def __call__(self, prompts: list[str]) -> list[Any]:
-        """Return the value of every prompt, or the `Exception` that its row has failed with."""
+    def __call__(self, prompts: list[str], show: ShowRecord | None = None) -> list[Any]:
+        """Return the value of every prompt, or the `Exception` that its row has failed with; show them while they are written."""
         try:
-            state = self.generator(prompts, max_tokens=self.max_tokens)
+            state = self._state(prompts, show)
         except (OutlinesContError, FSMError, torch.OutOfMemoryError) as error:
             # No row of the batch can run, or the batch is too large for the device: smaller batches tell which row is why.
             if len(prompts) == 1:
                 return [error]
             half = len(prompts) // 2
-            return self(prompts[:half]) + self(prompts[half:])
+            return self(prompts[:half], show) + self(prompts[half:], None if show is None else _behind(show, half))
         return [self._result(state, at) for at in range(len(prompts))]
+
+    def _state(self, prompts: list[str], show: ShowRecord | None) -> SequenceState:
+        if show is None:
+            return self.generator(prompts, max_tokens=self.max_tokens)
+        stream = self.generator.stream(prompts, partial=True, max_tokens=self.max_tokens)
+        for event in stream:
+            show(event.batch, event.value, event.finish_reason not in ("", "length", "error"))
+        return stream.state
 
     def _result(self, state: SequenceState, at: int) -> Any:
         error = state.errors[at][0]
@@ -55,6 +64,11 @@ class Extractor:
                 "length",
             )
         return state.values[at][0]
+
+
+def _behind(show: ShowRecord, count: int) -> ShowRecord:
+    """Return `show` for records that stand behind `count` others."""
+    return lambda number, value, is_whole: show(number + count, value, is_whole)
 
 
 def load_extractor(options: ExtractOptions, schema: RecordSchema) -> Extractor:

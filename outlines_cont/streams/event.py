@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 Alternatives = tuple[tuple[int, float], ...]
 """Token ids with the model's log-probabilities, the most probable first."""
@@ -27,6 +28,8 @@ class StreamEvent:
         finish_reason: at the end of the piece why it has ended, see `SequenceState.finish_reasons`; empty before.
         stop: the stop text or the stop token that has ended it; None where none has.
         error: what the row has failed with.
+        value: with `partial=True` the value so far, at the end the final one; the same object as before where it is equal. None where
+            there is none yet.
     """
 
     batch: int
@@ -40,3 +43,4 @@ class StreamEvent:
     finish_reason: str = ""
     stop: str | int | None = None
     error: Exception | None = None
+    value: Any = None

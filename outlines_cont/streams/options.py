@@ -19,14 +19,16 @@ class StreamOptions:
         events: as events, instead of texts.
         top: how many of the most probable tokens an event tells for each token.
         retract: show text that may yet be taken back, and take it back.
+        partial: show the value so far.
     """
 
     events: bool = False
     top: int = 0
     retract: bool = False
+    partial: bool = False
 
     @classmethod
-    def of(cls, events: bool, top: int, retract: bool) -> Self:
+    def of(cls, events: bool, top: int, retract: bool, partial: bool = False) -> Self:
         """Check what was given.
 
         Raises:
@@ -39,7 +41,7 @@ class StreamOptions:
                 raise OptionError(
                     f"expected `events=True` beside `{name}`, which a text cannot tell, got no events", name
                 )
-        return cls(bool(events), top, bool(retract))
+        return cls(bool(events), top, bool(retract), bool(partial))
 
 
 def check_streamed(sampler: Sampler | BeamSearch) -> None:

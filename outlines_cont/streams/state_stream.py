@@ -24,7 +24,6 @@ class StateStream:
 
     def __init__(self, run: Run, options: StreamOptions) -> None:
         self._run = run
-        self._options = options
         self._feeds = run.feeds(options)
         self._is_begun = False
         self._left: SequenceState | None = None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field
 
 from outlines_cont import SequenceState, continuous, engine_of, generate, samplers
-from outlines_cont.errors import CheckFailed, OptionError
+from outlines_cont.errors import CheckFailed, IncompleteOutput, OptionError
 from outlines_cont.state_row import StateRow
 from outlines_cont.streams.event import StreamEvent
 from tests.fakes import random_model
@@ -213,3 +215,67 @@ def test_a_row_that_fails_says_so_in_its_last_event_and_the_others_go_on(model: 
 def test_what_a_text_cannot_tell_is_refused(model: Any, options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         generate.text(model).stream("a", **options)
+
+
+class Named(BaseModel):
+    """A record with a field of each kind."""
+
+    name: Annotated[str, Field(max_length=6)]
+    rose: Literal["red", "blue"]
+    numbers: Annotated[list[int], Field(max_length=2)] = []
+
+
+@settings(max_examples=8)
+@given(st.sampled_from([Named, UNIQUE]), st.booleans(), st.sampled_from([1, 2]), st.integers(0, 50))
+def test_values_so_far_lead_to_the_values_of_a_call(
+    model: Any, kind: Any, retract: bool, samples: int, rng: int
+) -> None:
+    generator = generate.json(model, kind, sampler=samplers.multinomial(samples, temperature=2.0))
+    state = continuous(generator)(PROMPTS, rng=rng)
+    values: dict[tuple[int, int], list[Any]] = {}
+    for event in continuous(generator).stream(PROMPTS, partial=True, retract=retract, rng=rng):
+        values.setdefault((event.batch, event.sample), []).append(event.value)
+        assert not event.finish_reason or event.value == state.values[event.batch][event.sample]
+    assert {place: found[-1] for place, found in values.items()} == {
+        (b, s): value for b, group in enumerate(state.values) for s, value in enumerate(group)
+    }
+
+
+def test_a_stream_of_values_yields_each_that_differs_in_the_shape_of_the_values(model: Any) -> None:
+    generator = generate.json(model, Named)
+    records = list(generator.stream("a", partial=True))
+    assert generator("a") == records[-1]
+    assert set() == records[0].model_fields_set
+    assert all(earlier != later for earlier, later in itertools.pairwise(records))
+    grids = list(generator.stream(PROMPTS, partial=True))
+    assert generator(PROMPTS) == grids[-1]
+    assert [3] * len(grids) == [*map(len, grids)]
+
+    async def last() -> Any:
+        return [record async for record in generator.astream("a", partial=True)][-1]
+
+    assert records[-1] == asyncio.run(last())
+
+
+def test_a_record_that_is_cut_ends_with_what_is_there_and_the_error_of_a_call(model: Any) -> None:
+    seen = []
+    with pytest.raises(IncompleteOutput):
+        for record in generate.json(model, Named).stream("a", partial=True, max_tokens=6):
+            seen.append(record)
+    assert isinstance(seen[-1], Named)
+    assert "numbers" not in seen[-1].model_fields_set
+
+
+def test_arguments_of_a_function_are_shown_as_a_dict(model: Any) -> None:
+    def call(rose: Literal["red", "blue"], number: Literal[1, 2]) -> None:
+        """A function."""
+
+    shown = list(generate.json(model, call).stream("a", partial=True))
+    assert [[*values] for values in shown] == [[], ["rose"], ["rose", "number"]]
+
+
+@pytest.mark.parametrize("make", [lambda model: generate.text(model), lambda model: generate.regex(model, "a")])
+def test_what_is_no_json_has_no_values_so_far(model: Any, make: Any) -> None:
+    for stream in (make(model).stream, continuous(make(model)).stream, make(model).astream):
+        with pytest.raises(OptionError, match="expected a generator of JSON beside `partial=True`"):
+            stream("a", partial=True)

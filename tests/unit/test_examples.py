@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import runpy
@@ -39,6 +40,11 @@ def test_every_example_has_a_test() -> None:
         "quote.py",
         "rewrite.py",
         "slop.py",
+        "stream.py",
+        "stream_events.py",
+        "stream_jobs.py",
+        "stream_json.py",
+        "stream_logits.py",
         "system_prompt.py",
         "think_longer.py",
         "uppercase.py",
@@ -224,3 +230,50 @@ def test_the_most_probable_tokens_are_passed_over(capsys: pytest.CaptureFixture[
     assert plain.endswith("(0 retries)")
     assert plain.split()[1] != creative.split()[1]
     assert int(re.findall(r"\((\d+) retries", creative)[0]) > 0
+
+
+def test_a_stream_ends_before_a_stop_text_and_says_which(capsys: pytest.CaptureFixture[str]) -> None:
+    text, end = run("stream.py", capsys)
+
+    assert text == '{"customer":"Marta Keller","city":"Porto",'
+    assert end == "ended by stop: '\"item\"'"
+
+
+def test_tokens_come_with_their_probabilities_and_those_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    *tokens, logits = run("stream_events.py", capsys)
+
+    assert len(tokens) == 6
+    for line in tokens:
+        own, of = line.split("  of ")
+        token, probability = own.rsplit(" ", 1)
+        others = dict(other.rsplit(" ", 1) for other in of.split(", ") if other.count("'") == 2)
+        assert others.get(token, probability) == probability
+        assert len(re.findall(r" [01]\.\d\d", of)) == 3
+    assert logits.startswith("logits: (1280,), next ")
+
+
+def test_a_record_grows_field_by_field(capsys: pytest.CaptureFixture[str]) -> None:
+    *grown, last = run("stream_json.py", capsys)
+
+    fields = [re.findall(r"(\w+)=", line) for line in grown]
+    assert fields[:3] == [["name"], ["name", "city"], ["name", "city", "item"]]
+    assert all(earlier == later[: len(earlier)] for earlier, later in itertools.pairwise(fields))
+    assert len(fields[-1]) == 5
+    assert re.fullmatch(r"due on \d\d\.\d\d\.\d{4}", last)
+
+
+def test_jobs_stream_side_by_side_and_a_cancelled_one_lets_its_row_go(capsys: pytest.CaptureFixture[str]) -> None:
+    *jobs, cost = run("stream_jobs.py", capsys)
+
+    assert {line.split(":")[0] for line in jobs} == {"lamps", "chairs", "crates"}
+    assert [line for line in jobs if line.endswith("(cancelled)")] == [jobs[0]]
+    sampled, forwards, left = map(int, re.findall(r"\d+", cost))
+    assert forwards < sampled * 2 / 3
+    assert left == 0
+
+
+def test_logits_of_another_engine_become_the_text_of_our_own_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    text, end = run("stream_logits.py", capsys)
+
+    assert text.startswith('{"')
+    assert re.fullmatch(r"ended by '\"price\"' after \d+ tokens", end)

@@ -1,0 +1,98 @@
+"""`GrowingRecords`: records while they are written. A table that grows on a terminal; elsewhere a line for each field that is whole."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
+
+from pydantic_core import to_json
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+_MOST_ROWS = 20
+
+
+class ShowRecord(Protocol):
+    """Takes a record so far."""
+
+    def __call__(self, number: int, value: Any, is_whole: bool) -> None:
+        """Show the value so far of the record `number` of a batch, the final one where `is_whole`; None is no value yet."""
+
+
+class GrowingRecords:
+    """Records while they are written: `with growing:` around those of a batch.
+
+    Args:
+        console: where they are shown.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._fields: dict[str, dict[str, Any]] = {}
+        self._num_told: dict[str, int] = {}
+
+    def show(self, label: str, value: Any, is_whole: bool) -> None:
+        """Show a record so far; the final one, where `is_whole`."""
+        if value is None:
+            return
+        self._fields[label] = fields = _fields_of(value)
+        if self._console.is_terminal:
+            self._grow()
+            return
+        # The last field is whole when the record is, or another one follows.
+        told = self._num_told.get(label, 0)
+        self._num_told[label] = max(told, len(fields) - (not is_whole))
+        for name, field in [*fields.items()][told : self._num_told[label]]:
+            self._console.print(f"{label}: {name}: {_shown(field)}", markup=False, highlight=False, soft_wrap=True)
+
+    def show_one(self, label: str) -> ShowRecord:
+        """Return what shows the record of a batch that has no other."""
+        return lambda _, value, is_whole: self.show(label, value, is_whole)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Take the table away, and forget the records, before others come."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        self._fields, self._num_told = {}, {}
+
+    def _grow(self) -> None:
+        if self._live is None:
+            self._live = Live(console=self._console, transient=True, auto_refresh=False)
+            self._live.start()
+        self._live.update(self._table(), refresh=True)
+
+    def _table(self) -> Table:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for label, fields in [*self._fields.items()][-_MOST_ROWS:]:
+            text = ", ".join(f"{name}: {_shown(field)}" for name, field in fields.items())
+            table.add_row(Text(label, style="bold"), Text(text, overflow="ellipsis", no_wrap=True))
+        return table
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a record by name; those of an array by number, any other value under `value`."""
+    if isinstance(value, Mapping):
+        return {str(name): field for name, field in value.items()}
+    if isinstance(value, list | tuple):
+        return {str(number): item for number, item in enumerate(value)}
+    if hasattr(value, "__dict__"):
+        return dict(vars(value))
+    return {"value": value}
+
+
+def _shown(value: Any) -> str:
+    """Return a field as JSON, as far as it goes."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a part of a record is not one of a union
+            return to_json(value, fallback=str).decode()
+    except Exception:  # a serializer or a computed field of the user's class may need all fields
+        return "..."

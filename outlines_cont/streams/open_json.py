@@ -1,0 +1,113 @@
+"""`OpenJSON`: JSON text that is being written. It knows what stands in it whole, and what is open."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+
+from pydantic_core import from_json
+
+_STRING_END = re.compile(r'["\\]')
+_SCALAR = re.compile(r'[^\s{}\[\]",:]+')
+
+
+@dataclass(slots=True, eq=False)
+class OpenContainer:
+    """An object or an array whose end was not written yet.
+
+    Attributes:
+        opening: `{` or `[`.
+        members: what stands in it whole: the key (None in an array), and where the text of its value begins and ends.
+        key: in an object, the key of the member that is being written; None before it is whole.
+    """
+
+    opening: str
+    members: list[tuple[str | None, int, int]] = field(default_factory=list)
+    key: str | None = None
+    start: int = 0
+
+    @property
+    def is_at_key(self) -> bool:
+        """Whether a string that begins here is a key."""
+        return self.opening == "{" and self.key is None
+
+    def close_member(self, start: int, stop: int) -> None:
+        """Take the end of a member's value."""
+        self.members.append((self.key, start, stop))
+        self.key = None
+
+
+class OpenJSON:
+    """A JSON text that grows at its end.
+
+    A number is whole when something follows it, since `12` may yet become `128`. Whether the text is well-formed is not checked.
+
+    Attributes:
+        text: all of it.
+        open: what is open, the outermost first. The first is an array of our own around the text, so that there always is one.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        self.text = ""
+        self.open = [OpenContainer("[")]
+        self._at = 0  # where reading goes on
+        self._start: int | None = None  # of the string or the other scalar that is open
+        self._is_string = False
+        self.push(text)
+
+    def push(self, text: str) -> None:
+        """Take more text. Cost: its length."""
+        self.text += text
+        while self._at < len(self.text):
+            if self._start is not None and self._is_string:
+                self._read_string()
+            else:
+                self._read_mark()
+
+    @property
+    def open_string(self) -> str | None:
+        """The text so far of the string that is being written; None where none is, or a key. Cost: its length."""
+        if self._start is None or not self._is_string or self.open[-1].is_at_key:
+            return None
+        try:
+            return str(from_json(self.text[self._start :], allow_partial="trailing-strings"))
+        except ValueError:  # half of a surrogate pair, which no text can hold
+            return None
+
+    def _read_string(self) -> None:
+        found = _STRING_END.search(self.text, self._at)
+        if found is None:
+            self._at = len(self.text)
+        elif found[0] == '"':
+            self._at = found.end()
+            self._close_scalar(self._at)
+        else:
+            self._at = found.end() + 1  # behind what is escaped, also where that comes later
+
+    def _read_mark(self) -> None:
+        scalar = _SCALAR.match(self.text, self._at)
+        if scalar is not None:
+            self._start = self._at if self._start is None else self._start
+            self._is_string, self._at = False, scalar.end()
+            return
+        if self._start is not None:
+            self._close_scalar(self._at)
+        mark = self.text[self._at]
+        if mark in "{[":
+            self.open.append(OpenContainer(mark, start=self._at))
+        elif mark in "}]" and len(self.open) > 1:
+            closed = self.open.pop()
+            self.open[-1].close_member(closed.start, self._at + 1)
+        elif mark == '"':
+            self._start, self._is_string = self._at, True
+        self._at += 1
+
+    def _close_scalar(self, stop: int) -> None:
+        start, container = self._start, self.open[-1]
+        assert start is not None
+        self._start = None
+        if container.is_at_key:
+            container.key = json.loads(self.text[start:stop])
+        else:
+            container.close_member(start, stop)
