@@ -1,0 +1,82 @@
+"""Ways to go on from where something was refused: the most probable word of those that were followed is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outlines_cont import SequenceState, continuous, generate, policies, samplers
+from tests.fakes import random_model
+
+WORDS = ["xjqv", "yk", "qzzj", "wvx", "jyq", "kkw"]
+PROMPTS = ["the name", "a", "red or blue", "yes", "no"]
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return random_model()
+
+
+def score(model: Any, prompt: str, word: str) -> float:
+    """The log-probability of the first token, and those of the others as the constraint leaves them."""
+    row = continuous(generate.choice(model, [word], force=False))(prompt).rows[0][0]
+    assert row.piece is not None
+    start = row.piece.start
+    return row.logprobs[start] + sum(row.sampling_logprobs[start + 1 :])
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_of_all_words_that_are_left_the_most_probable_is_kept(model: Any, prompt: str) -> None:
+    write = generate.choice(model, WORDS, force=False)
+    first = write(prompt)
+    left = [word for word in WORDS if word != first]
+    best = max(left, key=lambda word: score(model, prompt, word))
+    assert write(prompt, policies=[policies.ban(first, alternatives=len(WORDS))]) == best
+    one = write(prompt, policies=[policies.ban(first)])
+    assert one in left
+    two = write(prompt, policies=[policies.ban(first, alternatives=2)])
+    assert score(model, prompt, two) >= score(model, prompt, one)
+
+
+@pytest.mark.parametrize("count", [2, 3, 9])
+def test_a_stream_and_a_batch_keep_the_same(model: Any, count: int) -> None:
+    write = generate.regex(model, "([a-e]{1,4} ){1,4}", force=False)
+    plain = write(PROMPTS, max_tokens=24)
+    steering = [policies.ban([text[1:3] for text in plain if text[1:3].strip()], alternatives=count)]
+    state = continuous(write)(PROMPTS, max_tokens=24, policies=steering)
+    shown = [""] * len(PROMPTS)
+    stream = continuous(write).stream(PROMPTS, max_tokens=24, policies=steering)
+    for event in stream:
+        assert not event.retract
+        shown[event.batch] += event.text
+    assert int(state.retries.sum()) > 0
+    assert stream.state == state
+    for prompt, text, row, alone in zip(
+        PROMPTS, shown, state.rows, map(_alone(model, write, steering), PROMPTS), strict=True
+    ):
+        assert text == str(state.take([(state.rows.index(row), 0)]))[len(prompt) :]
+        assert alone.rows[0][0].token_ids == row[0].token_ids
+
+
+def _alone(model: Any, write: Any, steering: Any) -> Any:
+    def run(prompt: str) -> SequenceState:
+        return continuous(write)(prompt, max_tokens=24, policies=steering)
+
+    return run
+
+
+def test_a_row_that_draws_at_random_keeps_what_it_draws(model: Any) -> None:
+    write = continuous(generate.text(model, sampler=samplers.multinomial(4, temperature=2.0)))
+    banned = ["a", "e", "i"]
+    one, many = (
+        write("the name", max_tokens=12, rng=3, policies=[policies.ban(banned, alternatives=n)]) for n in (1, 5)
+    )
+    assert one == many
+    assert int(one.retries.sum()) > 0
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, None, "2"])
+def test_a_number_of_ways_that_is_none_is_refused(count: Any) -> None:
+    with pytest.raises(ValueError, match="alternatives"):
+        policies.ban("a", alternatives=count)
