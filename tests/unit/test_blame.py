@@ -47,6 +47,12 @@ CASES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"prefixItems": [True, {"const": 5}]}, "[1,6", ("#/prefixItems/1/const",)),
     ({"properties": {"a": False}, "additionalProperties": True}, '{"a"', ("#/properties",)),
     (PERSON, '{"name":   ', ()),
+    # None of them alone: 10, 15 and 1 would do.
+    (
+        {"type": "integer", "multipleOf": 10, "minimum": 15, "maximum": 25},
+        "1",
+        ("#/multipleOf", "#/minimum", "#/maximum"),
+    ),
 ]
 
 

@@ -11,6 +11,7 @@ from lark import Lark
 from lark.exceptions import LarkError
 
 from fsm import BudgetExceeded, EmptyLanguage, GrammarError, Limits, grammar
+from fsm.automaton import Automaton
 from fsm.conflict import is_lalr
 from outlines_cont import generate, models, samplers
 from tests import grammars
@@ -249,3 +250,18 @@ def test_a_thousand_rules_are_read_in_their_order() -> None:
     expression = grammar(f'start: r0\n{rules}r300: "z"\n')
     assert expression.accepts("a0a1a2bbb")
     assert not expression.accepts("a0a2bb")
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ('start: A | B "!"\nA: "x"\nB: "x"\n', ["x"]),
+        ('start: B | A "!"\nA: "x"\nB: "x"\n', ["x!"]),
+        ('start: A "?" | B "!" | C\nA: "x"\nB: "x"\nC: /[xy]/\n', ["y", "x?"]),
+        ('start: A B\nA: "x"\nB: "x"\n', ["xx"]),
+    ],
+)
+def test_of_two_strings_of_one_text_one_is_read_as_lark_reads_it(source: str, texts: list[str]) -> None:
+    automaton = Automaton(grammar(source).node)
+    found = ["".join(letters) for size in range(4) for letters in product("xy!?", repeat=size)]
+    assert texts == [text for text in found if automaton.accepts(text.encode())]
