@@ -28,7 +28,7 @@ from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.options import Options, PieceOptions
+from outlines_cont.options import Options, PieceOptions, checked_policies
 from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
 from outlines_cont.policies.checked import MAX_RETRIES
 from outlines_cont.prompt import Prompt
@@ -53,6 +53,7 @@ class Generator:
         parse: from the text of a piece to its value.
         source: what a piece is to be, as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
         partial_type: the type of the value, for values of which only the beginning was written; None where there is no such type.
+        steering: policies that steer every call, besides those of the call.
         made_by: the function of `generate` that made it, and its arguments; None where none did.
     """
 
@@ -62,6 +63,7 @@ class Generator:
     parse: Callable[[str], Any] = field(repr=False)
     source: str
     partial_type: PartialType | None = field(default=None, repr=False)
+    steering: tuple[Policy[Any], ...] = field(default=(), repr=False)
     # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
 
@@ -185,7 +187,7 @@ class Generator:
         """Return what steers a row of this generator: its constraint, what the options ask for, and the policies of the user."""
         main: Policy[Any] = self.constraint if self.constraint is not None else _free_text(self.model)
         stop = [_stop_at(options, self.model)] if options.stop_at else []
-        return [main, *stop, *(policy.for_model(self.model) for policy in options.policies)]
+        return [main, *stop, *(policy.for_model(self.model) for policy in (*self.steering, *options.policies))]
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a row that has ended with its value; None where a constrained text was cut."""
@@ -288,15 +290,22 @@ def _made_again(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Ge
 
 
 @_pickled
-def text(model: LanguageModel, *, sampler: Sampler | BeamSearch | None = None) -> Generator:
+def text(
+    model: LanguageModel, *, sampler: Sampler | BeamSearch | None = None, policies: Sequence[Policy[Any]] = ()
+) -> Generator:
     """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
     _check(model, sampler)
-    return Generator(model, sampler or greedy(), None, str, _source("text", None))
+    return _steered(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies)
 
 
 @_pickled
 def regex(
-    model: LanguageModel, pattern: str, *, sampler: Sampler | BeamSearch | None = None, force: bool = True
+    model: LanguageModel,
+    pattern: str,
+    *,
+    sampler: Sampler | BeamSearch | None = None,
+    force: bool = True,
+    policies: Sequence[Policy[Any]] = (),
 ) -> Generator:
     """Write text that matches `pattern` as a whole (Python's syntax and meaning). The value is the text.
 
@@ -304,19 +313,29 @@ def regex(
         fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing matches, or nothing that the model could write.
     """
-    return _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern))
+    return _steered(
+        _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern)), policies
+    )
 
 
 @_pickled
 def choice(
-    model: LanguageModel, options: Sequence[str], *, sampler: Sampler | BeamSearch | None = None, force: bool = True
+    model: LanguageModel,
+    options: Sequence[str],
+    *,
+    sampler: Sampler | BeamSearch | None = None,
+    force: bool = True,
+    policies: Sequence[Policy[Any]] = (),
 ) -> Generator:
     """Write one of `options`. The value is the option.
 
     Raises:
         fsm.ExpressionError: there are no options, or one is not a string.
     """
-    return _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options)))
+    return _steered(
+        _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options))),
+        policies,
+    )
 
 
 @_pickled
@@ -327,6 +346,7 @@ def json(
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
     max_retries: int = MAX_RETRIES,
+    policies: Sequence[Policy[Any]] = (),
     **options: Any,
 ) -> Generator:
     """Write JSON that validates against `schema`.
@@ -340,6 +360,7 @@ def json(
         sampler: how tokens are drawn; greedy by default.
         force: append text without a choice in one chunk instead of sampling it.
         max_retries: how often a row may go back; then it fails with `CheckFailed`.
+        policies: what else steers every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
         **options: given to `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.
@@ -354,7 +375,8 @@ def json(
     expression = fsm_package.json_schema(schema, **options)
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
-    return replace(_constrained(model, expression, sampler, force, parse, source, max_retries), partial_type=partial)
+    made = replace(_constrained(model, expression, sampler, force, parse, source, max_retries), partial_type=partial)
+    return _steered(made, policies)
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
@@ -371,7 +393,12 @@ def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
 
 @_pickled
 def format(
-    model: LanguageModel, type: Any, *, sampler: Sampler | BeamSearch | None = None, force: bool = True
+    model: LanguageModel,
+    type: Any,
+    *,
+    sampler: Sampler | BeamSearch | None = None,
+    force: bool = True,
+    policies: Sequence[Policy[Any]] = (),
 ) -> Generator:
     """Write one value of a Python type; the value has that type.
 
@@ -385,7 +412,9 @@ def format(
         OptionError: any other type.
     """
     chosen = format_of(type)
-    return _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type))
+    return _steered(
+        _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type)), policies
+    )
 
 
 @_pickled
@@ -396,6 +425,7 @@ def cfg(
     start: str = "start",
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    policies: Sequence[Policy[Any]] = (),
     **options: Any,
 ) -> Generator:
     """Write a text that a grammar in the language of Lark describes. The value is the text.
@@ -407,7 +437,9 @@ def cfg(
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
     """
     expression = fsm_package.grammar(grammar, start, **options)
-    return _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options]))
+    return _steered(
+        _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options])), policies
+    )
 
 
 @_pickled
@@ -418,6 +450,7 @@ def fsm(
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
     max_retries: int = MAX_RETRIES,
+    policies: Sequence[Policy[Any]] = (),
 ) -> Generator:
     """Write a text of an expression of the package `fsm`; a `str` stands for exactly itself.
 
@@ -436,7 +469,9 @@ def fsm(
         )
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
-    return _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries)
+    return _steered(
+        _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries), policies
+    )
 
 
 def _check(model: LanguageModel, sampler: object) -> None:
@@ -484,6 +519,11 @@ def _constrained(
     if expression.has_checks:
         constraint = CheckedConstraint(plain, expression, TokenSet.of(model.eos_token_ids), max_retries)
     return Generator(model, sampler or greedy(), constraint, parse, source)
+
+
+def _steered(generator: Generator, policies: Sequence[Policy[Any]]) -> Generator:
+    """Return a generator whose every call is steered by some policies, too."""
+    return replace(generator, steering=checked_policies(policies)) if policies else generator
 
 
 def _source(kind: str, value: Any) -> str:

@@ -29,6 +29,7 @@ from outlines_cont import (
     continuous,
     generate,
     models,
+    policies,
     samplers,
 )
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
@@ -526,3 +527,24 @@ def test_a_generator_warns_where_the_schema_is_given() -> None:
     with pytest.warns(fsm.SchemaWarning, match="#/requried") as caught:
         generate.json(random_model(), {"type": "object", "requried": ["a"]})
     assert [__file__] == [warning.filename for warning in caught]
+
+
+def test_policies_of_a_generator_steer_every_call_of_it_and_are_pickled_with_it() -> None:
+    model = random_model()
+    banned = [policies.ban(["a", "e"])]
+    for make in (
+        lambda **more: generate.text(model, **more),
+        lambda **more: generate.regex(model, "[a-f]{6}", **more),
+        lambda **more: generate.choice(model, ["abe", "ffd", "dcf"], **more),
+        lambda **more: generate.json(model, {"enum": ["abe", "ffd", "dcf"]}, **more),
+        lambda **more: generate.cfg(model, "start: /[a-f]{6}/", **more),
+        lambda **more: generate.fsm(model, fsm.regex("[a-f]{6}"), **more),
+    ):
+        steered = make(policies=banned)
+        wanted = make()("the name", max_tokens=8, policies=banned) if make()("a", max_tokens=8) else None
+        found = steered("the name", max_tokens=8)
+        assert found == wanted
+        assert not {"a", "e"} & {*found.casefold()}
+    assert generate.format(model, bool, policies=[policies.ban("true")])("the name") is False
+    with pytest.raises(OptionError, match="policies"):
+        generate.text(model, policies=["delve"])  # type: ignore[list-item]

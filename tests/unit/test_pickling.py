@@ -17,7 +17,7 @@ import torch
 from pydantic import BaseModel
 
 import fsm
-from outlines_cont import SequenceState, continuous, control, errors, generate, models, samplers
+from outlines_cont import SequenceState, continuous, control, errors, generate, models, policies, samplers
 from outlines_cont.control import Controller
 from outlines_cont.engine.branch import Branch
 from outlines_cont.errors import IncompleteOutput, ModelMismatch, NotPicklable, OptionError, StateFileError
@@ -236,3 +236,9 @@ def test_a_pool_of_processes_writes_what_one_process_writes(tiny: HuggingFaceMod
         continuous(generator).resume(states[0]).values
         == continuous(generator).resume(_written(generator, "Name: ")).values
     )
+
+
+def test_a_generator_with_a_ban_is_pickled_with_it() -> None:
+    steered = generate.choice(models.tiny(), ["abe", "ffd"], policies=[policies.ban("b")])
+    again = pickle.loads(pickle.dumps(steered))  # noqa: S301  # our own
+    assert steered("x") == again("x") == "ffd"
