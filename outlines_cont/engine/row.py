@@ -631,7 +631,8 @@ class Row:
             count += 1
         self._taken_back = count, longest
         decider = self._decider.policy if self._decider is not None else None
-        if count > _MAX_TAKEN_BACK and (branch.ff_tokens or decider is None or decider.max_retries is None):
+        has_budget = branch.is_retry and decider is not None and decider.max_retries is not None
+        if count > _MAX_TAKEN_BACK and not has_budget:
             raise UnsupportedBranch(
                 f"expected policies that come to an end, but they have given tokens back {_MAX_TAKEN_BACK:,} times, and the text "
                 f"was never longer than {longest:,} tokens, now at {self.place}; {decider!r} has decided last. Have it exclude "

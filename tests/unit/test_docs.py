@@ -67,19 +67,6 @@ def _rounded(texts: list[str]) -> list[float]:
     return [float(figure) for text in texts for figure in ROUNDED.findall(text)]
 
 
-@pytest.mark.parametrize("page", ["docs/ban_phrases.md", "docs/policies.md"])
-def test_the_python_of_a_page_prints_what_stands_below_it(page: str, server: PageServer, tmp_path: Path) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    shown = re.findall(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    script = tmp_path / "page.py"
-    script.write_text(
-        "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)), encoding="utf-8"
-    )
-    code, out, err = server.run(script)
-    assert code == 0, err
-    assert "".join(shown) == out
-
-
 @pytest.mark.parametrize(
     "page", sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 )

@@ -41,7 +41,7 @@ def test_what_begins_inside_a_character_is_spelled_byte_by_byte(
     prompt = tokenizer.encode("Hi", add_special_tokens=True)
     token_ids = [tokenizer._ids[token] for token in data]
     policy = StopAt([stop], tokenizer, keep=keep)
-    row: Any = SimpleNamespace(token_ids=prompt + token_ids, piece_start=len(prompt))
+    row: Any = SimpleNamespace(token_ids=prompt + token_ids, piece_start=len(prompt), healed=b"")
     state = policy.initial(row)
     for token_id in token_ids:
         state = policy.advance(state, token_id)
