@@ -133,16 +133,24 @@ class Run:
 
         After the last one everything is there to be seen, whoever has taken the steps.
         """
-        job = self._submitted()
-        yield from self.engine.steps(job)
+        job = self._made()
+        try:
+            self.engine.submit(job)
+            yield from self.engine.steps(job)
+        finally:  # an interrupt may come between any two instructions, also before the first step
+            self.engine.cancel(job)
         self._collect(job)
 
     async def async_steps(self) -> AsyncGenerator[None, None]:
         """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
-        job = self._submitted()
-        async with aclosing(self.engine.async_steps(job)) as steps:
-            async for _ in steps:
-                yield
+        job = self._made()
+        try:
+            self.engine.submit(job)
+            async with aclosing(self.engine.async_steps(job)) as steps:
+                async for _ in steps:
+                    yield
+        finally:
+            self.engine.cancel(job)
         self._collect(job)
 
     @property
@@ -150,13 +158,12 @@ class Run:
         """What runs the rows, with those of others."""
         return engine_of(self._maker.model)
 
-    def _submitted(self) -> Job:
-        """Return the rows that run as a job, which is on its way."""
+    def _made(self) -> Job:
+        """Return the rows that run as a job."""
         sampler = self._maker.sampler
         job = self._search(sampler) if isinstance(sampler, BeamSearch) else self._alone(sampler)
         job.can_fork = False  # a call returns as many rows as it was given
         self._job = job
-        self.engine.submit(job)
         return job
 
     def _alone(self, sampler: Sampler) -> Job:
