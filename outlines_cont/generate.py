@@ -253,6 +253,9 @@ class Generator:
 
     def _cut_by(self, row: StateRow) -> tuple[str, str]:
         """Return what has cut a text, and what to do about it."""
+        if row.finish_reason == "length" and row.piece is not None and row.piece.retries:
+            advice = "A ban or a check may leave nothing else to write; or raise `max_tokens`."
+            return f"the most tokens of the piece, after {row.piece.retries} retries of its policies,", advice
         if row.finish_reason != "length":
             return "a stop text", "Leave out `stop_at`, or use one that no conforming text contains."
         context = self.model.context_length

@@ -40,7 +40,13 @@ class Track:
 
     def branches(self, row: RowView) -> list[Branch]:
         """Return the branches that the policy wants: several to fork, none to stop."""
-        return self.policy.branches(self.states[-1], row)
+        branches = self.policy.branches(self.states[-1], row)
+        if not isinstance(branches, list | tuple) or not all(isinstance(branch, Branch) for branch in branches):
+            raise TypeError(
+                f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(branches)}. Return "
+                "`[Branch(...)]` to go on, `[]` to end the piece."
+            )
+        return branches if isinstance(branches, list) else [*branches]
 
     def append(self, token_id: int) -> None:
         """Go on by one token."""
@@ -100,6 +106,12 @@ def _composed(wanted: list[tuple[Branch, Track]], tracks: list[Track], row: RowV
         if branch.sample_mask is None:
             return branch, track
     return _intersected(wanted), wanted[0][1]
+
+
+def shortened(value: object) -> str:
+    """Return a value for an error."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def goes_back(branch: Branch) -> bool:

@@ -76,8 +76,10 @@ class Ban(Policy[ScanState]):
     scan: TextScan | None = None
 
     def __repr__(self) -> str:
-        shown = ", ".join(repr(rule.shown) for rule in self.rules[:3])
-        return f"ban([{shown}{f', ... ({len(self.rules)} of them)' if len(self.rules) > 3 else ''}])"
+        more = f", ... ({len(self.rules)} of them)" if len(self.rules) > 3 else ""
+        if any(rule.factor for rule in self.rules):
+            return f"ban({{{', '.join(f'{rule.shown!r}: {rule.factor}' for rule in self.rules[:3])}{more}}})"
+        return f"ban([{', '.join(repr(rule.shown) for rule in self.rules[:3])}{more}])"
 
     @property
     def horizon(self) -> int:

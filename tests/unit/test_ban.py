@@ -14,6 +14,7 @@ from pydantic import BaseModel, field_validator
 import fsm
 from outlines_cont import (
     BanImpossible,
+    IncompleteOutput,
     OptionError,
     SequenceState,
     continuous,
@@ -453,3 +454,24 @@ def test_a_file_that_is_no_list_of_phrases_is_refused(text: str, tmp_path: Path)
 
     with pytest.raises(OptionError, match=r"phrases\.json"):
         policies.load_phrases(path)
+
+
+def test_a_text_that_is_put_off_until_it_is_cut_names_the_retries() -> None:
+    write = generate.regex(scripted_model(saying("so it is the end")), "[a-z ]* end", force=False)
+    with pytest.raises(IncompleteOutput, match=r"after \d+ retries of its policies"):
+        write(">", max_tokens=20, policies=[policies.ban("end")])
+
+
+def test_a_policy_that_returns_no_list_of_branches_is_named() -> None:
+    class Single(policies.Policy[None]):
+        def initial(self, row: Any) -> None:
+            return None
+
+        def advance(self, state: None, token_id: int) -> None:
+            return None
+
+        def branches(self, state: None, row: Any) -> Any:
+            return policies.Branch(sample_mask=policies.TokenSet.all)
+
+    with pytest.raises(TypeError, match="from `branches` of Single"):
+        generate.text(random_model())("the name", max_tokens=3, policies=[Single()])
