@@ -103,18 +103,7 @@ class Continuation:
         shown = StreamOptions.of(True, top, retract, partial)
         return StateStream(Run(self.generator, prompt, Options.of(options), rng=rng), shown)
 
-    def astream(
-        self,
-        prompt: Prompt,
-        *,
-        top: int = 0,
-        retract: bool = False,
-        partial: bool = False,
-        rng: Rng = None,
-        **options: Unpack[PieceOptions],
-    ) -> StateStream:
-        """Do the same for `async for`: the same stream, by the name that generators have for it."""
-        return self.stream(prompt, top=top, retract=retract, partial=partial, rng=rng, **options)
+    astream = stream  # the same stream, by the name that generators have for `async for`
 
     def resume(
         self,

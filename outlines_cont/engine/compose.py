@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.branch import Branch, TokenSet, shortened
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import UnsupportedBranch
 
@@ -106,12 +106,6 @@ def _composed(wanted: list[tuple[Branch, Track]], tracks: list[Track], row: RowV
         if branch.sample_mask is None:
             return branch, track
     return _intersected(wanted), wanted[0][1]
-
-
-def shortened(value: object) -> str:
-    """Return a value for an error."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def goes_back(branch: Branch) -> bool:

@@ -10,7 +10,6 @@ from enum import Enum
 from time import perf_counter
 from typing import Any, Self
 
-import numpy as np
 import torch
 
 from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet, check_mask
@@ -656,8 +655,9 @@ class Row:
     def _ids(self, tokens: TokenSet | None) -> frozenset[int]:
         if tokens is None:
             return frozenset()
-        bits = np.unpackbits(tokens.bitmask(self._vocab_size).view(np.uint8), bitorder="little")[: self._vocab_size]
-        return frozenset(np.flatnonzero(bits).tolist())
+        token_ids = tokens.few_ids(self._vocab_size, self._vocab_size)
+        assert token_ids is not None  # no set lies in more words than there are tokens
+        return frozenset(token_ids.tolist())
 
     def _leave_place(self, place: Exclusion, reason: str) -> None:
         """Go back to the last token before that was drawn, and draw that otherwise; further where its place has no retries left either.

@@ -48,7 +48,7 @@ class CertainFeed:
     def __init__(self, row: Row) -> None:
         row.hold()
         self._decoder = TextDecoder()
-        self._at = Certain(row.text_start.token, row.text_start.offset)
+        self._at = row.text_start
         self._token = row.piece_start
         self._is_over = False
 
