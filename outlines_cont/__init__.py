@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         SavedError,
         ScriptError,
         SlicingError,
+        SpecialTokenWarning,
         StateFileError,
         StateMismatch,
         TokenBudgetError,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from outlines_cont.streams import TokenStream
     from outlines_cont.streams.event import StreamEvent
     from outlines_cont.streams.state_stream import StateStream
+    from outlines_cont.tokens import Tokens
     from outlines_cont.tree import CompletionTree
 
 __version__ = "0.1.0"
@@ -125,6 +127,7 @@ __all__ = [
     "SequenceState",
     "SlicingError",
     "Span",
+    "SpecialTokenWarning",
     "StateFileError",
     "StateMismatch",
     "StateStream",
@@ -133,6 +136,7 @@ __all__ = [
     "TokenSet",
     "TokenStream",
     "TokenizerError",
+    "Tokens",
     "UnknownOption",
     "UnsupportedBranch",
     "UnsupportedModel",
@@ -167,6 +171,7 @@ _HOMES = {
     "StreamEvent": "streams.event",
     "TokenSet": "engine.branch",
     "TokenStream": "streams",
+    "Tokens": "tokens",
     "continuous": "continuation",
     "engine_of": "engine.engine",
     "guide": "guidance",

@@ -57,6 +57,10 @@ class EmptyPrompt(OutlinesContError, ValueError):
     """A prompt encodes to no token at all, so there is nothing that a model could continue."""
 
 
+class SpecialTokenWarning(UserWarning):
+    """A special token is written in a text that was given as a `str`; its letters were encoded, not the control token."""
+
+
 class PromptTypeError(OutlinesContError, TypeError):
     """A prompt is neither text, nor a state, nor a list of one of them."""
 

@@ -17,6 +17,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
@@ -36,8 +37,10 @@ from outlines_cont.kv import Part, RowKV
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv_layout import LayerLayout, kv_layout
 from outlines_cont.random_stream import RandomStream
+from outlines_cont.row_bytes import shown_text
 from outlines_cont.search_score import SearchScore
-from outlines_cont.state_row import GENERATED, HEALED, SCORED, Piece, StateRow
+from outlines_cont.state_row import GENERATED, HEALED, PROMPT, SCORED, Piece, StateRow
+from outlines_cont.tokens import num_start_tokens, start_ids
 
 _FORMAT = "outlines-cont state 1"
 _METADATA = "outlines_cont"
@@ -102,6 +105,9 @@ class _RowRecord(_Record):
     starts_inside: bool = False
     exclusions: list[_ExclusionRecord] = []
     healed: _Count = 0
+    # None where the tokens say it.
+    num_start_tokens: _Count | None = None
+    prompt_length: _Count | None = None
     stop: str | int | None = None
 
 
@@ -132,7 +138,7 @@ def save_state(
     `constrained_from` is the token at which the constraint of a conversation began that still holds.
     """
     flat = [row for group in rows for row in group]
-    shelf = _Shelf(kv)
+    shelf = _Shelf(kv, model)
     records = [shelf.put(row) for row in flat]
     record = _StateRecord(
         format=_FORMAT,
@@ -179,8 +185,10 @@ def load_state(
 class _Shelf:
     """Keys, values and logits that are to be written, each once."""
 
-    def __init__(self, with_kv: bool) -> None:
+    def __init__(self, with_kv: bool, model: LanguageModel) -> None:
         self.num_layers = 0
+        self._model = model
+        self._start = start_ids(model)
         self._with_kv = with_kv
         self._columns: dict[tuple[int, int], np.ndarray[Any, Any]] = {}
         self._parts: dict[tuple[int, int], Part] = {}
@@ -191,6 +199,7 @@ class _Shelf:
         """Return the description of a row, and note what it needs."""
         held = self._with_kv and row.kv is not None and bool(row.kv.parts)
         parts = [self._put_part(part) for part in row.kv[: row.cached].parts] if held and row.kv is not None else []
+        num_start, prompt_length = _told_start(row, self._start), _told_prompt(row, self._model)
         return _RowRecord(
             length=len(row.token_ids),
             weight_start=row.weight_start,
@@ -213,6 +222,8 @@ class _Shelf:
             exclusions=[] if row.piece is None else [*map(_exclusion_record, row.piece.exclusions)],
             healed=0 if row.piece is None else row.piece.healed,
             stop=None if row.piece is None else row.piece.stop,
+            num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
+            prompt_length=None if row.prompt_length == prompt_length else row.prompt_length,
         )
 
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
@@ -284,6 +295,7 @@ class _Reader:
         self._record = record
         self._tensors = tensors
         self._model = model
+        self._start = start_ids(model)
         self._buffers: dict[int, RowKV] = {}
         self._layout: list[LayerLayout | None] = []
         # Which place, after which tokens, the keys and values of a store and a column are for.
@@ -369,11 +381,13 @@ class _Reader:
         _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
         if row.piece is not None and (row.piece[0] > row.length or not self._are_ids(row.piece[1])):
             raise ValueError("a piece begins beyond its row, or lacks a token that is out of range")
+        if any(self._model.tokenizer.token_bytes[i] is not None for i in token_ids[: row.num_start_tokens or 0]):
+            raise ValueError("a token of text is said to be no part of the text")
         if row.healed > len(
             self._model.tokenizer.text_bytes(token_ids[row.piece[0] if row.piece is not None else row.length :])
         ):
             raise ValueError("a piece has healed more text than it has")
-        return StateRow(
+        found = StateRow(
             tuple(token_ids),
             bytes(kinds),
             tuple(logprobs),
@@ -389,7 +403,12 @@ class _Reader:
             error=None if row.error is None else SavedError(row.error),
             search=self._search(row),
             starts_inside=row.starts_inside,
+            num_start_tokens=row.num_start_tokens or 0,
         )
+        if row.num_start_tokens is None:
+            found = replace(found, num_start_tokens=_told_start(found, self._start))
+        length = _told_prompt(found, self._model) if row.prompt_length is None else row.prompt_length
+        return replace(found, prompt_length=length)
 
     def _are_ids(self, token_ids: Sequence[int]) -> bool:
         return not token_ids or (min(token_ids) >= 0 and max(token_ids) < self._model.vocab_size)
@@ -455,6 +474,17 @@ class _Reader:
         if not math.isfinite(float(logits.max())):
             raise ValueError(f"`logits.{number}` has NaN or infinity")
         return logits.to(self._model.device)
+
+
+def _told_start(row: StateRow, start: Sequence[int]) -> int:
+    """Return how many tokens at the beginning are no part of the text, as far as the tokens say it."""
+    return 0 if row.starts_inside else num_start_tokens(row.token_ids, start)
+
+
+def _told_prompt(row: StateRow, model: LanguageModel) -> int:
+    """Return how many characters of the text are the prompt, as far as the tokens say it."""
+    num_given = len(row.kinds) - len(row.kinds.lstrip(PROMPT))
+    return len(shown_text(row.token_ids[:num_given], model.tokenizer, row.num_start_tokens))
 
 
 def _check_origin(path: Any, record: _StateRecord, model: LanguageModel) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from weakref import WeakKeyDictionary
+
+from outlines_cont.interfaces import Tokenizer
 
 Encode = Callable[[str], list[int]]
 
@@ -39,3 +42,14 @@ class SpecialNames:
             token_ids.append(self._ids[name])
             token_ids += inside(rest) if rest else []
         return token_ids
+
+
+_NAMES: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
+
+
+def names_of(tokenizer: Tokenizer) -> SpecialNames:
+    """Return how the special tokens of a tokenizer are written; made when first asked for."""
+    found = _NAMES.get(tokenizer)
+    if found is None:
+        found = _NAMES[tokenizer] = SpecialNames(tokenizer.special_tokens)
+    return found
