@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outlines_cont import control, generate, models, policies, samplers
+    from outlines_cont.chat import Chat
     from outlines_cont.continuation import continuous
     from outlines_cont.device_tables import DeviceTables
     from outlines_cont.engine.branch import Branch, TokenSet
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         BatchMismatch,
         BudgetError,
         CallbackTimeout,
+        ChatError,
         CheckFailed,
         ClosedError,
         ConstraintRequired,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         MissingEOS,
         MissingTokenizer,
         ModelMismatch,
+        NoChatTemplate,
         NoHypothesis,
         NotPicklable,
         OptionError,
@@ -83,6 +86,8 @@ __all__ = [
     "Branch",
     "BudgetError",
     "CallbackTimeout",
+    "Chat",
+    "ChatError",
     "CheckFailed",
     "ClosedError",
     "CompletionTree",
@@ -106,6 +111,7 @@ __all__ = [
     "MissingEOS",
     "MissingTokenizer",
     "ModelMismatch",
+    "NoChatTemplate",
     "NoHypothesis",
     "NotPicklable",
     "OptionError",
@@ -157,6 +163,7 @@ _HOMES = {
     "BatchedExecutor": "executor",
     "Branch": "engine.branch",
     "Engine": "engine.engine",
+    "Chat": "chat",
     "CompletionTree": "tree",
     "Conversation": "executor",
     "DeviceTables": "device_tables",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from outlines_cont.chats.template import ChatTemplate, is_conversation
 from outlines_cont.errors import (
     ContextLengthError,
     EmptyPrompt,
@@ -24,7 +25,7 @@ from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
 from outlines_cont.tokens import Given, Tokens, as_given, checked_given, prompt_ids
 
-Item = str | Tokens | Sequence[int] | SequenceState
+Item = str | Tokens | Sequence[int] | Sequence[Mapping[str, Any]] | SequenceState
 Prompt = Item | Sequence[Item]
 
 
@@ -50,18 +51,20 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
 
     Args:
         model: the model that will continue them.
-        prompt: a text, `Tokens`, token ids, a state, or a list of them; all but a state become one batch entry.
+        prompt: a text, `Tokens`, token ids, the messages of a conversation, a state, or a list of them; all but a state become one
+            batch entry.
         num_samples: S, None to follow the states; 1 where there are only texts.
         rng: see `open_seeds`; None continues the streams of states.
         heal: find out what is to be given back at the end of each row.
 
     Raises:
         PromptTypeError: `prompt` is something else, or an empty list.
+        NoChatTemplate, ChatError: messages are given, and the tokenizer has no template, or it refuses them.
         EmptyPrompt, ContextLengthError, TokenizerError: there are only texts, and none of them can run. Where some can, the
             others keep their error.
         SampleMismatch, ModelMismatch: a state does not fit.
     """
-    items = _items(prompt)
+    items = _items(model, prompt)
     samples = _common_samples(model, items, num_samples)
     entries = [entry for item in items for entry in (item.rows if isinstance(item, SequenceState) else [_Text(item)])]
     drawn, own = open_seeds(rng, len(entries))
@@ -104,25 +107,27 @@ class _Text:
     given: Given
 
 
-def _items(prompt: Any) -> list[Given | SequenceState]:
-    """Return the texts and states of a prompt."""
+def _items(model: LanguageModel, prompt: Any) -> list[Given | SequenceState]:
+    """Return the texts and states of a prompt; the messages of a conversation as ids."""
     prompt = _without_padding(prompt)
-    one = _item(prompt)
+    one = _item(model, prompt)
     if one is not None:
         return [one]
     found = prompt.tolist() if hasattr(prompt, "tolist") else prompt
     if isinstance(found, Sequence) and not isinstance(found, str | bytes | bytearray) and found:
-        items = [_item(item) for item in found]
+        items = [_item(model, item) for item in found]
         known = [item for item in items if item is not None]
         if len(known) == len(items):
             return known
     raise PromptTypeError(
-        "expected a prompt that is a text, `Tokens`, a list of token ids, a SequenceState, or a list with one or more of them, "
-        f"got {_describe(prompt)}. Chat messages become a text by the tokenizer's `apply_chat_template`."
+        "expected a prompt that is a text, `Tokens`, a list of token ids, a list of messages, a SequenceState, or a list with one or "
+        f"more of them, got {_describe(prompt)}. A message is a dict with `role` and `content`; for a conversation see `Chat`."
     )
 
 
-def _item(item: Any) -> Given | SequenceState | None:
+def _item(model: LanguageModel, item: Any) -> Given | SequenceState | None:
+    if is_conversation(item):
+        return tuple(ChatTemplate.of(model, None, {}).token_ids(item, is_open=True))
     return item if isinstance(item, SequenceState) else as_given(item)
 
 

@@ -120,6 +120,8 @@ class _StateRecord(_Record):
     num_layers: _Count
     rows: list[_RowRecord]
     constrained_from: _Count | None = None
+    # The messages of a conversation, as JSON.
+    chat: str | None = None
     # Of a state without rows, which batch entries may have none of.
     batch_size: int | None = Field(default=None, ge=1, le=_MAX_EMPTY)
 
@@ -132,10 +134,12 @@ def save_state(
     *,
     kv: bool,
     constrained_from: int | None = None,
+    chat: str | None = None,
 ) -> None:
     """Write rows to `path`, all or nothing. See `SequenceState.save`.
 
-    `constrained_from` is the token at which the constraint of a conversation began that still holds.
+    `constrained_from` is the token at which the constraint of a conversation began that still holds; `chat` are the messages of a
+    `Chat` as JSON.
     """
     flat = [row for group in rows for row in group]
     shelf = _Shelf(kv, model)
@@ -150,6 +154,7 @@ def save_state(
         num_layers=shelf.num_layers,
         rows=records,
         constrained_from=constrained_from,
+        chat=chat,
     )
     tensors = shelf.tensors(flat)
     # Without a constraint the file is one that older versions read, too.
@@ -165,6 +170,23 @@ def load_state(
     path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
 ) -> tuple[Rows, int | tuple[int, ...], int | None]:
     """Return rows and seed of the state at `path`, and where its constraint began. See `SequenceState.load`."""
+    rows, seed, record = _loaded(path, model)
+    return rows, seed, record.constrained_from
+
+
+def load_chat(
+    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
+) -> tuple[Rows, int | tuple[int, ...], str]:
+    """Return rows and seed of the conversation at `path`, and its messages as JSON. See `Chat.load`."""
+    rows, seed, record = _loaded(path, model)
+    if record.chat is None or len(rows) != 1 or len(rows[0]) != 1:
+        raise _broken(path, "it holds a state and no conversation; `SequenceState.load` reads it")
+    return rows, seed, record.chat
+
+
+def _loaded(
+    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
+) -> tuple[Rows, int | tuple[int, ...], _StateRecord]:
     tensors, text = _read(_path(path)) if isinstance(path, str | os.PathLike) else _read_bytes(path)
     try:
         record = _StateRecord.model_validate_json(text)
@@ -179,7 +201,7 @@ def load_state(
     groups = tuple(tuple(rows[i : i + samples]) for i in range(0, len(rows), max(samples, 1)))
     groups = groups or ((),) * (record.batch_size or 0)
     seed = tuple(record.seed) if isinstance(record.seed, list) else record.seed
-    return groups, seed, record.constrained_from
+    return groups, seed, record
 
 
 class _Shelf:
@@ -213,7 +235,7 @@ class _Shelf:
             if row.piece is not None
             else None,
             finish_reason=row.finish_reason,  # type: ignore[arg-type]
-            value=_plain(row.value),
+            value=plain(row.value),
             error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",
             parts=parts,
             logits=self._put_logits(row.logits) if held else None,
@@ -594,7 +616,7 @@ def _broken(path: Any, reason: str) -> StateFileError:
     )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value that JSON can hold; None for others, such as objects of a class of the user."""
     try:
         return value if json.loads(json.dumps(value, allow_nan=False)) == value else None

@@ -28,6 +28,13 @@ class SpecialNames:
         found = self._pattern.search(text) if self._pattern is not None else None
         return None if found is None else found[1]
 
+    def marked(self, text: str, mark: str) -> str:
+        """Return a text with `mark` inside every name in it, so that none is left."""
+        while self._pattern is not None and (found := self._pattern.search(text)) is not None:
+            cut = found.start() + 1
+            text = text[:cut] + mark + text[cut:]
+        return text
+
     def encode(self, text: str, start: Encode, inside: Encode) -> list[int]:
         """Return the ids of a text in which the names are special tokens.
 
