@@ -97,8 +97,8 @@ class Tool:
         described = _described(doc)
         properties: dict[str, Any] = {}
         for key, part in schema.get("properties", {}).items():
-            properties[key] = {"description": described[key]} if key in described else {}
-            properties[key] |= _untitled(part)
+            described_by = [("description", described[key])] if key in described else []
+            properties[key] = {**dict(described_by), **_untitled(part)}
         kept = {key: schema[key] for key in ("$defs", "required") if key in schema}
         parameters = {"type": "object", "properties": properties, **kept}
         return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, fsm.json_schema(model), function, model)
