@@ -305,9 +305,10 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
     from rich.console import Console
     from rich.table import Table
 
-    from outlines_cont.commands.describe import describe, write_picture
+    from outlines_cont.commands.describe import check_picture, describe, write_picture
     from outlines_cont.commands.schema import load_schema
 
+    check_picture(picture)
     options = {"strict": strict, "key_order": "any" if any_order else "schema"}
     expression, found = describe(load_schema(source).schema, **options)
     table = Table("keyword", "where", "enforced", box=None)
