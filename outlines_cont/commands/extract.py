@@ -18,9 +18,10 @@ import fsm
 from outlines_cont import __version__
 from outlines_cont.commands.errors import RowError, SetupError
 from outlines_cont.commands.growing import GrowingRecords, ShowRecord
-from outlines_cont.commands.options import ExtractOptions, Whitespace
+from outlines_cont.commands.options import ExtractOptions
 from outlines_cont.commands.output import Done, FileOutput, Output, StreamOutput, check_output, match_done
 from outlines_cont.commands.rows import STDIN, InputRow, RowSource
+from outlines_cont.commands.sampler import parse_sampler
 from outlines_cont.commands.schema import RecordSchema, load_schema
 from outlines_cont.commands.template import DEFAULT_SOURCE, PromptTemplate
 
@@ -67,7 +68,8 @@ class Extraction:
             PromptTemplate(DEFAULT_SOURCE) if options.prompt is None else PromptTemplate.from_file(options.prompt)
         )
         self.schema = load_schema(options.schema)
-        _check_schema(self.schema, options.whitespace)
+        fsm.json_schema(self.schema.schema, **options.schema_options)  # a bad one is told before a model is loaded
+        parse_sampler(options.sampler)
         self._settings = _settings_digest(options, self._template, self.schema)
         self._has_output = options.output is not None and options.output.exists()
         self.tally = Tally(source.count())
@@ -215,11 +217,6 @@ def _check_model(name: str) -> None:
         )
 
 
-def _check_schema(schema: RecordSchema, whitespace: Whitespace) -> None:
-    """Compile the schema once without a vocabulary, so that a bad one is reported before a model is loaded."""
-    fsm.json_schema(schema.schema, whitespace=whitespace.value)
-
-
 def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: RecordSchema) -> str:
     """Return 12 hexadecimal digits that change with anything that decides a record beside its row."""
     model = options.model or f"bundled {__version__}"
@@ -229,7 +226,8 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
         model,
         options.dtype,
         options.max_tokens,
-        options.whitespace,
+        options.schema_options,
+        [options.sampler, options.seed],
         options.text_field,
         options.keep_text,
     ]
