@@ -47,8 +47,9 @@ InputOption = Annotated[
     str,
     typer.Argument(
         metavar="INPUT",
-        help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .txt file (a message per line), "
-        "or - for the standard input (JSON lines if the first line is a JSON object, else text).",
+        help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .csv or .parquet table (with a `text` "
+        "column), a .txt file (a message per line), or - for the standard input (JSON lines if the first line is a JSON object, else "
+        "text).",
     ),
 ]
 SchemaOption = Annotated[
@@ -84,7 +85,13 @@ PromptOption = Annotated[
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="OUT.jsonl", help="Where to write.", show_default="standard output"),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="OUT.jsonl|.csv|.parquet",
+        help="Where to write: lines of JSON, or a table, made when all rows are there.",
+        show_default="standard output",
+    ),
 ]
 ResumeOption = Annotated[
     bool,
@@ -452,8 +459,11 @@ def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
 
 
 def _extract_interrupted(output: Path | None) -> str:
+    from outlines_cont.commands.table_output import lines_path
+
     if output is None:
         return "Interrupted."
+    output = lines_path(output)
     if not output.exists():
         return "Interrupted before the first row; nothing was written."
     return f"Interrupted. {output} holds whole lines; to go on, give the same command with --resume."

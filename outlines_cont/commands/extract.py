@@ -20,9 +20,12 @@ from outlines_cont.commands.errors import RowError, SetupError
 from outlines_cont.commands.growing import GrowingRecords, ShowRecord
 from outlines_cont.commands.options import ExtractOptions
 from outlines_cont.commands.output import Done, FileOutput, Output, StreamOutput, check_output, match_done
-from outlines_cont.commands.rows import STDIN, InputRow, RowSource
+from outlines_cont.commands.row import InputRow
+from outlines_cont.commands.rows import STDIN, RowSource
 from outlines_cont.commands.sampler import parse_sampler
 from outlines_cont.commands.schema import RecordSchema, load_schema
+from outlines_cont.commands.table_output import TableOutput, lines_path
+from outlines_cont.commands.table_rows import pyarrow
 from outlines_cont.commands.template import DEFAULT_SOURCE, PromptTemplate
 
 
@@ -71,12 +74,13 @@ class Extraction:
         fsm.json_schema(self.schema.schema, **options.schema_options)  # a bad one is told before a model is loaded
         parse_sampler(options.sampler)
         self._settings = _settings_digest(options, self._template, self.schema)
-        self._has_output = options.output is not None and options.output.exists()
+        self._lines_path = None if options.output is None else lines_path(options.output)
+        self._has_output = self._lines_path is not None and self._lines_path.exists()
         self.tally = Tally(source.count())
         self._rows = iter(source)
         self._done = Done()
-        if options.output is not None and options.resume and self._has_output:
-            self._done = match_done(options.output, self._rows, self._settings)
+        if self._lines_path is not None and options.resume and self._has_output:
+            self._done = match_done(self._lines_path, self._rows, self._settings)
             self.tally.skipped, self.tally.failed = self._done.rows, self._done.failed
 
     def run(self, load: LoadExtract, growing: GrowingRecords | None = None) -> Iterator[Tally]:
@@ -101,7 +105,9 @@ class Extraction:
     def _output(self) -> Output:
         if self.options.output is None:
             return StreamOutput(self._stdout)
-        return FileOutput(self.options.output, self._done.size if self._has_output else None)
+        keep = self._done.size if self._has_output else None
+        is_table = self._lines_path != self.options.output
+        return TableOutput(self.options.output, keep) if is_table else FileOutput(self.options.output, keep)
 
     def _lines(self, rows: list[InputRow], extract: Extract, growing: GrowingRecords | None) -> list[bytes]:
         results = [self._prompt(row) for row in rows]
@@ -205,6 +211,22 @@ def _check_options(options: ExtractOptions) -> None:
     if options.output is not None:
         input_path = None if options.input == STDIN else Path(options.input)
         check_output(options.output, input_path, resume=options.resume, overwrite=options.overwrite)
+        if lines_path(options.output) != options.output:
+            _check_table(options)
+
+
+def _check_table(options: ExtractOptions) -> None:
+    """Check a table and the file of lines beside it."""
+    assert options.output is not None
+    lines = lines_path(options.output)
+    if options.output.suffix.lower() == ".parquet":
+        pyarrow()
+    if options.resume and options.output.exists() and not lines.exists():
+        raise SetupError(
+            f"the table {str(options.output)!r} is complete. To go on with it when the input has grown, write to a .jsonl file; to make it "
+            "anew, pass --overwrite."
+        )
+    check_output(lines, None, resume=options.resume, overwrite=options.overwrite)
 
 
 def _check_model(name: str) -> None:

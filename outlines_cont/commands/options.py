@@ -14,6 +14,8 @@ class InputFormat(StrEnum):
     AUTO = "auto"
     JSONL = "jsonl"
     TXT = "txt"
+    CSV = "csv"
+    PARQUET = "parquet"
 
 
 class DType(StrEnum):
@@ -36,7 +38,7 @@ class ExtractOptions:
     """One attribute per option.
 
     Attributes:
-        input: a .jsonl or .txt file, or `-`.
+        input: a .jsonl, .txt, .csv or .parquet file, or `-`.
         schema: a JSON Schema file, or `module:Class`.
         model: hub id or path; None is the bundled model.
         prompt: a Jinja template file; None is the default prompt.
