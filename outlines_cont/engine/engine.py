@@ -515,7 +515,7 @@ class Engine:
             ]
             uniforms = torch.tensor(drawn, dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):
-            counts = [row.token_counts if d.needs_counts else None for row, d in zip(rows, drawings, strict=True)]
+            counts = [drawing.counts_of(row) for row, drawing in zip(rows, drawings, strict=True)]
         draws = self._draw_plan(drawings).draw(masked, uniforms, counts)
         for index, error in draws.errors.items():
             rows[index].fail(error)
