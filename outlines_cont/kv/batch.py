@@ -27,15 +27,17 @@ _SPARE_COLUMNS = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fed:
-    """Logits of one forward: those after token j of row r's chunk are `logits[r, places[r][j]]`.
+    """Logits of what was fed: those after token j of row r's chunk are `logits[r, places[r][j]]`.
 
     Attributes:
         logits: (R, K, V), float32 or float64.
         places: for each row, from an index into its chunk to an index into K; only what was asked for.
+        num_forwards: how many forwards it took.
     """
 
     logits: torch.Tensor
     places: list[dict[int, int]]
+    num_forwards: int = 1
 
 
 class KVBatch:
