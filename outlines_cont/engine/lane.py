@@ -6,6 +6,7 @@ What is fed are sequences: the rows, and behind them the shadows of those that a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 
@@ -166,12 +167,19 @@ class Lane:
         if self._kv is None:
             return [row.source.kv for row in self.rows]
         if len(leaving) == len(self.rows):
-            shares, self._kv = self._kv.release_all(), None
+            shares, self._kv = self._without_shadows(self._kv), None
             return shares
         try:
             return [self._kv.release(i) if i in leaving else None for i in range(len(self.rows))]
         except KVBudgetError:  # a row that leaves takes a copy; it goes without
             return [None] * len(self.rows)
+
+    def _without_shadows(self, kv: KVBatch | RecurrentBatch | SerialBatch) -> list[RowKV | None]:
+        """Return the keys and values of all rows, which hold no memory of shadows where there is room to bring them elsewhere."""
+        if isinstance(kv, KVBatch) and kv.num_rows > len(self.rows):
+            with suppress(KVBudgetError):
+                return kv.release_only(range(len(self.rows)))
+        return kv.release_all()
 
     def _all_released(self) -> list[RowKV | None]:
         return [one.source.kv for one in self.sequences] if self._kv is None else self._kv.release_all()

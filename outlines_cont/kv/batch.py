@@ -142,6 +142,20 @@ class KVBatch:
         self._close()
         return shares
 
+    def release_only(self, rows: Sequence[int]) -> list[RowKV | None]:
+        """Return the shares of some rows, which hold no memory of the others; the batch is over. Cost: a copy of their tails.
+
+        Raises:
+            KVBudgetError: there is no room for the copy; the batch is as it was.
+        """
+        found = [self._row_parts(row) for row in rows]
+        tails = [parts[len(self.heads[row]) :] for row, parts in zip(rows, found, strict=True)]
+        buffer, columns = _gather(self._store, tails)
+        copies = [(Part(buffer, at, line),) if len(line) else () for at, line in enumerate(columns)]
+        shares = [(*self.heads[row], *copy) for row, copy in zip(rows, copies, strict=True)]
+        self._close()
+        return [RowKV(parts) if parts else None for parts in shares]
+
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with `rows`, in this order; one that stands there several times is forked. Cost: as that of a new batch."""
         shares = self.release_all()

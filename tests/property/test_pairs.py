@@ -67,6 +67,10 @@ def options_of(pair: tuple[str, str], text: str) -> dict[str, Any]:
     return options | {"policies": more}
 
 
+def guidance_of(pair: tuple[str, str], start: SequenceState) -> list[Guidance] | None:
+    return GUIDANCE[: start.batch_size] if "guidance" in pair else None
+
+
 def sampler_of(pair: tuple[str, str], seed: int) -> Any:
     penalties = {"repetition_penalty": 1.5, "frequency_penalty": 0.7} if "penalties" in pair else {}
     if "beam" in pair:
@@ -91,7 +95,7 @@ def test_two_features_write_what_the_plain_loop_writes(
     generator, start = generator_of(model, pair, sampler), start_of(model, pair)
     if "beam" in pair:
         start = start.take([(0, 0)]) if "fork" not in pair else start.take([(0, 1)])
-    plain = continuous(generator)(start, max_tokens=MAX_TOKENS)
+    plain = continuous(generator)(start, max_tokens=MAX_TOKENS, guidance=guidance_of(pair, start))
     options = options_of(pair, str(plain.take([(0, 0)]))[len(str(start.take([(0, 0)]))) :])
     state = written(generator, start, options, pair)
     steering = sampler if "beam" not in pair else samplers.greedy()
