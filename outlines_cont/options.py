@@ -7,8 +7,12 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Self, TypedDict
 
+from outlines_cont.drafts.opening import check_draft
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, UnknownOption
+
+GENERATORS_OWN = object()
+"""Stands for the draft that a generator was made with."""
 
 
 class PieceOptions(TypedDict, total=False):
@@ -24,6 +28,8 @@ class PieceOptions(TypedDict, total=False):
         policies: more policies that steer each row, such as `policies.ban(["delve"])`; see docs/policies.md.
         heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
             that what follows may join it; see docs/heal.md. A piece that is resumed was healed when it began.
+        draft: what guesses the next tokens, so that fewer forwards are needed for the same text: `"lookup"`, a smaller model, or an
+            object with `propose`; see docs/draft.md. None guesses nothing, whatever the generator says.
     """
 
     max_tokens: int | None
@@ -34,6 +40,7 @@ class PieceOptions(TypedDict, total=False):
     stop_token_ids: Sequence[int]
     policies: Sequence[Policy[Any]]
     heal: bool
+    draft: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +48,7 @@ class Options:
     """`PieceOptions` as they were checked.
 
     Attributes:
-        See `PieceOptions`; `stop_at` is a tuple of texts.
+        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` is `GENERATORS_OWN` where none was given.
     """
 
     max_tokens: int | None = None
@@ -52,6 +59,7 @@ class Options:
     stop_token_ids: tuple[int, ...] = ()
     policies: tuple[Policy[Any], ...] = ()
     heal: bool = False
+    draft: Any = GENERATORS_OWN
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -79,7 +87,14 @@ class Options:
             stop_token_ids=_ids(given.get("stop_token_ids", ())),
             policies=checked_policies(given.get("policies", ())),
             heal=_checked_bool(given.get("heal", False), "heal"),
+            draft=_checked_draft(given.get("draft", GENERATORS_OWN)),
         )
+
+
+def _checked_draft(draft: object) -> object:
+    if draft is not GENERATORS_OWN:
+        check_draft(draft)
+    return draft
 
 
 def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
