@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outlines_cont import control, generate, models, policies, samplers
     from outlines_cont.continuation import continuous
+    from outlines_cont.defaults import DEFAULT_MAX_TOKENS
     from outlines_cont.device_tables import DeviceTables
     from outlines_cont.engine.branch import Branch, TokenSet
     from outlines_cont.engine.engine import Engine, engine_of
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
         InvalidLogits,
         KVBudgetError,
         KVShareError,
+        LengthWarning,
         MissingEOS,
         MissingTokenizer,
         ModelMismatch,
+        ModelNotFound,
         NoHypothesis,
         NotPicklable,
         OptionError,
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DEFAULT_MAX_TOKENS",
     "BanImpossible",
     "BatchMismatch",
     "BatchedExecutor",
@@ -102,10 +106,12 @@ __all__ = [
     "InvalidLogits",
     "KVBudgetError",
     "KVShareError",
+    "LengthWarning",
     "Mark",
     "MissingEOS",
     "MissingTokenizer",
     "ModelMismatch",
+    "ModelNotFound",
     "NoHypothesis",
     "NotPicklable",
     "OptionError",
@@ -156,6 +162,7 @@ _HOMES = {
     "Branch": "engine.branch",
     "Engine": "engine.engine",
     "CompletionTree": "tree",
+    "DEFAULT_MAX_TOKENS": "defaults",
     "Conversation": "executor",
     "DeviceTables": "device_tables",
     "Guidance": "guidance",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Self, TypedDict
 
+from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.drafts.opening import check_draft
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, UnknownOption
@@ -20,7 +21,8 @@ class PieceOptions(TypedDict, total=False):
     """The options of a piece, all of them optional.
 
     Keys:
-        max_tokens: the most tokens of a piece, forced ones included; None is up to the context.
+        max_tokens: the most tokens of a piece, forced ones included; None is up to the context. Where it is not given,
+            `DEFAULT_MAX_TOKENS`, and a `LengthWarning` where that cuts a text.
         stop_at: a text, or several, before the first of which the piece ends.
         min_tokens: until a piece has so many tokens, no end of text and no stop token is drawn where something else may follow.
         keep_stop: end after the stop text instead.
@@ -52,10 +54,12 @@ class Options:
     """`PieceOptions` as they were checked.
 
     Attributes:
-        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` is `GENERATORS_OWN` where none was given.
+        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` is `GENERATORS_OWN` where none was given. `has_max_tokens`:
+        whether `max_tokens` was given.
     """
 
-    max_tokens: int | None = None
+    max_tokens: int | None = DEFAULT_MAX_TOKENS
+    has_max_tokens: bool = False
     stop_at: tuple[str, ...] = ()
     min_tokens: int = 0
     keep_stop: bool = False
@@ -80,19 +84,21 @@ class Options:
             UnknownOption: there is no such option.
             OptionError: a value is out of its range. What only a single row can tell fails that row.
         """
-        known = {field.name for field in fields(cls)}
+        known = {field.name for field in fields(cls)} - {"has_max_tokens"}
         for name in given:
             if name not in known:
                 raise _unknown(name, sorted(known))
         _check_max_tokens(given.get("max_tokens"))
+        min_tokens = _checked_min_tokens(given.get("min_tokens", 0), given.get("max_tokens"))
         stop_at = _texts(given.get("stop_at"))
         for name in ("keep_stop", "stop_in_prompt"):
             if given.get(name) and not stop_at:
                 raise OptionError(f"expected `stop_at` beside `{name}`, got none: say where the text stops", name)
         return cls(
-            max_tokens=given.get("max_tokens"),
+            max_tokens=given.get("max_tokens", max(DEFAULT_MAX_TOKENS, min_tokens)),
+            has_max_tokens="max_tokens" in given,
             stop_at=stop_at,
-            min_tokens=_checked_min_tokens(given.get("min_tokens", 0), given.get("max_tokens")),
+            min_tokens=min_tokens,
             keep_stop=bool(given.get("keep_stop")),
             stop_in_prompt=bool(given.get("stop_in_prompt")),
             stop_token_ids=_ids(given.get("stop_token_ids", ())),

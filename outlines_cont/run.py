@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -18,7 +19,7 @@ from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.row_draft import RowDraft
-from outlines_cont.errors import MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
+from outlines_cont.errors import LengthWarning, MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.negative_prompt import NegativePrompt, open_guidance
@@ -87,7 +88,9 @@ class Run:
         policies = maker.policies(options)
         check_ids(options.stop_token_ids, maker.model.vocab_size)
         self._eos_token_ids = maker.model.eos_token_ids.union(options.stop_token_ids)
-        if not self._eos_token_ids and options.max_tokens is None and not options.stop_at:
+        self._options = options
+        is_limited = options.has_max_tokens and options.max_tokens is not None
+        if not self._eos_token_ids and not is_limited and not options.stop_at:
             raise MissingEOS(
                 "expected a model with an end-of-sequence token, got one that names none, so the text would never end. "
                 "Pass `max_tokens` or `stop_at`, or set `eos_token_id` in the generation config."
@@ -218,10 +221,11 @@ class Run:
         self._is_collected = True
         if isinstance(job, BeamJob):
             self._collect_found(job.ended)
-            return
-        running = [i for i, row in enumerate(self.rows) if row is not None]
-        for at, row in job.done.items():
-            self._results[running[at]] = self._finished(at, row)
+        else:
+            running = [i for i, row in enumerate(self.rows) if row is not None]
+            for at, row in job.done.items():
+                self._results[running[at]] = self._finished(at, row)
+        self._warn_of_cuts()
 
     def _collect_found(self, found: list[list[StateRow]]) -> None:
         streams = [[self._results[i].stream for i in place] for place in self._places]
@@ -232,6 +236,21 @@ class Run:
             for rows, own in zip(padded, streams, strict=True)
             for row, stream in zip(rows, _spread(own, self._num_samples), strict=True)
         ]
+
+    def _warn_of_cuts(self) -> None:
+        """Say so where a limit that nobody has given has cut a text."""
+        if self._options.has_max_tokens:
+            return
+        limit = self._options.max_tokens
+        cut = [row for row in self._results if row.finish_reason == "length" and row.piece is not None]
+        if any(len(row.token_ids) - row.piece.start >= (limit or 0) for row in cut if row.piece is not None):
+            warnings.warn(
+                f"{len(cut)} of {len(self._results)} texts were cut after {limit} tokens, as many as a piece has where `max_tokens` is not "
+                "given. Pass `max_tokens=...` (None is up to the context), or bound what is written: strings by `maxLength`, arrays by "
+                "`maxItems`. `continuous(generator).resume(state)` goes on.",
+                LengthWarning,
+                stacklevel=2,
+            )
 
     def state(self) -> SequenceState:
         """Return the state that the run has come to; to be asked after `steps`."""
