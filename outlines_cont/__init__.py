@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from outlines_cont.guidance import Guidance
     from outlines_cont.guided_conversation import GuidedConversation, guide
     from outlines_cont.options import PieceOptions
+    from outlines_cont.progress import Progress, ProgressBar
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
     from outlines_cont.streams import TokenStream
@@ -120,6 +121,8 @@ __all__ = [
     "Policy",
     "ProgramCancelled",
     "ProgramTimeout",
+    "Progress",
+    "ProgressBar",
     "PromptRequired",
     "PromptTypeError",
     "ReplayError",
@@ -170,6 +173,8 @@ _HOMES = {
     "Mark": "executor",
     "PieceOptions": "options",
     "Policy": "engine.policy",
+    "Progress": "progress",
+    "ProgressBar": "progress",
     "RowView": "engine.policy",
     "SequenceState": "state",
     "Span": "span",

@@ -24,7 +24,6 @@ from fsm import Expression
 from fsm.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
-from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.policy import Policy
@@ -272,7 +271,7 @@ class Generator:
             limit = f"the context of the model ({context} tokens)"
             return limit, "Shorten the prompt, or use a model with a longer context."
         if row.piece is not None and len(row.token_ids) - row.piece.start < (
-            options.get("max_tokens", DEFAULT_MAX_TOKENS) or math.inf
+            Options.of(options).max_tokens or math.inf
         ):
             limit = f"the context of the model ({context} tokens), which the negative prompt and the text fill,"
             return limit, "Shorten the negative prompt, or use a model with a longer context."

@@ -12,6 +12,7 @@ from outlines_cont.drafts.opening import check_draft
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, UnknownOption
 from outlines_cont.guidance import Guidance
+from outlines_cont.progress import OnProgress
 
 GENERATORS_OWN = object()
 """Stands for the draft that a generator was made with."""
@@ -32,6 +33,8 @@ class PieceOptions(TypedDict, total=False):
         heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
             that what follows may join it; see docs/heal.md. A piece that is resumed was healed when it began.
         guidance: a negative prompt that the text moves away from; see docs/guide.md. A list has one, or None, for each batch entry.
+        on_progress: called with a `Progress` when a row ends, ten times a second, and at the end; `ProgressBar()` shows a bar. An error
+            that it raises ends the call.
         draft: what guesses the next tokens, so that fewer forwards are needed for the same text: `"lookup"`, a smaller model, or an
             object with `propose`; see docs/draft.md. None guesses nothing, whatever the generator says.
     """
@@ -45,6 +48,7 @@ class PieceOptions(TypedDict, total=False):
     policies: Sequence[Policy[Any]]
     heal: bool
     guidance: Guidance | Sequence[Guidance | None] | None
+    on_progress: OnProgress | None
 
     draft: Any
 
@@ -68,6 +72,7 @@ class Options:
     policies: tuple[Policy[Any], ...] = ()
     heal: bool = False
     guidance: Guidance | tuple[Guidance | None, ...] | None = None
+    on_progress: OnProgress | None = None
     draft: Any = GENERATORS_OWN
 
     @property
@@ -105,6 +110,7 @@ class Options:
             policies=checked_policies(given.get("policies", ())),
             heal=_checked_bool(given.get("heal", False), "heal"),
             guidance=_checked_guidance(given.get("guidance")),
+            on_progress=_checked_callable(given.get("on_progress")),
             draft=_checked_draft(given.get("draft", GENERATORS_OWN)),
         )
 
@@ -113,6 +119,12 @@ def _checked_draft(draft: object) -> object:
     if draft is not GENERATORS_OWN:
         check_draft(draft)
     return draft
+
+
+def _checked_callable(value: object) -> OnProgress | None:
+    if value is not None and not callable(value):
+        raise OptionError(f"expected a function, or `ProgressBar()`, as `on_progress`, got {value!r}", "on_progress")
+    return value
 
 
 def checked_policies(policies: object) -> tuple[Policy[Any], ...]:

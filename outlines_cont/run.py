@@ -6,7 +6,7 @@ import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.negative_prompt import NegativePrompt, open_guidance
 from outlines_cont.options import Options, check_ids
+from outlines_cont.progress import Teller
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import RandomStream, Rng
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
@@ -159,25 +160,47 @@ class Run:
 
         After the last one everything is there to be seen, whoever has taken the steps.
         """
-        job = self._made()
+        job, tell = self._made(), self._tell
         try:
             self.engine.submit(job)
-            yield from self.engine.steps(job)
+            for _ in self.engine.steps(job):
+                tell()
+                yield
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
+            tell(is_over=True)
         self._collect(job)
 
     async def async_steps(self) -> AsyncGenerator[None, None]:
         """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
-        job = self._made()
+        job, tell = self._made(), self._tell
         try:
             self.engine.submit(job)
             async with aclosing(self.engine.async_steps(job)) as steps:
                 async for _ in steps:
+                    tell()
                     yield
         finally:
             self.engine.cancel(job)
+            tell(is_over=True)
         self._collect(job)
+
+    @cached_property
+    def _tell(self) -> Callable[..., None]:
+        """What tells how far the run has come, where somebody wants to know."""
+        return _tell_nobody if self._options.on_progress is None else Teller(self._options.on_progress, self._progress)
+
+    def _progress(self) -> tuple[int, int, int, int]:
+        """Return how many texts there are, have ended and have failed, and how many tokens they have."""
+        with self.engine.lock:
+            rows = [row for row in self.rows if row is not None]
+            if isinstance(self._job, BeamJob):  # its hypotheses change places
+                rows = [] if self._job.is_over else self._job.rows
+            ended = [row.error for row in rows if row.is_over]
+            tokens = sum(len(row.token_ids) - row.piece_start for row in rows)
+            running = len(rows) - len(ended)
+            failed = sum(error is not None for error in [*ended, *(row.error for row in self._results)])
+            return len(self._results), len(self._results) - running, failed, tokens
 
     def _set_draft(self, draft: Any, model: LanguageModel) -> None:
         """Have tokens guessed for the rows; a search compares many texts, and guesses none of them."""
@@ -265,6 +288,7 @@ class Run:
             state = self.state() if self._job is None or self._is_collected else self.snapshot()
             if self._job is not None:
                 self.engine.cancel(self._job)
+                self._tell(is_over=True)
             return state
 
     def _state_of(self, results: Sequence[StateRow]) -> SequenceState:
@@ -405,6 +429,10 @@ class Run:
                     "expected a state that this generator has cut, but its last piece is no beginning of what the generator "
                     f"writes ({row.error}). Resume with the generator that made it."
                 ) from row.error
+
+
+def _tell_nobody(*, is_over: bool = False) -> None:
+    """Take the place of a `Teller`."""
 
 
 def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
