@@ -29,7 +29,7 @@ WORDS = st.text("abcdefghijklmnopqrstuvwxyzäß", min_size=1, max_size=8)
 
 every_kind = pytest.mark.parametrize("kind", EVERY_KIND)
 keeps_text = pytest.mark.parametrize("kind", KEEPS_TEXT)
-quick = settings(max_examples=30)
+quick = settings(max_examples=15)
 
 
 @every_kind
