@@ -44,7 +44,7 @@ def assert_every_message_is_read(result: Result, output: Path) -> None:
     rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
 
     assert result.exit_code == 0, result.output
-    assert MESSAGES == [row["text"] for row in rows]
+    assert [row["text"] for row in rows] == MESSAGES
     for row in rows:
         assert list(row) == ["text", "kind", "record", "due", "votes"]
         assert row["kind"] in KINDS
