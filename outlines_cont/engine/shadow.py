@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import proxy
 
 import torch
 
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.kept_logits import KeptLogits
+from outlines_cont.models.meter import Meter
 from outlines_cont.state_row import StateRow
 
-if TYPE_CHECKING:
-    from outlines_cont.engine.row import Row
+
+class GuidedSequence(Protocol):
+    """What a shadow asks of the row beside it; see `Row`."""
+
+    token_ids: list[int]
+    piece_start: int
+    counts: Meter
+
+    @property
+    def feeds_all(self) -> bool:
+        """Whether all that is pending is to be fed."""
 
 
 class Shadow:
@@ -25,17 +35,17 @@ class Shadow:
         logits: (V,) after the last token, where that was fed.
     """
 
-    def __init__(self, source: StateRow, row: Row, num_places: int) -> None:
+    def __init__(self, source: StateRow, row: GuidedSequence, num_places: int) -> None:
         """Stand beside `row`, of which `num_places` tokens may be taken back without a forward."""
         self.source = source
         self.cached = source.cached
         self.logits = source.logits
         self._kept = KeptLogits(num_places)
         self._is_partial = False  # as those of the row
-        self._row: Row = proxy(row)  # which holds this one
+        self._row: GuidedSequence = proxy(row)  # which holds this one
         self._offset = len(source.token_ids) - row.piece_start
 
-    def fork(self, row: Row) -> Shadow:
+    def fork(self, row: GuidedSequence) -> Shadow:
         """Return the same for a fork of the row."""
         fork = Shadow(self.source, row, 0)
         fork.cached, fork.logits, fork._is_partial = self.cached, self.logits, self._is_partial
