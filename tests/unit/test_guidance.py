@@ -192,6 +192,21 @@ def test_both_sequences_run_in_the_same_forwards() -> None:
     assert meter.recomputed_tokens == 0
 
 
+def test_no_forward_has_more_tokens_than_the_engine_may_feed() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    engine_of(model).max_batch_tokens = 8
+    sizes, forward = [], model.forward
+
+    def noted(input_ids: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        sizes.append(input_ids.numel())
+        return forward(input_ids, *arguments)
+
+    with mock.patch.object(model, "forward", noted):
+        state = continuous(generate.text(model))(["the name"] * 7, max_tokens=3, guidance=GREEN)
+    assert max(sizes) <= 8
+    assert [greedy_by_hand(model, "the name", GREEN, 3)] * 7 == [piece(state, batch) for batch in range(7)]
+
+
 def test_a_scale_of_one_feeds_no_negative_prompt() -> None:
     model = random_model()
     with model.meter() as plain:
