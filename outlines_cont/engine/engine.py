@@ -307,7 +307,15 @@ class Engine:
     def _limit(self) -> int:
         """The most rows that may run now."""
         limit = min(self.max_rows, self.max_batch_tokens)
+        if limit > self.max_batch_tokens // 2 and self._has_shadows:  # each of these is a second sequence
+            limit = max(self.max_batch_tokens // 2, 1)
         return limit if self._room is None else min(limit, self._room)
+
+    @property
+    def _has_shadows(self) -> bool:
+        return any(
+            row.shadow is not None for rows in (self._waiting, *(lane.rows for lane in self._lanes)) for row in rows
+        )
 
     def _take_submitted(self) -> None:
         """Take in new jobs. It comes before the checkpoint, so wherever it is interrupted, it can be done again."""

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 
 from outlines_cont.engine.branch import TokenSet
+from outlines_cont.engine.lookahead import Lookahead
 from outlines_cont.engine.row import Row, RowCheckpoint, Want
 from outlines_cont.engine.shadow import Shadow
 from outlines_cont.guidance import guided_logits
@@ -69,6 +70,15 @@ class GuidedRow(Row):
         self.shadow.restore()
         if self.want is Want.SAMPLE:
             self.shadow.need_logits(self.mask)
+
+    def guess(self, found: Lookahead) -> None:
+        """Feed what was guessed behind what is pending of both sequences."""
+        super().guess(found)
+        self.shadow.expect(found.token_ids)
+
+    def _append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
+        super()._append(token_id, kind, logprob, sampling_logprob)
+        self.shadow.meet(token_id)
 
     def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
         is_asked_again = super()._want_sample(mask, sequences, temperature)

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import proxy
 
 import torch
 
 from outlines_cont.engine.branch import TokenSet
+from outlines_cont.engine.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.kept_logits import KeptLogits
+from outlines_cont.kv import RowKV
+from outlines_cont.models.meter import Meter
 from outlines_cont.state_row import StateRow
 
-if TYPE_CHECKING:
-    from outlines_cont.engine.row import Row
+
+class GuidedSequence(Protocol):
+    """What a shadow asks of the row beside it; see `Row`."""
+
+    token_ids: list[int]
+    piece_start: int
+    counts: Meter
+
+    @property
+    def feeds_all(self) -> bool:
+        """Whether all that is pending is to be fed."""
 
 
 class Shadow:
@@ -25,21 +37,22 @@ class Shadow:
         logits: (V,) after the last token, where that was fed.
     """
 
-    def __init__(self, source: StateRow, row: Row, num_places: int) -> None:
+    def __init__(self, source: StateRow, row: GuidedSequence, num_places: int) -> None:
         """Stand beside `row`, of which `num_places` tokens may be taken back without a forward."""
         self.source = source
         self.cached = source.cached
         self.logits = source.logits
         self._kept = KeptLogits(num_places)
         self._is_partial = False  # as those of the row
-        self._row: Row = proxy(row)  # which holds this one
+        self._expected = NOTHING_EXPECTED
+        self._row: GuidedSequence = proxy(row)  # which holds this one
         self._offset = len(source.token_ids) - row.piece_start
 
-    def fork(self, row: Row) -> Shadow:
+    def fork(self, row: GuidedSequence) -> Shadow:
         """Return the same for a fork of the row."""
         fork = Shadow(self.source, row, 0)
         fork.cached, fork.logits, fork._is_partial = self.cached, self.logits, self._is_partial
-        fork._kept = self._kept.fork()
+        fork._kept, fork._expected = self._kept.fork(), self._expected
         return fork
 
     @property
@@ -56,13 +69,19 @@ class Shadow:
 
     @property
     def num_pending(self) -> int:
-        """How many tokens are to be fed before the row can draw one."""
-        return self.length - self.cached if self._row.feeds_all else 0
+        """How many tokens are to be fed before the row can draw one, those included that are expected behind them."""
+        pending = self.length - self.cached if self._row.feeds_all else 0
+        return pending and pending + self._expected.num_pending
 
     @property
     def held(self) -> int:
-        """How many tokens have keys and values."""
-        return self.cached
+        """How many tokens have keys and values, those included that are expected next."""
+        return self.cached + self._expected.num_fed
+
+    @property
+    def base_kv(self) -> RowKV | None:
+        """The keys and values that it begins with."""
+        return self.source.kv
 
     @property
     def source_cached(self) -> int:
@@ -70,17 +89,17 @@ class Shadow:
         return self.source.cached
 
     def chunk(self) -> list[int]:
-        """Return the pending ids."""
+        """Return the pending ids, and behind them those that are expected next."""
         if not self.num_pending:
             return []
         written = self._row.token_ids[max(self.cached - self._offset, self._row.piece_start) :]
-        return [*self.source.token_ids[self.cached :], *written]
+        return [*self.source.token_ids[self.cached :], *written, *self._expected.token_ids]
 
     def wanted(self, chunk_size: int) -> list[int]:
         """Return the indices into the first `chunk_size` pending tokens after which logits are wanted, ascending."""
         last = self.length - 1 - self.cached
         first = max(len(self.source.token_ids) - 1 - self.cached, last - self._kept.num_places, 0)
-        return list(range(first, min(last + 1, chunk_size)))
+        return list(range(first, min(self.num_pending, chunk_size)))
 
     def unscored(self, fed: Container[int]) -> list[tuple[int, int]]:
         """Nothing: log-probabilities are those of the row."""
@@ -91,31 +110,48 @@ class Shadow:
 
     def lose(self, cached: int) -> None:
         """Note that no more than the first `cached` tokens are held any longer."""
-        if cached < self.cached:
-            self._row.counts.recomputed_tokens += self.cached - cached
-            self.cached = cached
+        if cached < self.held:
+            self._row.counts.recomputed_tokens += self.held - min(cached, self.cached)
+            self.cached, self._expected = min(self.cached, cached), self._expected.unfed()
 
     def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
         """Note that `count` pending tokens were fed; `logits` holds the wanted ones by index into the chunk."""
         known = {self.cached + at + 1: line for at, line in logits.items()}
-        for index in sorted(known):
-            self._kept.put(index, known[index])
+        own = min(count, self.length - self.cached)
         self._row.counts.fed_tokens += count
-        self.cached += count
+        self.cached += own
+        for index in sorted(known):
+            if index <= self.cached:
+                self._kept.put(index, known[index])
+        self._expected = self._expected.fed(count - own, known)
         self.logits, self._is_partial = known.get(self.cached), False
 
     # -- what the row asks ---------------------------------------------------------------------------------------------
 
+    def expect(self, token_ids: Sequence[int]) -> None:
+        """Feed tokens that were guessed behind what is pending."""
+        self._expected = Expected(tuple(token_ids), is_guess=True)
+
+    def meet(self, token_id: int) -> None:
+        """Follow the row by one token, which may have been expected, and fed."""
+        before, self._expected = self._expected, self._expected.after(token_id)
+        if not before.num_fed or before.token_ids[0] != token_id:
+            return
+        self.cached += 1
+        self.logits, self._is_partial = before.logits.get(self.cached), False
+        if self.logits is not None:
+            self._kept.put(self.cached, self.logits)
+
     def rewind(self) -> None:
         """Follow the row, which has given tokens back."""
         length = self.length
-        self.cached = min(self.cached, length)
+        self.cached, self._expected = min(self.cached, length), NOTHING_EXPECTED
         self._kept.forget_after(length)
         self.logits, self._is_partial = self._kept.whole(length), False
 
     def restore(self) -> None:
         """Hold nothing but the source; see `Checkpoint`."""
-        self._kept = self._kept.emptied()
+        self._kept, self._expected = self._kept.emptied(), NOTHING_EXPECTED
         self.lose(self.source_cached)
         self.logits, self._is_partial = self.source.logits, False
 

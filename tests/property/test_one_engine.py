@@ -25,6 +25,7 @@ from outlines_cont import (
     BatchedExecutor,
     ClosedError,
     Conversation,
+    Guidance,
     InferenceRequired,
     Mark,
     OptionError,
@@ -96,6 +97,9 @@ def _controller(branch_index: int, last_backtrack: int, last_append: list[int]) 
 _WRITERS: dict[str, Callable[[HuggingFaceModel, str, int], Iterator[Any]]] = {
     "text": lambda model, text, seed: generate.text(model, sampler=samplers.multinomial()).stream(
         text, rng=seed, max_tokens=9
+    ),
+    "guided": lambda model, text, seed: generate.text(model, sampler=samplers.multinomial()).stream(
+        text, rng=seed, max_tokens=7, guidance=Guidance("red of ", 1.5 - seed % 3)
     ),
     "regex": lambda model, text, seed: generate.regex(model, "[a-c]{2}(red|green|blue){1,2}[0-9]{2}").stream(
         text, rng=seed
@@ -401,7 +405,9 @@ def test_five_hundred_random_calls(family: str, limit: int, seed: int) -> None:
         lambda: machine.save_and_load(at=int_below(6), to=int_below(6), kv=bool(int_below(2))),
         lambda: machine.close(at=int_below(6), text=texts[int_below(6)]),
         machine.a_forward_that_breaks_changes_nothing,
-        lambda: machine.begin_to_write(kind=kinds[int_below(5)], text=texts[int_below(2)], seed=int_below(100)),
+        lambda: machine.begin_to_write(
+            kind=kinds[int_below(len(kinds))], text=texts[int_below(2)], seed=int_below(100)
+        ),
         lambda: machine.go_on_writing(which=int_below(3), steps=1 + int_below(8)),
         lambda: machine.go_on_writing(which=int_below(3), steps=1 + int_below(8)),
         lambda: machine.stop_writing(which=int_below(9)),

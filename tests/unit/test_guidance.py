@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -191,6 +192,21 @@ def test_both_sequences_run_in_the_same_forwards() -> None:
     assert meter.recomputed_tokens == 0
 
 
+def test_no_forward_has_more_tokens_than_the_engine_may_feed() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    engine_of(model).max_batch_tokens = 8
+    sizes, forward = [], model.forward
+
+    def noted(input_ids: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        sizes.append(input_ids.numel())
+        return forward(input_ids, *arguments)
+
+    with mock.patch.object(model, "forward", noted):
+        state = continuous(generate.text(model))(["the name"] * 7, max_tokens=3, guidance=GREEN)
+    assert max(sizes) <= 8
+    assert [greedy_by_hand(model, "the name", GREEN, 3)] * 7 == [piece(state, batch) for batch in range(7)]
+
+
 def test_a_scale_of_one_feeds_no_negative_prompt() -> None:
     model = random_model()
     with model.meter() as plain:
@@ -333,6 +349,41 @@ def test_rows_that_run_one_by_one_go_back_with_both_sequences(make: Callable[[],
     assert row.piece is not None
     assert row.piece.retries
     assert (plain.ids, plain.retries) == (piece(state), row.piece.retries)
+
+
+@dataclass
+class Copied:
+    """Guesses the next tokens of a text, now and then a wrong one."""
+
+    ids: tuple[int, ...]
+
+    def propose(self, token_ids: Sequence[int]) -> list[int]:
+        at = len(token_ids)
+        guess = [*self.ids[at : at + 5]]
+        return [*guess[:2], 70, *guess[3:]] if at % 3 == 0 else guess
+
+
+@pytest.mark.parametrize("constraint", [None, "[a-z]{3,9} is the [a-z]{4,12}"])
+def test_guessed_tokens_are_read_by_both_sequences_at_once_and_drawn_from_the_guided_law(
+    constraint: str | None,
+) -> None:
+    model, draw = random_model(), samplers.multinomial(temperature=1.5)
+    made = generate.regex(model, constraint, sampler=draw) if constraint else generate.text(model, sampler=draw)
+    prompts, guidance = ["the name", "a"], [GREEN, None]
+    with model.meter() as plain:
+        expected = continuous(made)(prompts, rng=[1, 2], max_tokens=16, guidance=guidance)
+    draft = Copied(expected.rows[0][0].token_ids)
+    with model.meter() as meter:
+        found = continuous(made)(prompts, rng=[1, 2], max_tokens=16, guidance=guidance, draft=draft)
+        alone = continuous(made)("the name", rng=1, max_tokens=16, guidance=GREEN, draft=draft)
+    assert [piece(expected, 0), piece(expected, 1)] == [piece(found, 0), piece(found, 1)]
+    assert piece(expected) == piece(alone)
+    assert torch.allclose(expected.sampling_logprobs, found.sampling_logprobs, atol=1e-6)
+    assert meter.accepted_tokens > 8
+    assert meter.recomputed_tokens == 0
+    with model.meter() as meter:
+        continuous(made)("the name", rng=1, max_tokens=16, guidance=GREEN, draft=draft)
+    assert meter.forwards * 2 < plain.forwards
 
 
 def test_a_negative_prompt_that_many_rows_have_is_fed_once() -> None:
