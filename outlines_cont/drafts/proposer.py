@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
@@ -89,11 +90,13 @@ class Proposed:
     def _warn(self, error: Exception) -> None:
         if not self._has_warned:
             self._has_warned = True
-            warnings.warn(
-                f"the draft {self.proposer!r} has failed, so the text is written without it: {type(error).__name__}: {error}",
-                DraftWarning,
-                stacklevel=2,
-            )
+            # Where warnings are errors, the step still belongs to others.
+            with suppress(DraftWarning):
+                warnings.warn(
+                    f"the draft {self.proposer!r} has failed, so the text is written without it: {type(error).__name__}: {error}",
+                    DraftWarning,
+                    stacklevel=2,
+                )
 
 
 class Asked:

@@ -21,11 +21,13 @@ class Lane:
     Attributes:
         rows: those that still run.
         counts: the work that belongs to no single row.
+        num_fed: how many tokens the last forward had, padding included.
     """
 
     def __init__(self, model: LanguageModel, rows: Sequence[Row], counts: Meter) -> None:
         self.rows = list(rows)
         self.counts = counts
+        self.num_fed = 0
         self._model = model
         self._kv: KVBatch | RecurrentBatch | None = None
 
@@ -71,6 +73,7 @@ class Lane:
         wanted = [row.wanted(len(chunk)) for row, chunk in zip(self.rows, chunks, strict=True)]
         fed = self._kv.feed(chunks, wanted)
         self.counts.forwards += 1
+        self.num_fed = width * len(self.rows)
         self._score(fed.logits, fed.places)
         for i, (row, chunk) in enumerate(zip(self.rows, chunks, strict=True)):
             if chunk:

@@ -26,6 +26,7 @@ class Lookahead:
     Attributes:
         token_ids: the tokens guessed so far.
         num_drafted: how many of them were guessed; the policies leave no choice about the others.
+        num_drawn: how many of them are drawn when the row comes there: those, and any where a mask has one token.
         mask: the tokens that may come next; None where the guess ends.
         temperature: what the next token would be drawn with; see `Branch`.
     """
@@ -55,7 +56,7 @@ class Lookahead:
             temperature: see `Branch`.
         """
         self.token_ids: list[int] = []
-        self.num_drafted = 0
+        self.num_drafted = self.num_drawn = 0
         self.mask: TokenSet | None = mask if room > 0 else None
         self.temperature = temperature
         self._ahead = Ahead([*row.token_ids], row)
@@ -73,6 +74,7 @@ class Lookahead:
         if not self._may_come(token_id) or not self._append(token_id):
             return False
         self.num_drafted += 1
+        self.num_drawn += 1
         follow = next((ids for ids in self._sequences if ids[0] == token_id), [token_id])
         if all(self._append(forced) for forced in follow[1:]):
             self._ask()
@@ -117,7 +119,10 @@ class Lookahead:
             return bool(branch.ff_tokens) and all(self._append(token_id) for token_id in branch.ff_tokens[0])
         self.mask, self._sequences, self.temperature = branch.sample_mask, branch.ff_tokens, branch.temperature
         only = _only_token(self.mask, self._vocab_size)
-        return only is not None and not self._sequences and only not in self._eos and self._append(only)
+        if only is None or self._sequences or only in self._eos or not self._append(only):
+            return False
+        self.num_drawn += 1
+        return True
 
     def _is_fine(self, act: Any) -> bool:
         """Return what `act` returns; False where a policy fails: it will do so again where the row has come there."""

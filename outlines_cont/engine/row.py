@@ -268,7 +268,7 @@ class Row:
     def guess(self, found: Lookahead) -> None:
         """Feed what was guessed behind what is pending."""
         self._expected = Expected(tuple(found.token_ids), is_guess=True)
-        self.counts.proposed_tokens += found.num_drafted
+        self.counts.proposed_tokens += found.num_drawn
 
     def goes_on(self) -> bool:
         """Plan on where what was drawn last is what was guessed; return whether the next token can be drawn, without a forward."""

@@ -115,9 +115,9 @@ class Wish:
         drawing: Drawing = self.row.job.drawing(self.walk.temperature)
         return drawing
 
-    def uniform(self, offset: int) -> float:
-        """Return the random number that the row will draw with, `offset` draws from now; none is taken."""
-        return self.row.stream.ahead(offset)
+    def uniform(self) -> float:
+        """Return the random number that the row will draw with where the guess has come to; none is taken."""
+        return self.row.stream.ahead(self.walk.num_drawn)
 
     def token_counts(self) -> TokenCounts:
         """Return how often each token stands in the row, those that are guessed included."""
