@@ -22,7 +22,7 @@ from outlines_cont.errors import DraftWarning, UnsupportedModel, VocabularyMisma
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 
-_EXPECTED = 0.7
+_KIND, _EXPECTED = "model", 0.7
 
 
 class ModelDraft:
@@ -71,7 +71,7 @@ class ModelDraft:
         """Return how many tokens to guess for a row: none where they would not fit into the context."""
         memory = wish.draft.memory
         assert isinstance(memory, ReadTokens)
-        length = 0 if memory.has_failed else wish.length("model", _EXPECTED)
+        length = 0 if memory.has_failed else wish.length(_KIND, _EXPECTED)
         longest = self.model.context_length
         return length if longest is None else max(min(length, longest - len(wish.row.token_ids)), 0)
 
@@ -96,7 +96,7 @@ class ModelDraft:
             read = [(wish, line) for (wish, _), line in zip(going, logits, strict=True) if line is not None]
             ended = set()
             for (wish, _), token_id in zip(read, self._drawn(read), strict=True):
-                if not wish.walk.push(token_id):
+                if not wish.walk.push(token_id, _KIND):
                     ended.add(id(wish))
             going = [
                 (wish, length)

@@ -13,7 +13,7 @@ from outlines_cont.engine.row_draft import Memory, Wish
 from outlines_cont.errors import DraftWarning
 from outlines_cont.user_code import shielded
 
-_EXPECTED = 0.5
+_KIND, _EXPECTED = "proposed", 0.5
 
 
 @runtime_checkable
@@ -61,7 +61,7 @@ class Proposed:
         for wish in wishes:
             memory = wish.draft.memory
             assert isinstance(memory, Asked)
-            longest = 0 if memory.has_failed else wish.length("proposed", _EXPECTED)
+            longest = 0 if memory.has_failed else wish.length(_KIND, _EXPECTED)
             if longest:
                 try:
                     shielded(self._ask, wish, longest)
@@ -72,7 +72,7 @@ class Proposed:
     def _ask(self, wish: Wish, longest: int) -> None:
         walk = wish.walk
         for token_id in islice(self._proposed(wish, longest), longest):
-            if walk.num_drafted >= longest or not walk.push(token_id):
+            if walk.num_drafted >= longest or not walk.push(token_id, _KIND):
                 return
 
     def _proposed(self, wish: Wish, longest: int) -> list[int]:

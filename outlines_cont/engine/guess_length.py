@@ -7,8 +7,10 @@ guess is made once in a while, to see whether it has become worth it. The choice
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from weakref import WeakKeyDictionary
 
+from outlines_cont.engine.accept_rate import AcceptRate
 from outlines_cont.engine.forward_costs import ForwardCosts, Lately
 from outlines_cont.engine.row_draft import Drafter, RowDraft
 
@@ -33,6 +35,11 @@ class GuessLength:
         self.forwards = ForwardCosts(device_type)
         self._draws = Lately()
         self._guesses: WeakKeyDictionary[Drafter, Lately] = WeakKeyDictionary()
+        self._shares: WeakKeyDictionary[Drafter, dict[Hashable, AcceptRate]] = WeakKeyDictionary()
+
+    def shares(self, drafter: Drafter) -> dict[Hashable, AcceptRate]:
+        """Return which share of guesses by a drafter is right in all rows, by their kind."""
+        return self._shares.setdefault(drafter, {})
 
     def note_guess(self, drafter: Drafter, seconds: float) -> None:
         """Take note of what guessing took for all rows of a step together, per token of the longest guess."""

@@ -40,13 +40,15 @@ class Guessing:
             for drafter in {id(wish.draft.drafter): wish.draft.drafter for wish in wishes}.values():
                 self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
             for wish in wishes:
-                if wish.walk.num_drafted:
+                if wish.walk.token_ids:
                     wish.row.guess(wish.walk)
         self._since = self.clock()
 
     def _guess(self, drafter: Drafter, wishes: Sequence[Wish]) -> None:
         if not any(drafter is other for other in self._drafters):
             self._drafters.append(drafter)
+        for wish in wishes:
+            wish.draft.join(self.length.shares(drafter))
         started = self.clock()
         drafter.guess(wishes)
         longest = max(wish.walk.num_drafted for wish in wishes)

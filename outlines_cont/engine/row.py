@@ -263,11 +263,12 @@ class Row:
             room=MAX_GUESSED if room is None else room - 1,
             vocab_size=self._vocab_size,
             temperature=self.temperature,
+            takes_hints=self.draft is not None and self.draft.takes_hints,
         )
 
     def guess(self, found: Lookahead) -> None:
         """Feed what was guessed behind what is pending."""
-        self._expected = Expected(tuple(found.token_ids), is_guess=True)
+        self._expected = Expected(tuple(found.token_ids), kinds=tuple(found.kinds))
         self.counts.proposed_tokens += found.num_drawn
 
     def goes_on(self) -> bool:
@@ -961,7 +962,7 @@ class Row:
         before = self._expected
         is_met, known = before.token_ids[0] == token_id, before.logits.get(self.cached + 1)
         if before.num_fed and before.is_guess and is_drawn and self.draft is not None:
-            self.draft.note(is_met)
+            self.draft.note(before.kinds[0], is_met)
         # A forced token behind which nothing is known is fed again, so that those behind it can be scored.
         self._expected = before.after(token_id) if is_drawn or known is not None else NOTHING_EXPECTED
         if not before.num_fed or not is_met or not (is_drawn or known is not None):

@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from outlines_cont.engine.accept_rate import AcceptRate
 from outlines_cont.engine.drawing import Drawing
-from outlines_cont.engine.lookahead import Lookahead
+from outlines_cont.engine.lookahead import HINT, Lookahead
 from outlines_cont.sampling import TokenCounts
 
 if TYPE_CHECKING:
     from outlines_cont.engine.row import Row
+
+
+# Which share of guesses is right, as long as nothing is known.
+_EXPECTED = 0.7
+# Hints are taken where so many of them are right, and else every so often, to see whether they are.
+_WORTH, _EVERY = 0.3, 16
 
 
 class Memory(Protocol):
@@ -59,21 +65,37 @@ class RowDraft:
         self.memory = drafter.memory()
         self.skipped, self.patience = 0, self.FIRST_PATIENCE
         self._rates: dict[Hashable, AcceptRate] = {}
-        self._rate = AcceptRate(0.5)
+        self._others: dict[Hashable, AcceptRate] = {}
+        self._num_hints = 0
 
-    def rate(self, kind: Hashable, expected: float) -> float:
-        """Return which share of the guesses of a kind is right; the next ones are of that kind.
+    def join(self, others: dict[Hashable, AcceptRate]) -> None:
+        """Learn from other rows, and let them learn from this one: `others` is what all of them have found."""
+        self._others = others
+
+    def share(self, kind: Hashable, expected: float) -> float:
+        """Return which share of the guesses of a kind is right.
 
         Args:
             kind: guesses that are made alike, and right about as often.
             expected: the share as long as nothing is known.
         """
-        self._rate = self._rates.get(kind) or self._rates.setdefault(kind, AcceptRate(expected))
-        return self._rate.share
+        rate = self._rates.get(kind)
+        if rate is None:
+            known = self._others.get(kind)
+            rate = self._rates[kind] = AcceptRate(expected if known is None else known.share)
+        return rate.share
 
-    def note(self, is_right: bool) -> None:
+    def note(self, kind: Hashable, is_right: bool) -> None:
         """Take note of whether a guessed token was drawn."""
-        self._rate.note(is_right)
+        share = self.share(kind, _EXPECTED)
+        for rates in (self._rates, self._others):
+            rates.setdefault(kind, AcceptRate(share)).note(is_right)
+
+    @property
+    def takes_hints(self) -> bool:
+        """Whether tokens that the policies hint at are guessed now: where most of them are right, and once in a while."""
+        self._num_hints += 1
+        return self.share(HINT, _EXPECTED) > _WORTH or not self._num_hints % _EVERY
 
     def cut(self, length: int) -> None:
         """Note that the row has only its first `length` tokens left."""
@@ -85,7 +107,7 @@ class RowDraft:
         other.drafter, other.memory = self.drafter, self.memory.fork()
         other.skipped, other.patience = self.skipped, self.patience
         other._rates = {kind: rate.fork() for kind, rate in self._rates.items()}
-        other._rate = AcceptRate(0.5)
+        other._others, other._num_hints = self._others, self._num_hints
         return other
 
 
@@ -106,8 +128,8 @@ class Wish:
     longest: Callable[[RowDraft, float], int]
 
     def length(self, kind: Hashable, expected: float) -> int:
-        """Return how many tokens are worth guessing in some way; see `RowDraft.rate`."""
-        return self.longest(self.draft, self.draft.rate(kind, expected))
+        """Return how many tokens are worth guessing in some way; see `RowDraft.share`."""
+        return self.longest(self.draft, self.draft.share(kind, expected))
 
     @property
     def drawing(self) -> Drawing:
