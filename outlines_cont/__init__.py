@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from outlines_cont import control, generate, models, policies, samplers
     from outlines_cont.continuation import continuous
     from outlines_cont.device_tables import DeviceTables
+    from outlines_cont.drafts import Proposer
     from outlines_cont.engine.branch import Branch, TokenSet
     from outlines_cont.engine.engine import Engine, engine_of
     from outlines_cont.engine.policy import Policy, RowView
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         ContextLengthError,
         DeadEnd,
         DeadlockError,
+        DraftWarning,
         EmptyPrompt,
         EngineInterrupted,
         ForkBudgetError,
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
         UnsupportedBranch,
         UnsupportedModel,
         UserCodeError,
+        VocabularyMismatch,
     )
     from outlines_cont.executor import BatchedExecutor, Conversation, Mark
     from outlines_cont.guidance import Guidance, guide
@@ -90,6 +93,7 @@ __all__ = [
     "DeadEnd",
     "DeadlockError",
     "DeviceTables",
+    "DraftWarning",
     "EmptyPrompt",
     "Engine",
     "EngineInterrupted",
@@ -114,6 +118,7 @@ __all__ = [
     "ProgramTimeout",
     "PromptRequired",
     "PromptTypeError",
+    "Proposer",
     "ReplayError",
     "ResumeError",
     "RetriesSpent",
@@ -137,6 +142,7 @@ __all__ = [
     "UnsupportedBranch",
     "UnsupportedModel",
     "UserCodeError",
+    "VocabularyMismatch",
     "continuous",
     "control",
     "engine_of",
@@ -160,6 +166,7 @@ _HOMES = {
     "Mark": "executor",
     "PieceOptions": "options",
     "Policy": "engine.policy",
+    "Proposer": "drafts",
     "RowView": "engine.policy",
     "SequenceState": "state",
     "Span": "span",

@@ -16,18 +16,16 @@ _MAX_BATCH_TOKENS = 4096
 
 
 class ReadTokens:
-    """What a draft model has read of one row, and whether it has failed on it.
+    """What a draft model has read of one row.
 
     Attributes:
         token_ids: the ids that were read, guessed ones included.
         num_sure: how many of the first are surely still those of the row.
-        has_failed: then it guesses no more for it.
     """
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
         self.num_sure = 0
-        self.has_failed = False
 
     def cut(self, length: int) -> None:
         """Note that the row has only its first `length` tokens left."""
@@ -35,9 +33,7 @@ class ReadTokens:
 
     def fork(self) -> ReadTokens:
         """Return that nothing was read of a fork; it is read when it is asked about."""
-        other = ReadTokens()
-        other.has_failed = self.has_failed
-        return other
+        return ReadTokens()
 
     def common(self, token_ids: Sequence[int]) -> int:
         """Return how many of the tokens that were read are those of the row; its last one is read again in any case."""

@@ -6,9 +6,7 @@ number that it would have drawn it with anyway, and the smaller model guesses wi
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,7 +16,7 @@ from outlines_cont.engine.branch import LateTokenSet, TokenSet
 from outlines_cont.engine.drawing import DrawPlan
 from outlines_cont.engine.masking import Masker
 from outlines_cont.engine.row_draft import Memory, Wish
-from outlines_cont.errors import DraftWarning, UnsupportedModel, VocabularyMismatch
+from outlines_cont.errors import UnsupportedModel, VocabularyMismatch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 
@@ -38,7 +36,7 @@ class ModelDraft:
         self._vocab_size = vocab_size
         self._groups: list[DraftRows] = []
         self._masker = Masker()
-        self._has_warned = False
+        self.has_warned = False
 
     def __repr__(self) -> str:
         return f"ModelDraft({self.model!r})"
@@ -57,22 +55,12 @@ class ModelDraft:
         """Draw guesses for all rows together, one token of each per forward."""
         lengths = [(wish, self._length(wish)) for wish in wishes]
         asked = [(wish, length) for wish, length in lengths if length]
-        if not asked:
-            return
-        try:
+        if asked:
             self._guess(asked)
-        except Exception as error:
-            self._fail([wish for wish, _ in asked], error)
-        except BaseException:
-            self.keep(())
-            raise
 
     def _length(self, wish: Wish) -> int:
         """Return how many tokens to guess for a row: none where they would not fit into the context."""
-        memory = wish.draft.memory
-        assert isinstance(memory, ReadTokens)
-        length = 0 if memory.has_failed else wish.length(_KIND, _EXPECTED)
-        longest = self.model.context_length
+        length, longest = wish.length(_KIND, _EXPECTED), self.model.context_length
         return length if longest is None else max(min(length, longest - len(wish.row.token_ids)), 0)
 
     def _guess(self, asked: Sequence[tuple[Wish, int]]) -> None:
@@ -143,23 +131,6 @@ class ModelDraft:
             logits = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
         masks = [_made(wish.walk.mask) for wish in wishes]
         return self._masker.masked(logits[:, : self._vocab_size], masks)
-
-    def _fail(self, wishes: Sequence[Wish], error: Exception) -> None:
-        """Guess no more for these rows; their text is written without it."""
-        self.keep(())
-        for wish in wishes:
-            memory = wish.draft.memory
-            assert isinstance(memory, ReadTokens)
-            memory.has_failed = True
-        if not self._has_warned:
-            self._has_warned = True
-            # Where warnings are errors, the step still belongs to others.
-            with suppress(DraftWarning):
-                warnings.warn(
-                    f"the draft {self.model!r} has failed, so the text is written without it: {type(error).__name__}: {error}",
-                    DraftWarning,
-                    stacklevel=2,
-                )
 
 
 def _made(mask: TokenSet | None) -> TokenSet:

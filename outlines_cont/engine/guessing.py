@@ -39,9 +39,9 @@ class Guessing:
             wishes = [Wish(row, row.draft, row.lookahead(), longest) for row in asked if row.draft is not None]
             for drafter in {id(wish.draft.drafter): wish.draft.drafter for wish in wishes}.values():
                 self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
-            for wish in wishes:
+            for row, wish in zip(asked, wishes, strict=True):
                 if wish.walk.token_ids:
-                    wish.row.guess(wish.walk)
+                    row.guess(wish.walk)
         self._since = self.clock()
 
     def _guess(self, drafter: Drafter, wishes: Sequence[Wish]) -> None:
@@ -50,7 +50,12 @@ class Guessing:
         for wish in wishes:
             wish.draft.join(self.length.shares(drafter))
         started = self.clock()
-        drafter.guess(wishes)
+        try:
+            drafter.guess(wishes)
+        except Exception as error:
+            drafter.keep(())
+            for wish in wishes:
+                wish.draft.fail(error)
         longest = max(wish.walk.num_drafted for wish in wishes)
         if longest:
             self.length.note_guess(drafter, (self.clock() - started) / longest)

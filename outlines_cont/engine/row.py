@@ -247,7 +247,7 @@ class Row:
     @property
     def can_guess(self) -> bool:
         """Whether tokens may be guessed, to be fed behind those that are pending."""
-        if self.draft is None or self.want is not Want.SAMPLE or self._expected.token_ids:
+        if self.draft is None or self.draft.is_off or self.want is not Want.SAMPLE or self._expected.token_ids:
             return False
         return self.cached < len(self.token_ids)
 
@@ -269,7 +269,12 @@ class Row:
     def guess(self, found: Lookahead) -> None:
         """Feed what was guessed behind what is pending."""
         self._expected = Expected(tuple(found.token_ids), kinds=tuple(found.kinds))
-        self.counts.proposed_tokens += found.num_drawn
+        self._note_draft("proposed_tokens", found.num_drawn)
+
+    def _note_draft(self, name: str, count: int = 1) -> None:
+        """Count what the draft has done, for the row and for the model."""
+        for counts in (self.counts, *(() if self.draft is None else (self.draft.counts,))):
+            setattr(counts, name, getattr(counts, name) + count)
 
     def goes_on(self) -> bool:
         """Plan on where what was drawn last is what was guessed; return whether the next token can be drawn, without a forward."""
@@ -347,7 +352,8 @@ class Row:
         """Append a sampled token, or end on it; the random number that it was drawn with is spent."""
         self.want = Want.WAIT
         self.stream.take()
-        self.counts.saved_forwards += self._is_guessed
+        if self._is_guessed:
+            self._note_draft("saved_forwards")
         self._guard(self._take, draw)
 
     def fail(self, error: Exception) -> None:
@@ -372,6 +378,8 @@ class Row:
         self._kept = self._kept.emptied()
         self.stream = self.stream.at(before.drawn)
         self._token_counts = None
+        if self.draft is not None:
+            self.draft.forget()
         self.lose(self.source_cached)
         if self.cached < len(self.token_ids):
             self.logits = None
@@ -969,7 +977,8 @@ class Row:
             return
         self.cached += 1
         self.logits, self._is_partial, self._is_guessed = known, False, before.is_guess
-        self.counts.accepted_tokens += is_drawn and before.is_guess
+        if is_drawn and before.is_guess:
+            self._note_draft("accepted_tokens")
         if known is not None:
             self._kept.put(self.cached, known)
 
