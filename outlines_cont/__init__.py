@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from outlines_cont.continuation import continuous
     from outlines_cont.defaults import DEFAULT_MAX_TOKENS
     from outlines_cont.device_tables import DeviceTables
+    from outlines_cont.drafts import Proposer
     from outlines_cont.engine.branch import Branch, TokenSet
     from outlines_cont.engine.engine import Engine, engine_of
     from outlines_cont.engine.policy import Policy, RowView
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         ContextLengthError,
         DeadEnd,
         DeadlockError,
+        DraftWarning,
         EmptyPrompt,
         EngineInterrupted,
         ForkBudgetError,
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         UnsupportedBranch,
         UnsupportedModel,
         UserCodeError,
+        VocabularyMismatch,
     )
     from outlines_cont.executor import BatchedExecutor, Conversation, Mark
     from outlines_cont.guidance import Guidance
@@ -96,6 +99,7 @@ __all__ = [
     "DeadEnd",
     "DeadlockError",
     "DeviceTables",
+    "DraftWarning",
     "EmptyPrompt",
     "Engine",
     "EngineInterrupted",
@@ -125,6 +129,7 @@ __all__ = [
     "ProgressBar",
     "PromptRequired",
     "PromptTypeError",
+    "Proposer",
     "ReplayError",
     "ResumeError",
     "RetriesSpent",
@@ -148,6 +153,7 @@ __all__ = [
     "UnsupportedBranch",
     "UnsupportedModel",
     "UserCodeError",
+    "VocabularyMismatch",
     "continuous",
     "control",
     "engine_of",
@@ -175,6 +181,7 @@ _HOMES = {
     "Policy": "engine.policy",
     "Progress": "progress",
     "ProgressBar": "progress",
+    "Proposer": "drafts",
     "RowView": "engine.policy",
     "SequenceState": "state",
     "Span": "span",

@@ -149,6 +149,7 @@ class Run:
         self._set_draft(maker.draft_of(options), maker.model)
         self._job: Job | None = None
         self._is_collected = False
+        self._told: dict[int, Meter] = {}  # what the drafts of rows had guessed when that was told
         self._over: set[int] = set()  # rows whose end was told
         self._values: dict[int, StateRow] = {}  # rows that have ended, with their values
         self._partial: dict[int, PartialValue] = {}  # by row, where the values so far are shown
@@ -368,7 +369,16 @@ class Run:
             stop=row.stop if is_end else None,
             error=end.error if end is not None else None,
             value=self._value(index, news, end) if self._partial else None,
+            **self._drafted(index, row),
         )
+
+    def _drafted(self, index: int, row: Row) -> dict[str, int]:
+        """Return what the draft of a row has guessed since it was asked last, as the fields of an event."""
+        if row.draft is None:
+            return {}
+        before, now = self._told.get(index, Meter()), replace(row.draft.counts)
+        self._told[index] = now
+        return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
 
     def _end_of(self, index: int, row: Row) -> Row | StateRow | None:
         """Return what a row has come to, where it is over; with its value, where values are shown: that is a step later."""
