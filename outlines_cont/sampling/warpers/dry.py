@@ -73,6 +73,10 @@ class DRY(Warper):
         """Return the logits for rows that hold no token."""
         return logits
 
+    def __str__(self) -> str:
+        within = "" if self.range is None else f" within {self.range}"
+        return f"dry {self.multiplier} {self.base} {self.allowed_length}{within}"
+
     @property
     def is_neutral(self) -> bool:
         """Whether `multiplier` is 0."""
