@@ -63,7 +63,8 @@ if TYPE_CHECKING:
         UserCodeError,
     )
     from outlines_cont.executor import BatchedExecutor, Conversation, Mark
-    from outlines_cont.guidance import Guidance, guide
+    from outlines_cont.guidance import Guidance
+    from outlines_cont.guided_conversation import GuidedConversation, guide
     from outlines_cont.options import PieceOptions
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
@@ -95,6 +96,7 @@ __all__ = [
     "EngineInterrupted",
     "ForkBudgetError",
     "Guidance",
+    "GuidedConversation",
     "IncompleteOutput",
     "InferenceRequired",
     "InvalidLogits",
@@ -157,6 +159,7 @@ _HOMES = {
     "Conversation": "executor",
     "DeviceTables": "device_tables",
     "Guidance": "guidance",
+    "GuidedConversation": "guided_conversation",
     "Mark": "executor",
     "PieceOptions": "options",
     "Policy": "engine.policy",
@@ -169,7 +172,7 @@ _HOMES = {
     "TokenStream": "streams",
     "continuous": "continuation",
     "engine_of": "engine.engine",
-    "guide": "guidance",
+    "guide": "guided_conversation",
     "kv_bytes": "state",
 }
 

@@ -9,6 +9,7 @@ from typing import Any, Self, TypedDict
 
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, UnknownOption
+from outlines_cont.guidance import Guidance
 
 
 class PieceOptions(TypedDict, total=False):
@@ -24,6 +25,7 @@ class PieceOptions(TypedDict, total=False):
         policies: more policies that steer each row, such as `policies.ban(["delve"])`; see docs/policies.md.
         heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
             that what follows may join it; see docs/heal.md. A piece that is resumed was healed when it began.
+        guidance: a negative prompt that the text moves away from; see docs/guide.md. A list has one, or None, for each batch entry.
     """
 
     max_tokens: int | None
@@ -34,6 +36,7 @@ class PieceOptions(TypedDict, total=False):
     stop_token_ids: Sequence[int]
     policies: Sequence[Policy[Any]]
     heal: bool
+    guidance: Guidance | Sequence[Guidance | None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,13 @@ class Options:
     stop_token_ids: tuple[int, ...] = ()
     policies: tuple[Policy[Any], ...] = ()
     heal: bool = False
+    guidance: Guidance | tuple[Guidance | None, ...] | None = None
+
+    @property
+    def is_guided(self) -> bool:
+        """Whether some row is drawn from another law than the model's own."""
+        found = self.guidance if isinstance(self.guidance, tuple) else (self.guidance,)
+        return any(one is not None and not one.is_neutral for one in found)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -79,6 +89,7 @@ class Options:
             stop_token_ids=_ids(given.get("stop_token_ids", ())),
             policies=checked_policies(given.get("policies", ())),
             heal=_checked_bool(given.get("heal", False), "heal"),
+            guidance=_checked_guidance(given.get("guidance")),
         )
 
 
@@ -98,6 +109,20 @@ def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
     return found
 
 
+def _checked_guidance(guidance: object) -> Guidance | tuple[Guidance | None, ...] | None:
+    if guidance is None or isinstance(guidance, Guidance):
+        return guidance
+    found = tuple(guidance) if isinstance(guidance, list | tuple) else (guidance,)
+    odd = next((one for one in found if not isinstance(one, Guidance | None)), None)
+    if odd is not None:
+        raise OptionError(
+            "expected `Guidance(negative_prompt, scale)` as `guidance`, or a list with one or None for each batch entry, "
+            f"got {type(odd).__name__}",
+            "guidance",
+        )
+    return found
+
+
 # What other libraries call an option, and what stands for it here.
 _ELSEWHERE = {
     "max_new_tokens": "Write `max_tokens`.",
@@ -106,6 +131,9 @@ _ELSEWHERE = {
     "stop": "Write `stop_at`.",
     "stop_strings": "Write `stop_at`.",
     "seed": "Write `rng`.",
+    "guidance_scale": "Write `guidance=Guidance(negative_prompt, scale)`.",
+    "negative_prompt": "Write `guidance=Guidance(negative_prompt, scale)`.",
+    "negative_prompt_ids": "Write `guidance=Guidance(token_ids, scale)`.",
     "token_healing": "Write `heal=True`.",
     "banned_strings": "Write `policies=[policies.ban([...])]`.",
     "bad_words_ids": "Write `policies=[policies.ban([...])]` with texts.",

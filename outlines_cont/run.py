@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol
 
 from fsm import FSMError
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.engine.guided_row import GuidedRow
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
+from outlines_cont.negative_prompt import NegativePrompt, open_guidance
 from outlines_cont.options import Options, check_ids
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import RandomStream, Rng
@@ -89,6 +92,12 @@ class Run:
                 f"expected a model whose rows can run in one batch, for beam search, got {maker.model!r}. "
                 "Use `samplers.best_of(n)`, whose samples run one by one."
             )
+        if isinstance(maker.sampler, BeamSearch) and options.is_guided:
+            raise OptionError(
+                f"expected a sampler that draws token by token beside `guidance`, got {maker.sampler!r}: a search ranks texts by what the "
+                "model itself makes of them, which guidance leaves as it is. Use `samplers.greedy()` or `samplers.best_of(n)`.",
+                "guidance",
+            )
         self._maker = maker
         sampler = maker.sampler
         if isinstance(sampler, BestOf) and not resume:
@@ -102,8 +111,14 @@ class Run:
         self._counts = Meter(reused_tokens=opened.reused)
         # Hypotheses are compared by all of their tokens.
         score_last = score_last or isinstance(sampler, BeamSearch | BestOf)
+        negatives = open_guidance(maker.model, options.guidance, (self._batch_size, self._num_samples))
+        negative_of = [negatives[b] for b, place in enumerate(self._places) for _ in place]
+        self._results = [
+            _failed_with(row, negative) if _runs(row, resume) else row
+            for row, negative in zip(self._results, negative_of, strict=True)
+        ]
         self.rows: list[Row | None] = [
-            Row(
+            _kind(negative)(
                 row,
                 policies,
                 maker.model,
@@ -118,7 +133,9 @@ class Run:
             )
             if _runs(row, resume)
             else None
-            for row, healing in zip(self._results, chain.from_iterable(opened.healing), strict=True)
+            for row, healing, negative in zip(
+                self._results, chain.from_iterable(opened.healing), negative_of, strict=True
+            )
         ]
         self._job: Job | None = None
         self._is_collected = False
@@ -404,6 +421,17 @@ def _searched(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
     if isinstance(sampler, BeamSearch):
         return row.searched(sampler.length_penalty)
     return row.searched() if isinstance(sampler, BestOf) else row
+
+
+def _kind(negative: NegativePrompt | None) -> Callable[..., Row]:
+    """Return what makes a row of a batch entry."""
+    return Row if negative is None else partial(GuidedRow, negative=negative.row, scale=negative.scale)
+
+
+def _failed_with(row: StateRow, negative: NegativePrompt | None) -> StateRow:
+    """Return a row with the error of its negative prompt, where that has one."""
+    error = negative.row.error if negative is not None else None
+    return row if error is None else replace(row, error=error, finish_reason="error")
 
 
 def _short(text: str) -> str:

@@ -28,6 +28,7 @@ import torch
 from outlines_cont.engine.checkpoint import Checkpoint
 from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.failure import fails
+from outlines_cont.engine.guided_row import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.masking import Masker, made_beside
@@ -480,7 +481,7 @@ class Engine:
 
     def _sample(self, lane: Lane, rows: list[Row], logits: torch.Tensor) -> None:
         """Draw a token for every row; joint jobs choose among theirs when all of them are ready."""
-        masked = self._masker.masked(logits, [row.mask for row in rows])
+        masked = self._masker.masked(guided(rows, logits), [row.mask for row in rows])
         single = [i for i, row in enumerate(rows) if not row.job.is_joint]
         if len(single) == len(rows):
             self._draw(rows, logits, masked)

@@ -18,6 +18,7 @@ from outlines_cont.engine.compose import Track, compose, goes_back
 from outlines_cont.engine.given_back import NOTHING_GIVEN_BACK, GivenBack
 from outlines_cont.engine.kept_logits import KeptLogits
 from outlines_cont.engine.policy import Policy
+from outlines_cont.engine.shadow import Shadow
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.exclusions import Exclusion
 from outlines_cont.healing import NO_HEALING, Healing
@@ -198,6 +199,7 @@ class Row:
         self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
         # Of a piece that is healed, the tokens of its own text count.
         self._max_written = _plus(max_tokens, len(self.token_ids)) if self.healed else None
+        self._context_length = model.context_length
         limits = (model.context_length, None if self.healed else _plus(max_tokens, len(self.token_ids)))
         self._max_length = min((limit for limit in limits if limit is not None), default=None)
         self._tracks: list[Track] = []
@@ -218,6 +220,11 @@ class Row:
         tail = self._tokenizer.decode(self.token_ids[-_TAIL_TOKENS:])
         wishes = [wish for track in self._tracks if (wish := track.policy.wish(track.states[-1], self))]
         return f"{len(self.token_ids)} tokens (...{tail!r}{''.join(f'; next: {wish}' for wish in wishes)})"
+
+    @property
+    def shadow(self) -> Shadow | None:
+        """What is fed beside the row, where it is guided; see `GuidedRow`."""
+        return None
 
     @property
     def num_pending(self) -> int:

@@ -112,6 +112,28 @@ def test_the_batch_size_changes_nothing(saved_model: Path, folder: Path) -> None
     assert len({result.stdout for result in results}) == 1
 
 
+def test_a_row_is_sampled_by_its_prompt_and_the_seed(saved_model: Path, folder: Path) -> None:
+    options = ("in.jsonl", "--schema", "schema.json", "--sampler", "multinomial(temperature=2.0)")
+    outputs = {
+        (seed, size): [
+            line["record"] for line in lines_of(run(saved_model, *options, "--seed", seed, "--batch-size", size).stdout)
+        ]
+        for seed, size in [("1", "1"), ("1", "4"), ("2", "4")]
+    }
+    assert outputs["1", "1"] == outputs["1", "4"] != outputs["2", "4"]
+    greedy = [line["record"] for line in lines_of(run(saved_model, "in.jsonl", "--schema", "schema.json").stdout)]
+    assert greedy != outputs["1", "1"]
+
+
+def test_members_come_in_any_order_when_asked_for(saved_model: Path, folder: Path) -> None:
+    options = ("in.jsonl", "--schema", "schema.json", "--sampler", "multinomial(temperature=4.0)")
+    orders = [
+        {tuple(line["record"]) for line in lines_of(run(saved_model, *options, *more).stdout)}
+        for more in ([], ["--any-order"])
+    ]
+    assert orders == [{("kind", "amount")}, {("kind", "amount"), ("amount", "kind")}]
+
+
 def test_text_comes_from_the_standard_input(saved_model: Path, folder: Path) -> None:
     result = run(saved_model, "-", "--schema", "schema.json", "--keep-text", input="caf\u00e9\n\nb\n".encode())
 
@@ -326,7 +348,9 @@ def test_a_longer_input_is_gone_on_with(saved_model: Path, folder: Path, whole: 
         ("", ("--max-tokens", "99"), "was made with others"),
         ("", ("--prompt", "p.jinja"), "was made with others"),
         ("", ("--keep-text",), "was made with others"),
-        ("", ("--whitespace", "one_space"), "was made with others"),
+        ("", ("--whitespace", "none"), "was made with others"),
+        ("", ("--any-order",), "was made with others"),
+        ("", ("--seed", "7"), "was made with others"),
         ("garbage", (), "line 2 of 'out.jsonl' is none of its lines"),
     ],
 )
