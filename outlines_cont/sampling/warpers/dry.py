@@ -99,7 +99,7 @@ class DRY(Warper):
             token_ids: (T,) the row.
 
         Cost: a comparison of the last token with all that are looked at, and one for every token of the longest repetition with
-        those that are left of these. 8 us for 2,000 tokens of text (one core).
+        those that are left of these: 40 us for 1,000 to 2,000 tokens of text, 0.8 ms where all 2,000 are the same (one core).
         """
         if self.range is not None:
             token_ids = token_ids[-self.range :]
