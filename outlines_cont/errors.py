@@ -247,6 +247,14 @@ class NotPicklable(OutlinesContError, TypeError):
     """A model, or what belongs to it, was pickled that no other process could make again."""
 
 
+class VocabularyMismatch(OutlinesContError, ValueError):
+    """A draft model has other tokens than the model that it guesses for."""
+
+
+class DraftWarning(UserWarning):
+    """A draft has failed; the text is written without it."""
+
+
 class StateFileError(OutlinesContError, ValueError):
     """A file is no saved state, or was cut or altered; or there is no folder to write one in."""
 

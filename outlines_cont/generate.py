@@ -24,12 +24,13 @@ from fsm import Expression
 from fsm.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
+from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.options import Options, PieceOptions, checked_policies
+from outlines_cont.options import GENERATORS_OWN, Options, PieceOptions, checked_policies
 from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
 from outlines_cont.policies.checked import MAX_RETRIES
 from outlines_cont.prompt import Prompt
@@ -55,6 +56,7 @@ class Generator:
         source: what a piece is to be, as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
         partial_type: the type of the value, for values of which only the beginning was written; None where there is no such type.
         steering: policies that steer every call, besides those of the call.
+        draft: what guesses the next tokens in every call that names no draft of its own.
         made_by: the function of `generate` that made it, and its arguments; None where none did.
     """
 
@@ -65,6 +67,7 @@ class Generator:
     source: str
     partial_type: PartialType | None = field(default=None, repr=False)
     steering: tuple[Policy[Any], ...] = field(default=(), repr=False)
+    draft: Any = field(default=None, repr=False)
     # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
 
@@ -190,6 +193,10 @@ class Generator:
         stop = [_stop_at(options, self.model)] if options.stop_at else []
         return [main, *stop, *(policy.for_model(self.model) for policy in (*self.steering, *options.policies))]
 
+    def draft_of(self, options: Options) -> Any:
+        """Return what guesses tokens in a call: the draft of the call, else that of the generator."""
+        return self.draft if options.draft is GENERATORS_OWN else options.draft
+
     def finish(self, row: StateRow) -> StateRow:
         """Return a row that has ended with its value; None where a constrained text was cut."""
         if not self.is_whole(row):
@@ -298,11 +305,15 @@ def _made_again(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Ge
 
 @_pickled
 def text(
-    model: LanguageModel, *, sampler: Sampler | BeamSearch | None = None, policies: Sequence[Policy[Any]] = ()
+    model: LanguageModel,
+    *,
+    sampler: Sampler | BeamSearch | None = None,
+    policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
 ) -> Generator:
     """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
     _check(model, sampler)
-    return _steered(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies)
+    return _steered(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
 
 
 @_pickled
@@ -313,6 +324,7 @@ def regex(
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
 ) -> Generator:
     """Write text that matches `pattern` as a whole (Python's syntax and meaning). The value is the text.
 
@@ -321,7 +333,7 @@ def regex(
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing matches, or nothing that the model could write.
     """
     return _steered(
-        _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern)), policies
+        _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern)), policies, draft
     )
 
 
@@ -333,6 +345,7 @@ def choice(
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
 ) -> Generator:
     """Write one of `options`. The value is the option.
 
@@ -342,6 +355,7 @@ def choice(
     return _steered(
         _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options))),
         policies,
+        draft,
     )
 
 
@@ -354,6 +368,7 @@ def json(
     force: bool = True,
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
     **options: Any,
 ) -> Generator:
     """Write JSON that validates against `schema`.
@@ -368,6 +383,7 @@ def json(
         force: append text without a choice in one chunk instead of sampling it.
         max_retries: how often a row may go back; then it fails with `CheckFailed`.
         policies: what else steers every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
+        draft: what guesses the next tokens in every call, such as `"lookup"`; see `PieceOptions`. Every function of this module takes it.
         **options: given to `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.
@@ -383,7 +399,7 @@ def json(
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
     made = replace(_constrained(model, expression, sampler, force, parse, source, max_retries), partial_type=partial)
-    return _steered(made, policies)
+    return _steered(made, policies, draft)
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
@@ -406,6 +422,7 @@ def format(
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
 ) -> Generator:
     """Write one value of a Python type; the value has that type.
 
@@ -420,7 +437,7 @@ def format(
     """
     chosen = format_of(type)
     return _steered(
-        _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type)), policies
+        _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type)), policies, draft
     )
 
 
@@ -433,6 +450,7 @@ def cfg(
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
     **options: Any,
 ) -> Generator:
     """Write a text that a grammar in the language of Lark describes. The value is the text.
@@ -445,7 +463,7 @@ def cfg(
     """
     expression = fsm_package.grammar(grammar, start, **options)
     return _steered(
-        _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options])), policies
+        _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options])), policies, draft
     )
 
 
@@ -458,6 +476,7 @@ def fsm(
     force: bool = True,
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
 ) -> Generator:
     """Write a text of an expression of the package `fsm`; a `str` stands for exactly itself.
 
@@ -477,7 +496,7 @@ def fsm(
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
     return _steered(
-        _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries), policies
+        _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries), policies, draft
     )
 
 
@@ -528,9 +547,11 @@ def _constrained(
     return Generator(model, sampler or greedy(), constraint, parse, source)
 
 
-def _steered(generator: Generator, policies: Sequence[Policy[Any]]) -> Generator:
-    """Return a generator whose every call is steered by some policies, too."""
-    return replace(generator, steering=checked_policies(policies)) if policies else generator
+def _steered(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
+    """Return a generator whose every call is steered by some policies, too, and has its tokens guessed by a draft."""
+    open_draft(draft, generator.model)  # what is none is told now
+    steering = checked_policies(policies) if policies else ()
+    return replace(generator, steering=steering, draft=draft) if steering or draft is not None else generator
 
 
 def _source(kind: str, value: Any) -> str:

@@ -7,9 +7,13 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Self, TypedDict
 
+from outlines_cont.drafts.opening import check_draft
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, UnknownOption
 from outlines_cont.guidance import Guidance
+
+GENERATORS_OWN = object()
+"""Stands for the draft that a generator was made with."""
 
 
 class PieceOptions(TypedDict, total=False):
@@ -26,6 +30,8 @@ class PieceOptions(TypedDict, total=False):
         heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
             that what follows may join it; see docs/heal.md. A piece that is resumed was healed when it began.
         guidance: a negative prompt that the text moves away from; see docs/guide.md. A list has one, or None, for each batch entry.
+        draft: what guesses the next tokens, so that fewer forwards are needed for the same text: `"lookup"`, a smaller model, or an
+            object with `propose`; see docs/draft.md. None guesses nothing, whatever the generator says.
     """
 
     max_tokens: int | None
@@ -38,13 +44,15 @@ class PieceOptions(TypedDict, total=False):
     heal: bool
     guidance: Guidance | Sequence[Guidance | None] | None
 
+    draft: Any
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`PieceOptions` as they were checked.
 
     Attributes:
-        See `PieceOptions`; `stop_at` is a tuple of texts.
+        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` is `GENERATORS_OWN` where none was given.
     """
 
     max_tokens: int | None = None
@@ -56,6 +64,7 @@ class Options:
     policies: tuple[Policy[Any], ...] = ()
     heal: bool = False
     guidance: Guidance | tuple[Guidance | None, ...] | None = None
+    draft: Any = GENERATORS_OWN
 
     @property
     def is_guided(self) -> bool:
@@ -90,7 +99,14 @@ class Options:
             policies=checked_policies(given.get("policies", ())),
             heal=_checked_bool(given.get("heal", False), "heal"),
             guidance=_checked_guidance(given.get("guidance")),
+            draft=_checked_draft(given.get("draft", GENERATORS_OWN)),
         )
+
+
+def _checked_draft(draft: object) -> object:
+    if draft is not GENERATORS_OWN:
+        check_draft(draft)
+    return draft
 
 
 def checked_policies(policies: object) -> tuple[Policy[Any], ...]:

@@ -10,12 +10,14 @@ from itertools import chain
 from typing import Any, Protocol
 
 from fsm import FSMError
+from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.guided_row import GuidedRow
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.row_draft import RowDraft
 from outlines_cont.errors import MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
@@ -52,6 +54,9 @@ class PieceMaker(Protocol):
     @property
     def partial_type(self) -> PartialType | None:
         """The type of the value, for values of which only the beginning was written; None where there is no such type."""
+
+    def draft_of(self, options: Options) -> Any:
+        """Return what guesses tokens in a call; None where nothing does."""
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return what steers each row."""
@@ -137,6 +142,7 @@ class Run:
                 self._results, chain.from_iterable(opened.healing), negative_of, strict=True
             )
         ]
+        self._set_draft(maker.draft_of(options), maker.model)
         self._job: Job | None = None
         self._is_collected = False
         self._over: set[int] = set()  # rows whose end was told
@@ -169,6 +175,15 @@ class Run:
         finally:
             self.engine.cancel(job)
         self._collect(job)
+
+    def _set_draft(self, draft: Any, model: LanguageModel) -> None:
+        """Have tokens guessed for the rows; a search compares many texts, and guesses none of them."""
+        drafter = open_draft(draft, model)
+        if drafter is None or isinstance(self._maker.sampler, BeamSearch):
+            return
+        for row in self.rows:
+            if row is not None:
+                row.draft = RowDraft(drafter)
 
     @property
     def engine(self) -> Engine:

@@ -28,6 +28,7 @@ import torch
 from outlines_cont.engine.checkpoint import Checkpoint
 from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.failure import fails
+from outlines_cont.engine.guessing import Guessing
 from outlines_cont.engine.guided_row import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
@@ -70,6 +71,7 @@ class Engine:
         "_answer",
         "_checkpoint",
         "_counts",
+        "_guessing",
         "_jobs",
         "_lanes",
         "_last_plan",
@@ -103,6 +105,7 @@ class Engine:
         self._counts = Meter()
         self._stats = EngineStats()
         self._masker = Masker()
+        self._guessing = Guessing(model.device.type)
         self._last_plan: DrawPlan | None = None
         self._answer = threading.Event()
         self._lock = threading.RLock()
@@ -397,6 +400,7 @@ class Engine:
 
     def _step_lane(self, lane: Lane) -> bool:
         """Feed what is pending, take in what was answered meanwhile, and draw; return whether anything was done."""
+        self._guessing.guess(lane.rows)
         started, forwards = perf_counter(), self._counts.forwards
         logits = self._feed(lane)
         asked = list(dict.fromkeys(row.job for row in lane.rows if row.job.is_asked))
@@ -411,6 +415,8 @@ class Engine:
             self._sample(
                 lane, ready, logits if is_plain and logits is not None else torch.stack([*map(_logits, ready)])
             )
+            while ready := [row for row in ready if row.goes_on()]:
+                self._sample(lane, ready, torch.stack([*map(_logits, ready)]))
             self._stats.sampling_seconds += perf_counter() - started
         elif self._counts.forwards == forwards and not has_answers:
             self._refuse_deadlock(lane)

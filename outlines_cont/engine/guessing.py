@@ -1,0 +1,60 @@
+"""`Guessing`: tokens that rows may write next, guessed before a forward so that it can tell whether they are right.
+
+The law: a token that was guessed is drawn like any other, from the logits of the model under the mask, with the random number of the row.
+It stays as long as it is what was guessed; the first that is another one takes its place, and what was guessed behind it is let go. So
+the text of a row is the one that it would have without a guess, token for token, whatever is guessed, and however much of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter
+
+from outlines_cont.engine.guess_length import GuessLength
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.row_draft import Drafter, Wish
+
+
+class Guessing:
+    """What an engine guesses with.
+
+    Args:
+        device_type: of the model; see `GuessLength`.
+        clock: what time is measured by, in seconds.
+    """
+
+    def __init__(self, device_type: str, clock: Callable[[], float] = perf_counter) -> None:
+        self.clock = clock
+        self.length = GuessLength(device_type)
+        self._drafters: list[Drafter] = []
+
+    def guess(self, rows: Sequence[Row]) -> None:
+        """Guess what comes behind the pending tokens of the rows of one forward."""
+        asked = [row for row in rows if row.can_guess]
+        if not asked:
+            return
+        num_pending = max(1, *(row.num_pending for row in rows))
+        longest = partial(self.length.best, num_rows=len(rows), num_pending=num_pending)
+        wishes = [Wish(row, row.draft, row.lookahead(), longest) for row in asked if row.draft is not None]
+        for drafter in {id(wish.draft.drafter): wish.draft.drafter for wish in wishes}.values():
+            if not any(drafter is other for other in self._drafters):
+                self._drafters.append(drafter)
+            self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
+        for wish in wishes:
+            if wish.walk.num_drafted:
+                wish.row.guess(wish.walk)
+
+    def _guess(self, drafter: Drafter, wishes: Sequence[Wish]) -> None:
+        started = self.clock()
+        drafter.guess(wishes)
+        longest = max(wish.walk.num_drafted for wish in wishes)
+        if longest:
+            self.length.note_guess(drafter, (self.clock() - started) / longest)
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        """Let go of what drafters hold for rows that do not run any longer."""
+        for drafter in self._drafters:
+            drafter.keep([row.draft.memory for row in rows if row.draft is not None and row.draft.drafter is drafter])
+        running = {id(row.draft.drafter) for row in rows if row.draft is not None}
+        self._drafters = [drafter for drafter in self._drafters if id(drafter) in running]
