@@ -333,3 +333,14 @@ def test_what_changes_nothing_is_left_out_of_the_draw() -> None:
 def test_counts_that_are_missing_are_named() -> None:
     with pytest.raises(TypeError, match=r"token counts of row 0 as `counts`, which Mirostat\(.* needs, got None"):
         multinomial(mirostat=Mirostat()).sample(torch.zeros(1, 4), torch.tensor([0.5], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("sampler", _SAMPLERS, ids=_IDS)
+def test_guesses_change_nothing_of_what_is_drawn(sampler: Multinomial) -> None:
+    model, prompt = random_model(), "the name the name the name the"
+    plain, drafted = (
+        continuous(generate.regex(model, "[a-d]{90,}", sampler=sampler, draft=draft))(prompt, max_tokens=14, rng=2)
+        for draft in (None, "lookup")
+    )
+    assert plain == drafted
+    assert plain.sampling_logprobs.numpy() == pytest.approx(drafted.sampling_logprobs.numpy(), abs=1e-6)
