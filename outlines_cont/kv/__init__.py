@@ -3,6 +3,7 @@
 from outlines_cont.kv.batch import Fed, KVBatch
 from outlines_cont.kv.export import to_dynamic_cache
 from outlines_cont.kv.importing import from_dynamic_cache
+from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.recurrent import RecurrentBatch, open_batch
 from outlines_cont.kv.row import Part, RowKV
 from outlines_cont.kv.store import KVStore
@@ -12,6 +13,7 @@ __all__ = [
     "KVBatch",
     "KVStore",
     "Part",
+    "PrefixCache",
     "RecurrentBatch",
     "RowKV",
     "from_dynamic_cache",
