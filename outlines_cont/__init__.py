@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from outlines_cont import control, generate, models, policies, samplers
     from outlines_cont.chat import Chat
     from outlines_cont.continuation import continuous
+    from outlines_cont.defaults import DEFAULT_MAX_TOKENS
     from outlines_cont.device_tables import DeviceTables
+    from outlines_cont.drafts import Proposer
     from outlines_cont.engine.branch import Branch, TokenSet
     from outlines_cont.engine.engine import Engine, engine_of
     from outlines_cont.engine.policy import Policy, RowView
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         ContextLengthError,
         DeadEnd,
         DeadlockError,
+        DraftWarning,
         EmptyPrompt,
         EngineInterrupted,
         ForkBudgetError,
@@ -36,9 +39,11 @@ if TYPE_CHECKING:
         InvalidLogits,
         KVBudgetError,
         KVShareError,
+        LengthWarning,
         MissingEOS,
         MissingTokenizer,
         ModelMismatch,
+        ModelNotFound,
         NoChatTemplate,
         NoHypothesis,
         NotPicklable,
@@ -65,10 +70,13 @@ if TYPE_CHECKING:
         UnsupportedBranch,
         UnsupportedModel,
         UserCodeError,
+        VocabularyMismatch,
     )
     from outlines_cont.executor import BatchedExecutor, Conversation, Mark
-    from outlines_cont.guidance import Guidance, guide
+    from outlines_cont.guidance import Guidance
+    from outlines_cont.guided_conversation import GuidedConversation, guide
     from outlines_cont.options import PieceOptions
+    from outlines_cont.progress import Progress, ProgressBar
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
     from outlines_cont.streams import TokenStream
@@ -80,6 +88,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DEFAULT_MAX_TOKENS",
     "BanImpossible",
     "BatchMismatch",
     "BatchedExecutor",
@@ -97,20 +106,24 @@ __all__ = [
     "DeadEnd",
     "DeadlockError",
     "DeviceTables",
+    "DraftWarning",
     "EmptyPrompt",
     "Engine",
     "EngineInterrupted",
     "ForkBudgetError",
     "Guidance",
+    "GuidedConversation",
     "IncompleteOutput",
     "InferenceRequired",
     "InvalidLogits",
     "KVBudgetError",
     "KVShareError",
+    "LengthWarning",
     "Mark",
     "MissingEOS",
     "MissingTokenizer",
     "ModelMismatch",
+    "ModelNotFound",
     "NoChatTemplate",
     "NoHypothesis",
     "NotPicklable",
@@ -120,8 +133,11 @@ __all__ = [
     "Policy",
     "ProgramCancelled",
     "ProgramTimeout",
+    "Progress",
+    "ProgressBar",
     "PromptRequired",
     "PromptTypeError",
+    "Proposer",
     "ReplayError",
     "ResumeError",
     "RetriesSpent",
@@ -147,6 +163,7 @@ __all__ = [
     "UnsupportedBranch",
     "UnsupportedModel",
     "UserCodeError",
+    "VocabularyMismatch",
     "continuous",
     "control",
     "engine_of",
@@ -165,12 +182,17 @@ _HOMES = {
     "Engine": "engine.engine",
     "Chat": "chat",
     "CompletionTree": "tree",
+    "DEFAULT_MAX_TOKENS": "defaults",
     "Conversation": "executor",
     "DeviceTables": "device_tables",
     "Guidance": "guidance",
+    "GuidedConversation": "guided_conversation",
     "Mark": "executor",
     "PieceOptions": "options",
     "Policy": "engine.policy",
+    "Progress": "progress",
+    "ProgressBar": "progress",
+    "Proposer": "drafts",
     "RowView": "engine.policy",
     "SequenceState": "state",
     "Span": "span",
@@ -181,7 +203,7 @@ _HOMES = {
     "Tokens": "tokens",
     "continuous": "continuation",
     "engine_of": "engine.engine",
-    "guide": "guidance",
+    "guide": "guided_conversation",
     "kv_bytes": "state",
 }
 

@@ -90,6 +90,10 @@ class OptionError(OutlinesContError, ValueError):
         self.option = option
 
 
+class ModelNotFound(OptionError):
+    """A model was asked for by a name that is neither a folder nor an id that transformers finds."""
+
+
 class UnknownOption(OptionError, TypeError):
     """A call was given an option that there is none of; the message names the one that was meant, if it can tell."""
 
@@ -257,6 +261,18 @@ class ModelMismatch(OutlinesContError, ValueError):
 
 class NotPicklable(OutlinesContError, TypeError):
     """A model, or what belongs to it, was pickled that no other process could make again."""
+
+
+class VocabularyMismatch(OutlinesContError, ValueError):
+    """A draft model has other tokens than the model that it guesses for."""
+
+
+class LengthWarning(UserWarning):
+    """A text was cut after `DEFAULT_MAX_TOKENS` tokens, as no `max_tokens` was given."""
+
+
+class DraftWarning(UserWarning):
+    """A draft has failed; the text is written without it."""
 
 
 class StateFileError(OutlinesContError, ValueError):

@@ -60,7 +60,7 @@ def _ends(token_ids: list[int]) -> list[tuple[int, int]]:
     return places
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(_ROWS, st.integers(0, 30), st.integers(0, 30))
 def test_a_slice_keeps_the_special_tokens_that_lie_inside_it(token_ids: list[int], start: int, stop: int) -> None:
     state = _state(token_ids)
