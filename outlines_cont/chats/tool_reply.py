@@ -100,7 +100,9 @@ class ToolReply:
             else:
                 left.append((index, _cut(done[index])))
         for room, members in groups.items():
-            given: PieceOptions = {**options, "max_tokens": room, "min_tokens": 0}
+            given: PieceOptions = {**options, "min_tokens": 0}
+            if room is not None:
+                given["max_tokens"] = room
             parts = _parts(continuous(generator)([done[index] for index in members], **given))
             left += zip(members, parts, strict=True)
         return left
