@@ -99,7 +99,7 @@ class Tool:
         for key, part in schema.get("properties", {}).items():
             described_by = [("description", described[key])] if key in described else []
             properties[key] = {**dict(described_by), **_untitled(part)}
-        kept = {key: schema[key] for key in ("$defs", "required") if key in schema}
+        kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "required") if key in schema}
         parameters = {"type": "object", "properties": properties, **kept}
         return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, fsm.json_schema(model), function, model)
 
