@@ -56,7 +56,7 @@ def test_the_form_of_calls_is_read_off_the_template(kind: str) -> None:
 
 def test_the_real_form_of_mistral_is_read_off_its_tokenizer() -> None:
     model: Any = SimpleNamespace(tokenizer=tokenizer_of("tekken 131k in mistral-common"))
-    assert MISTRAL == form_of(Chat(model)._template)
+    assert form_of(Chat(model)._template) == MISTRAL
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)
