@@ -107,6 +107,7 @@ class Chat:
 
         Raises:
             NoChatTemplate: the tokenizer has none, and none was given.
+            OptionError: the template reads no such option.
         """
         if not hasattr(model, "tokenizer"):
             raise OptionError(
@@ -181,12 +182,9 @@ class Chat:
         """Return the conversation with any message, such as one of a role of its own, or with more keys that the template reads.
 
         Raises:
-            ChatError: it has no `role`.
+            ChatError: it has no `role`, or its content is neither a text nor a list of parts.
         """
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise ChatError(
-                f"expected a message with a `role`, such as {{'role': 'user', 'content': 'Hi'}}, got {message!r}"
-            )
+        _check_message(message)
         content = message.get("content")
         text = content if isinstance(content, str) and set(message) <= {"role", "content"} else None
         return self._changed(turns=(*self._turns, _Turn(deepcopy(dict(message)), text)))
@@ -560,6 +558,20 @@ class Chat:
         message = {**last.message, "content": (last.message.get("content") or "") + text}
         whole = replace(last, message=message, text=(last.text or "") + text, value=value)
         return self._changed(turns=(*turns[:-1], whole), state=state)
+
+
+def _check_message(message: object) -> None:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise ChatError(
+            f"expected a message with a `role`, such as {{'role': 'user', 'content': 'Hi'}}, got {message!r}"
+        )
+    content = message.get("content")
+    is_parts = isinstance(content, list | tuple) and all(isinstance(part, Mapping) for part in content)
+    if not isinstance(content, str) and not is_parts and not (content is None and set(message) - {"role", "content"}):
+        raise ChatError(
+            "expected a text as the content of a message, or a list of parts such as {'type': 'text', 'text': 'Hi'}, got "
+            f"{content!r} of the {message['role']}"
+        )
 
 
 def _form(form: ToolForm | str | None) -> ToolForm | None:
