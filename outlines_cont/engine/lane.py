@@ -111,7 +111,7 @@ class Lane:
         """Take in the rows of another lane, which is of no use any more. Cost: as that of a new batch."""
         shares = [*self._all_released(), *other._all_released()]
         self.rows += other.rows
-        self._open(shares)
+        self._open(self._based(shares))
 
     def split(self, rows: Sequence[Row]) -> Lane:
         """Let some rows go on in a lane of their own; of nothing that is fed anything is left."""
@@ -142,9 +142,20 @@ class Lane:
         shares = [] if self._kv is None else self._kv.release_all()
         self.rows = list(rows)
         if self._kv is not None and rows:
-            self._open([shares[index] for index in sources])
+            self._open(self._based([shares[index] for index in sources]))
         else:
             self._kv = None
+
+    def _based(self, shares: list[RowKV | None]) -> list[RowKV | None]:
+        """Return the keys and values of all rows, the first tokens where they were taken from, so that rows that took the same share them."""
+        if not self._model.can_branch:
+            return shares
+        return [
+            share.beginning_with(row.base_kv, row.source_cached)
+            if share is not None and row.base_kv is not None and row.base_kv is not row.source.kv
+            else share
+            for row, share in zip(self.rows, shares, strict=True)
+        ]
 
     def _open(self, shares: Sequence[RowKV | None]) -> None:
         """Hold keys and values of all rows; where there is no room to bring them together, none."""
