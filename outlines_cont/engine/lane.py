@@ -147,7 +147,7 @@ class Lane:
             self._kv = None
 
     def _based(self, shares: list[RowKV | None]) -> list[RowKV | None]:
-        """Return the keys and values of all rows, the first tokens where they were taken from, so that rows that took the same share them."""
+        """Return what is held of all rows, the first tokens where they were taken from: rows that took the same share them."""
         if not self._model.can_branch:
             return shares
         return [

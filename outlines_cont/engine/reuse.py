@@ -49,6 +49,8 @@ class Reuse:
         least = self._cache.min_tokens
         if most - row.cached < least:
             return False
+        if self._running is None:
+            self._cache.refresh()
         token_ids = tuple(row.token_ids[:most])
         others = self._others(token_ids[:least])
         now, source, later, leader = self._longest(row, most, others)
@@ -130,7 +132,7 @@ class Reuse:
     def _worth_holding(self, kv: RowKV) -> RowKV:
         """Return keys and values as they are, or a copy where they lie among many others."""
         own, store = kv.num_token_bytes, self._model.kv_store
-        if own >= _WORTH_SHARING * sum(kv.storage.values()) or not store.has_room(store.nbytes, own):
+        if own >= _WORTH_SHARING * sum(kv.storage.values()) or not store.has_room(own):
             return kv
         return RowKV((kv.compact(store),))
 

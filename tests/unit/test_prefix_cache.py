@@ -29,9 +29,12 @@ PLENTY = 2**24
 
 
 def opened(family: str = "llama", *, prefix_cache_bytes: int = PLENTY, **options: Any) -> HuggingFaceModel:
-    return models.from_transformers(
+    """A model of its own, where few tokens are worth reusing."""
+    model = models.from_transformers(
         random_network(family), FakeTokenizer(), prefix_cache_bytes=prefix_cache_bytes, **options
     )
+    model.prefix_cache.min_tokens = 8
+    return model
 
 
 def num_ids(text: str) -> int:
