@@ -11,7 +11,7 @@ from outlines_cont.kv.prefix_tree import PrefixTree
 from outlines_cont.kv.row import RowKV
 
 MIN_TOKENS = 32
-"""How many tokens must be the same before they are reused or waited for: to wait costs a forward, which is as much as 24 tokens on a CPU."""
+"""How many tokens must be the same before they are reused or waited for: to wait costs a forward, as much as 24 tokens on a CPU."""
 _HELD = 2
 # How many times that must be new before they are held beyond their row. A copy costs about 1 % of feeding them with the smallest models.
 
