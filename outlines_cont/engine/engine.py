@@ -28,6 +28,8 @@ import torch
 from outlines_cont.engine.checkpoint import Checkpoint
 from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.failure import fails
+from outlines_cont.engine.guessing import Guessing
+from outlines_cont.engine.guided_row import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.masking import Masker, made_beside
@@ -70,6 +72,7 @@ class Engine:
         "_answer",
         "_checkpoint",
         "_counts",
+        "_guessing",
         "_jobs",
         "_lanes",
         "_last_plan",
@@ -103,6 +106,7 @@ class Engine:
         self._counts = Meter()
         self._stats = EngineStats()
         self._masker = Masker()
+        self._guessing = Guessing(model.device.type)
         self._last_plan: DrawPlan | None = None
         self._answer = threading.Event()
         self._lock = threading.RLock()
@@ -280,6 +284,7 @@ class Engine:
         self._waiting = self._checkpoint.restore()
         self._jobs, self._room = [*self._checkpoint.jobs], self._checkpoint.room
         self._masker, self._last_plan = Masker(), None
+        self._guessing.keep(())
         self._checkpoint = None
 
     # -- who runs ------------------------------------------------------------------------------------------------------
@@ -315,7 +320,15 @@ class Engine:
     def _limit(self) -> int:
         """The most rows that may run now."""
         limit = min(self.max_rows, self.max_batch_tokens)
+        if limit > self.max_batch_tokens // 2 and self._has_shadows:  # each of these is a second sequence
+            limit = max(self.max_batch_tokens // 2, 1)
         return limit if self._room is None else min(limit, self._room)
+
+    @property
+    def _has_shadows(self) -> bool:
+        return any(
+            row.shadow is not None for rows in (self._waiting, *(lane.rows for lane in self._lanes)) for row in rows
+        )
 
     def _take_submitted(self) -> None:
         """Take in new jobs. It comes before the checkpoint, so wherever it is interrupted, it can be done again."""
@@ -338,6 +351,7 @@ class Engine:
             self._lanes.remove(lane)
         if not self._lanes:
             self._room = None
+        self._guessing.keep([row for lane in self._lanes for row in lane.rows])
 
     def _sweep(self) -> None:
         """Take out the rows of jobs that were cancelled."""
@@ -410,6 +424,7 @@ class Engine:
 
     def _step_lane(self, lane: Lane) -> bool:
         """Feed what is pending, take in what was answered meanwhile, and draw; return whether anything was done."""
+        self._guessing.guess(lane.rows)
         started, forwards = perf_counter(), self._counts.forwards
         logits = self._feed(lane)
         asked = list(dict.fromkeys(row.job for row in lane.rows if row.job.is_asked))
@@ -424,6 +439,11 @@ class Engine:
             self._sample(
                 lane, ready, logits if is_plain and logits is not None else torch.stack([*map(_logits, ready)])
             )
+            if self._counts.forwards > forwards and not asked:
+                self._guessing.note_forward(lane.num_fed)
+            while ready := [row for row in ready if row.goes_on()]:
+                self._sample(lane, ready, torch.stack([*map(_logits, ready)]))
+                self._guessing.note_draw()
             self._stats.sampling_seconds += perf_counter() - started
         elif self._counts.forwards == forwards and not has_answers:
             self._refuse_deadlock(lane)
@@ -508,7 +528,7 @@ class Engine:
 
     def _sample(self, lane: Lane, rows: list[Row], logits: torch.Tensor) -> None:
         """Draw a token for every row; joint jobs choose among theirs when all of them are ready."""
-        masked = self._masker.masked(logits, [row.mask for row in rows])
+        masked = self._masker.masked(guided(rows, logits), [row.mask for row in rows])
         single = [i for i, row in enumerate(rows) if not row.job.is_joint]
         if len(single) == len(rows):
             self._draw(rows, logits, masked)
@@ -543,7 +563,7 @@ class Engine:
             ]
             uniforms = torch.tensor(drawn, dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):
-            counts = [row.token_counts if d.needs_counts else None for row, d in zip(rows, drawings, strict=True)]
+            counts = [drawing.counts_of(row) for row, drawing in zip(rows, drawings, strict=True)]
         draws = self._draw_plan(drawings).draw(masked, uniforms, counts)
         for index, error in draws.errors.items():
             rows[index].fail(error)

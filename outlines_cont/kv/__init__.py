@@ -4,8 +4,9 @@ from outlines_cont.kv.batch import Fed, KVBatch
 from outlines_cont.kv.export import to_dynamic_cache
 from outlines_cont.kv.importing import from_dynamic_cache
 from outlines_cont.kv.prefix_cache import PrefixCache
-from outlines_cont.kv.recurrent import RecurrentBatch, open_batch
+from outlines_cont.kv.recurrent import RecurrentBatch
 from outlines_cont.kv.row import Part, RowKV
+from outlines_cont.kv.serial import SerialBatch, open_batch
 from outlines_cont.kv.store import KVStore
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "PrefixCache",
     "RecurrentBatch",
     "RowKV",
+    "SerialBatch",
     "from_dynamic_cache",
     "open_batch",
     "to_dynamic_cache",

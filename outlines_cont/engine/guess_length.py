@@ -1,0 +1,80 @@
+"""`GuessLength`: how many tokens are worth guessing, from how often guesses are right and from what forwards take.
+
+With a share `a` of right guesses, a forward with `k` guessed tokens brings `1 + a + ... + a ** k` tokens. It takes as long as a forward
+of that width, and guessing takes its time, too; so the best `k` is the one with the most tokens per second. Where that is none, a short
+guess is made once in a while, to see whether it has become worth it. The choice changes how many forwards there are, and no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from weakref import WeakKeyDictionary
+
+from outlines_cont.engine.accept_rate import AcceptRate
+from outlines_cont.engine.forward_costs import ForwardCosts, Lately
+from outlines_cont.engine.row_draft import Drafter, RowDraft
+
+LONGEST = 16
+"""How many tokens a drafter guesses at most."""
+
+_NUM_PROBED = 2
+# A guess must bring so much more than it costs, as measurements are never exact.
+_MARGIN = 1.03
+# So many forwards without a guess are measured first.
+_NUM_PLAIN = 2
+
+
+class GuessLength:
+    """What was measured for one model.
+
+    Attributes:
+        forwards: what a step takes, by the tokens of its forward: the forward, and the draw after it.
+    """
+
+    def __init__(self, device_type: str) -> None:
+        self.forwards = ForwardCosts(device_type)
+        self._draws = Lately()
+        self._guesses: WeakKeyDictionary[Drafter, Lately] = WeakKeyDictionary()
+        self._shares: WeakKeyDictionary[Drafter, dict[Hashable, AcceptRate]] = WeakKeyDictionary()
+
+    def shares(self, drafter: Drafter) -> dict[Hashable, AcceptRate]:
+        """Return which share of guesses by a drafter is right in all rows, by their kind."""
+        return self._shares.setdefault(drafter, {})
+
+    def note_guess(self, drafter: Drafter, seconds: float) -> None:
+        """Take note of what guessing took for all rows of a step together, per token of the longest guess."""
+        self._guesses.setdefault(drafter, Lately()).note(seconds)
+
+    def note_draw(self, seconds: float) -> None:
+        """Take note of what a draw took that needed no forward."""
+        self._draws.note(seconds)
+
+    def best(self, draft: RowDraft, share: float, num_rows: int, num_pending: int) -> int:
+        """Return how many tokens to guess.
+
+        Args:
+            draft: of the row.
+            share: the share of guesses that are right.
+            num_rows: R, the rows of the forward.
+            num_pending: how many tokens each row has to feed, at least 1.
+        """
+        if self.forwards.num_below(num_rows * num_pending) < _NUM_PLAIN:
+            return 0
+        measured, draw = self._guesses.get(draft.drafter), self._draws.median
+        guess = 0.0 if measured is None else measured.median
+        best, best_rate, tokens, weight = 0, 0.0, 0.0, 1.0
+        for length in range(LONGEST + 1):
+            tokens += weight
+            weight *= share
+            seconds = self.forwards.seconds(num_rows * (num_pending + length))
+            rate = tokens / (seconds + (tokens - 1) * draw + length * guess)
+            if rate > best_rate * (_MARGIN if not best else 1.0):
+                best, best_rate = length, rate
+        return best or self._probe(draft)
+
+    def _probe(self, draft: RowDraft) -> int:
+        draft.skipped += 1
+        if draft.skipped < draft.patience:
+            return 0
+        draft.skipped, draft.patience = 0, min(draft.patience * 2, draft.LONGEST_PATIENCE)
+        return _NUM_PROBED
