@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outlines_cont import control, generate, models, policies, samplers
     from outlines_cont.continuation import continuous
+    from outlines_cont.defaults import DEFAULT_MAX_TOKENS
     from outlines_cont.device_tables import DeviceTables
     from outlines_cont.drafts import Proposer
     from outlines_cont.engine.branch import Branch, TokenSet
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
         InvalidLogits,
         KVBudgetError,
         KVShareError,
+        LengthWarning,
         MissingEOS,
         MissingTokenizer,
         ModelMismatch,
+        ModelNotFound,
         NoHypothesis,
         NotPicklable,
         OptionError,
@@ -66,8 +69,10 @@ if TYPE_CHECKING:
         VocabularyMismatch,
     )
     from outlines_cont.executor import BatchedExecutor, Conversation, Mark
-    from outlines_cont.guidance import Guidance, guide
+    from outlines_cont.guidance import Guidance
+    from outlines_cont.guided_conversation import GuidedConversation, guide
     from outlines_cont.options import PieceOptions
+    from outlines_cont.progress import Progress, ProgressBar
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
     from outlines_cont.streams import TokenStream
@@ -78,6 +83,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DEFAULT_MAX_TOKENS",
     "BanImpossible",
     "BatchMismatch",
     "BatchedExecutor",
@@ -99,15 +105,18 @@ __all__ = [
     "EngineInterrupted",
     "ForkBudgetError",
     "Guidance",
+    "GuidedConversation",
     "IncompleteOutput",
     "InferenceRequired",
     "InvalidLogits",
     "KVBudgetError",
     "KVShareError",
+    "LengthWarning",
     "Mark",
     "MissingEOS",
     "MissingTokenizer",
     "ModelMismatch",
+    "ModelNotFound",
     "NoHypothesis",
     "NotPicklable",
     "OptionError",
@@ -116,6 +125,8 @@ __all__ = [
     "Policy",
     "ProgramCancelled",
     "ProgramTimeout",
+    "Progress",
+    "ProgressBar",
     "PromptRequired",
     "PromptTypeError",
     "Proposer",
@@ -160,12 +171,16 @@ _HOMES = {
     "Branch": "engine.branch",
     "Engine": "engine.engine",
     "CompletionTree": "tree",
+    "DEFAULT_MAX_TOKENS": "defaults",
     "Conversation": "executor",
     "DeviceTables": "device_tables",
     "Guidance": "guidance",
+    "GuidedConversation": "guided_conversation",
     "Mark": "executor",
     "PieceOptions": "options",
     "Policy": "engine.policy",
+    "Progress": "progress",
+    "ProgressBar": "progress",
     "Proposer": "drafts",
     "RowView": "engine.policy",
     "SequenceState": "state",
@@ -176,7 +191,7 @@ _HOMES = {
     "TokenStream": "streams",
     "continuous": "continuation",
     "engine_of": "engine.engine",
-    "guide": "guidance",
+    "guide": "guided_conversation",
     "kv_bytes": "state",
 }
 

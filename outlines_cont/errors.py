@@ -78,6 +78,10 @@ class OptionError(OutlinesContError, ValueError):
         self.option = option
 
 
+class ModelNotFound(OptionError):
+    """A model was asked for by a name that is neither a folder nor an id that transformers finds."""
+
+
 class UnknownOption(OptionError, TypeError):
     """A call was given an option that there is none of; the message names the one that was meant, if it can tell."""
 
@@ -249,6 +253,10 @@ class NotPicklable(OutlinesContError, TypeError):
 
 class VocabularyMismatch(OutlinesContError, ValueError):
     """A draft model has other tokens than the model that it guesses for."""
+
+
+class LengthWarning(UserWarning):
+    """A text was cut after `DEFAULT_MAX_TOKENS` tokens, as no `max_tokens` was given."""
 
 
 class DraftWarning(UserWarning):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import json as json_module
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -118,7 +119,7 @@ class Generator:
         run = self._run(prompt, options, rng)
         for _ in run.steps():
             pass
-        return self._values(run.state())
+        return self._values(run.state(), options)
 
     async def acall(
         self,
@@ -131,7 +132,7 @@ class Generator:
         run = self._run(prompt, options, rng)
         async for _ in run.async_steps():
             pass
-        return self._values(run.state())
+        return self._values(run.state(), options)
 
     def stream(
         self,
@@ -168,7 +169,7 @@ class Generator:
         """
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
-        return self._stream(run, Shown(run, shown))
+        return self._stream(run, Shown(run, shown), options)
 
     def astream(
         self,
@@ -184,7 +185,7 @@ class Generator:
         """Do the same without holding up an event loop: `async for text in generator.astream(prompt)`."""
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
-        return self._astream(run, Shown(run, shown))
+        return self._astream(run, Shown(run, shown), options)
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return what steers a row of this generator: its constraint, what the options ask for, and the policies of the user."""
@@ -220,21 +221,21 @@ class Generator:
         check_streamed(self.sampler)
         return Run(self, prompt, Options.of(options), rng=rng)
 
-    def _stream(self, run: Run, shown: Shown) -> Iterator[Any]:
+    def _stream(self, run: Run, shown: Shown, options: PieceOptions) -> Iterator[Any]:
         for _ in run.steps():
             yield from shown.items(shown.pull())
-        self._values(run.state())
+        self._values(run.state(), options)
 
-    async def _astream(self, run: Run, shown: Shown) -> AsyncIterator[Any]:
+    async def _astream(self, run: Run, shown: Shown, options: PieceOptions) -> AsyncIterator[Any]:
         async for _ in run.async_steps():
             # In a thread, since another task may have begun the next step, which holds the lock.
             for item in shown.items(await asyncio.to_thread(shown.pull)):
                 yield item
-        self._values(run.state())
+        self._values(run.state(), options)
 
-    def _values(self, state: SequenceState) -> Any:
+    def _values(self, state: SequenceState, options: PieceOptions) -> Any:
         """Return the values of a state, or raise the first error of its rows."""
-        errors = [[self._row_error(row) for row in group] for group in state.rows]
+        errors = [[self._row_error(row, options) for row in group] for group in state.rows]
         places = [(b, s) for b, group in enumerate(errors) for s, error in enumerate(group) if error is not None]
         if places:
             batch, sample = places[0]
@@ -247,18 +248,18 @@ class Generator:
             raise first
         return squeezed(state.values)
 
-    def _row_error(self, row: StateRow) -> Exception | None:
+    def _row_error(self, row: StateRow, options: PieceOptions) -> Exception | None:
         if row.error is not None or self.is_whole(row):
             return None if isinstance(row.error, NoHypothesis) else row.error
         text = _piece_text(self.model, row)
-        limit, advice = self._cut_by(row)
+        limit, advice = self._cut_by(row, options)
         return IncompleteOutput(
             f"expected a text that conforms to the constraint and has come to its end, but {limit} cut it to {_short(text)}. {advice}",
             text,
             row.finish_reason,
         )
 
-    def _cut_by(self, row: StateRow) -> tuple[str, str]:
+    def _cut_by(self, row: StateRow, options: PieceOptions) -> tuple[str, str]:
         """Return what has cut a text, and what to do about it."""
         if row.finish_reason == "length" and row.piece is not None and row.piece.retries:
             advice = "A ban or a check may leave nothing else to write; or raise `max_tokens`."
@@ -269,6 +270,11 @@ class Generator:
         if context is not None and len(row.token_ids) >= context:
             limit = f"the context of the model ({context} tokens)"
             return limit, "Shorten the prompt, or use a model with a longer context."
+        if row.piece is not None and len(row.token_ids) - row.piece.start < (
+            Options.of(options).max_tokens or math.inf
+        ):
+            limit = f"the context of the model ({context} tokens), which the negative prompt and the text fill,"
+            return limit, "Shorten the negative prompt, or use a model with a longer context."
         return "`max_tokens`", "Raise `max_tokens`, or use `continuous(generator)`, whose state `resume` goes on with."
 
 

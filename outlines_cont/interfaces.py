@@ -34,7 +34,10 @@ class Tokenizer(Protocol):
         """A digest of the whole vocabulary: equal digests, equal tokens."""
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        """Return the ids of a text that stands at the beginning."""
+        """Return the ids of a text that stands at the beginning; special tokens that are written in it are letters."""
+
+    def encode_special(self, text: str) -> list[int]:
+        """Return the ids of such a text where special tokens that are written in it are read as such."""
 
     def encode_inside(self, text: str, before: Sequence[int]) -> list[int]:
         """Return ids whose bytes are exactly those of `text`, which goes on after the ids `before`."""

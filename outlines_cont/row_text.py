@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.state_row import APPENDED, SCORED, StateRow
+from outlines_cont.state_row import APPENDED, GENERATED, SCORED, StateRow
 
 # What was written is given text where the tokens that it was written after are gone.
 _GIVEN = bytes.maketrans(SCORED, APPENDED * len(SCORED))
@@ -134,6 +134,7 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
         finish_reason="error" if row.error is not None else "",
         value=None,
         search=row.search.cut(count) if row.search is not None else None,
+        mirostat_start=row.mirostat_start if row.mirostat_start is not None and row.mirostat_start < count else None,
     )
 
 
@@ -166,14 +167,18 @@ def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
 def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) -> StateRow:
     """Return the row with others, encoded anew, in place of the tokens from `first` up to `last`; without its cache."""
     zeros = (0.0,) * len(token_ids)
-    start = row.weight_start
+
+    def moved(index: int) -> int:
+        return index if index <= first else max(index, last) + len(token_ids) - (last - first)
+
     return replace(
         row,
         token_ids=row.token_ids[:first] + tuple(token_ids) + row.token_ids[last:],
         kinds=row.kinds[:first] + APPENDED * len(token_ids) + row.kinds[last:],
         logprobs=row.logprobs[:first] + zeros + row.logprobs[last:],
         sampling_logprobs=row.sampling_logprobs[:first] + zeros + row.sampling_logprobs[last:],
-        weight_start=start if start <= first else max(start, last) + len(token_ids) - (last - first),
+        weight_start=moved(row.weight_start),
+        mirostat_start=None if row.mirostat_start is None else moved(row.mirostat_start),
         kv=None,
         logits=None,
         search=None if row.search is None else row.search.moved(len(token_ids) - (last - first)),
@@ -244,7 +249,15 @@ def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
         error=left.error or right.error,
         search=left.joined_score(right, len(left.token_ids), opening),
         starts_inside=left.starts_inside if has_text else left.starts_inside or right.starts_inside,
+        mirostat_start=_joined_mirostat(left, right, opening),
     )
+
+
+def _joined_mirostat(left: StateRow, right: StateRow, opening: int) -> int | None:
+    """Return where `Mirostat` began in `left` and, behind it, `right` without its first `opening` tokens."""
+    if right.mirostat_start is not None:
+        return len(left.token_ids) + max(right.mirostat_start - opening, 0)
+    return None if GENERATED in right.kinds else left.mirostat_start
 
 
 def preceded(row: StateRow, text: str, tokenizer: Tokenizer) -> StateRow:

@@ -103,6 +103,7 @@ class _RowRecord(_Record):
     exclusions: list[_ExclusionRecord] = []
     healed: _Count = 0
     stop: str | int | None = None
+    mirostat_start: _Count | None = None
 
 
 class _StateRecord(_Record):
@@ -213,6 +214,7 @@ class _Shelf:
             exclusions=[] if row.piece is None else [*map(_exclusion_record, row.piece.exclusions)],
             healed=0 if row.piece is None else row.piece.healed,
             stop=None if row.piece is None else row.piece.stop,
+            mirostat_start=row.mirostat_start,
         )
 
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
@@ -363,8 +365,8 @@ class _Reader:
         token_ids, kinds, logprobs, sampling_logprobs = columns
         if not self._are_ids(token_ids):
             raise ValueError("a token id is out of range")
-        if not set(kinds) <= set(b"pagfh") or row.weight_start > row.length:
-            raise ValueError("a token is of an unknown kind, or a weight begins beyond its row")
+        if not set(kinds) <= set(b"pagfh") or max(row.weight_start, row.mirostat_start or 0) > row.length:
+            raise ValueError("a token is of an unknown kind, or what is counted begins beyond its row")
         _check_logprobs(logprobs, kinds, SCORED)
         _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
         if row.piece is not None and (row.piece[0] > row.length or not self._are_ids(row.piece[1])):
@@ -389,6 +391,7 @@ class _Reader:
             error=None if row.error is None else SavedError(row.error),
             search=self._search(row),
             starts_inside=row.starts_inside,
+            mirostat_start=row.mirostat_start,
         )
 
     def _are_ids(self, token_ids: Sequence[int]) -> bool:

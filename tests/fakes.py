@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from outlines_cont import models
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.special_names import SpecialNames
 
 BOS, EOS, END_OF_TURN = 0, 1, 2
 _WORDS = sorted(
@@ -67,6 +68,9 @@ class FakeTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         ids = self._spell(text.encode())
         return [self.bos_token_id, *ids] if add_special_tokens and self.bos_token_id is not None else ids
+
+    def encode_special(self, text: str) -> list[int]:
+        return SpecialNames(self.special_tokens).encode(text, self.encode, self.encode_inside)
 
     def encode_inside(self, text: str, before: Sequence[int] = ()) -> list[int]:
         goes_on = self.text_bytes(before)[-1:].isalpha()

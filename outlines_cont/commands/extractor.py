@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,9 @@ from outlines_cont import continuous, generate, models
 from outlines_cont.commands.errors import SetupError
 from outlines_cont.commands.growing import ShowRecord
 from outlines_cont.commands.options import DType, ExtractOptions
+from outlines_cont.commands.sampler import make_sampler
 from outlines_cont.commands.schema import RecordSchema
+from outlines_cont.commands.threads import set_threads
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput, OutlinesContError
 from outlines_cont.models import HuggingFaceModel
@@ -27,10 +31,12 @@ class Extractor:
     Attributes:
         generator: writes a record after a prompt.
         max_tokens: the most tokens of a record.
+        seed: of the random numbers; None where none are drawn.
     """
 
     generator: Continuation
     max_tokens: int
+    seed: int | None = None
 
     def __call__(self, prompts: list[str], show: ShowRecord | None = None) -> list[Any]:
         """Return the value of every prompt, or the `Exception` that its row has failed with; show them while they are written."""
@@ -45,9 +51,10 @@ class Extractor:
         return [self._result(state, at) for at in range(len(prompts))]
 
     def _state(self, prompts: list[str], show: ShowRecord | None) -> SequenceState:
+        seeds = None if self.seed is None else [_row_seed(self.seed, prompt) for prompt in prompts]
         if show is None:
-            return self.generator(prompts, max_tokens=self.max_tokens)
-        stream = self.generator.stream(prompts, partial=True, max_tokens=self.max_tokens)
+            return self.generator(prompts, max_tokens=self.max_tokens, rng=seeds)
+        stream = self.generator.stream(prompts, partial=True, max_tokens=self.max_tokens, rng=seeds)
         for event in stream:
             show(event.batch, event.value, event.finish_reason not in ("", "length", "error"))
         return stream.state
@@ -71,16 +78,32 @@ def _behind(show: ShowRecord, count: int) -> ShowRecord:
     return lambda number, value, is_whole: show(number + count, value, is_whole)
 
 
-def load_extractor(options: ExtractOptions, schema: RecordSchema) -> Extractor:
-    """Load the model and compile the schema for its vocabulary.
+def load_extractor(
+    options: ExtractOptions, schema: RecordSchema, say: Callable[[str], None] | None = None
+) -> Extractor:
+    """Load the model, choose its threads, and compile the schema for its vocabulary.
+
+    Args:
+        options: those of the command.
+        schema: what a record is.
+        say: takes what was chosen, for people.
 
     Raises:
         SetupError: the model cannot be loaded.
         fsm.FSMError, OutlinesContError: the model cannot write what the schema asks for.
     """
+    sampler = make_sampler(options.sampler)
     model = load_or_refuse(options.model, options.device, options.dtype)
-    generator = generate.json(model, schema.schema, whitespace=options.whitespace)
-    return Extractor(continuous(generator), options.max_tokens)
+    choice = set_threads(model, options.batch_size)
+    if say is not None:
+        say(str(choice))
+    generator = generate.json(model, schema.schema, sampler=sampler, **options.schema_options)
+    return Extractor(continuous(generator), options.max_tokens, options.seed if sampler.needs_random else None)
+
+
+def _row_seed(seed: int, prompt: str) -> int:
+    """Return the seed of a row: whatever rows run beside it, and in whatever order, its record is the same."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {prompt}".encode("utf-8", "surrogatepass")).digest()[:7])
 
 
 def load_or_refuse(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:

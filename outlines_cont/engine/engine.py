@@ -29,6 +29,7 @@ from outlines_cont.engine.checkpoint import Checkpoint
 from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.failure import fails
 from outlines_cont.engine.guessing import Guessing
+from outlines_cont.engine.guided_row import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.masking import Masker, made_beside
@@ -307,7 +308,15 @@ class Engine:
     def _limit(self) -> int:
         """The most rows that may run now."""
         limit = min(self.max_rows, self.max_batch_tokens)
+        if limit > self.max_batch_tokens // 2 and self._has_shadows:  # each of these is a second sequence
+            limit = max(self.max_batch_tokens // 2, 1)
         return limit if self._room is None else min(limit, self._room)
+
+    @property
+    def _has_shadows(self) -> bool:
+        return any(
+            row.shadow is not None for rows in (self._waiting, *(lane.rows for lane in self._lanes)) for row in rows
+        )
 
     def _take_submitted(self) -> None:
         """Take in new jobs. It comes before the checkpoint, so wherever it is interrupted, it can be done again."""
@@ -491,7 +500,7 @@ class Engine:
 
     def _sample(self, lane: Lane, rows: list[Row], logits: torch.Tensor) -> None:
         """Draw a token for every row; joint jobs choose among theirs when all of them are ready."""
-        masked = self._masker.masked(logits, [row.mask for row in rows])
+        masked = self._masker.masked(guided(rows, logits), [row.mask for row in rows])
         single = [i for i, row in enumerate(rows) if not row.job.is_joint]
         if len(single) == len(rows):
             self._draw(rows, logits, masked)
@@ -526,7 +535,7 @@ class Engine:
             ]
             uniforms = torch.tensor(drawn, dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):
-            counts = [row.token_counts if d.needs_counts else None for row, d in zip(rows, drawings, strict=True)]
+            counts = [drawing.counts_of(row) for row, drawing in zip(rows, drawings, strict=True)]
         draws = self._draw_plan(drawings).draw(masked, uniforms, counts)
         for index, error in draws.errors.items():
             rows[index].fail(error)

@@ -20,6 +20,7 @@ from outlines_cont.engine.kept_logits import KeptLogits
 from outlines_cont.engine.lookahead import MAX_GUESSED, Lookahead
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row_draft import RowDraft
+from outlines_cont.engine.shadow import Shadow
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.exclusions import Exclusion
 from outlines_cont.healing import NO_HEALING, Healing
@@ -27,7 +28,17 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.state_row import APPENDED, FORCED, GENERATED, HEALED, WRITTEN, Piece, StateRow, num_written
+from outlines_cont.state_row import (
+    APPENDED,
+    FORCED,
+    GENERATED,
+    HEALED,
+    WRITTEN,
+    Piece,
+    StateRow,
+    counts_of,
+    num_written,
+)
 from outlines_cont.user_code import user_code_error
 
 _TAIL_TOKENS = 8
@@ -181,6 +192,8 @@ class Row:
         self._certain: Certain | None = None
         self._score_last = score_last
         self._token_counts: TokenCounts | None = None
+        self._mirostat_start = None if source.mirostat_start is None else min(source.mirostat_start, self._first)
+        self._has_mirostat = False  # whether a token of this run was drawn with it
         self._vocab_size = model.vocab_size
         self._model_eos = TokenSet.of(model.eos_token_ids)
         self._stop_tokens = TokenSet.of(stop_token_ids)
@@ -191,6 +204,7 @@ class Row:
         self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
         # Of a piece that is healed, the tokens of its own text count.
         self._max_written = _plus(max_tokens, len(self.token_ids)) if self.healed else None
+        self._context_length = model.context_length
         limits = (model.context_length, None if self.healed else _plus(max_tokens, len(self.token_ids)))
         self._max_length = min((limit for limit in limits if limit is not None), default=None)
         self._tracks: list[Track] = []
@@ -211,6 +225,11 @@ class Row:
         tail = self._tokenizer.decode(self.token_ids[-_TAIL_TOKENS:])
         wishes = [wish for track in self._tracks if (wish := track.policy.wish(track.states[-1], self))]
         return f"{len(self.token_ids)} tokens (...{tail!r}{''.join(f'; next: {wish}' for wish in wishes)})"
+
+    @property
+    def shadow(self) -> Shadow | None:
+        """What is fed beside the row, where it is guided; see `GuidedRow`."""
+        return None
 
     @property
     def num_pending(self) -> int:
@@ -396,11 +415,19 @@ class Row:
         total = search.total(known) + sum(logprob for _, logprob in self._ends) + (draw.logprob if draw else 0.0)
         return search.ranked(total, num_written(self._kinds, search.start) + longer)
 
-    @property
-    def token_counts(self) -> TokenCounts:
-        """How often each token stands in the row; counted when first asked for, and kept up from then on."""
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return what the row holds, counted when first asked for and kept up from then on.
+
+        Args:
+            mirostat: the next token is drawn with `Mirostat`, which counts from here on if it did not before.
+        """
+        if mirostat and not self._has_mirostat:
+            self._has_mirostat = True
+            if self._mirostat_start is None:
+                self._mirostat_start = len(self.token_ids)
+            self._token_counts = None
         if self._token_counts is None:
-            self._token_counts = TokenCounts(self.token_ids, [kind in WRITTEN for kind in self._kinds])
+            self._token_counts = counts_of(self.token_ids, self._kinds, self._sampling_logprobs, self._mirostat_start)
         return self._token_counts
 
     def branched(self, branches: Sequence[Branch]) -> list[Self]:
@@ -464,6 +491,7 @@ class Row:
             logprobs=tuple(x if math.isfinite(x) else 0.0 for x in self._logprobs),
             sampling_logprobs=tuple(self._sampling_logprobs),
             weight_start=min(self.source.weight_start, self._first),
+            mirostat_start=self._mirostat_start if self._has_mirostat or not self._has_drawn else None,
             ends=self.source.ends + sum(logprob for _, logprob in self._ends),
             kv=kv,
             # A copy, so that the logits of the other rows of the step are let go.
@@ -551,6 +579,11 @@ class Row:
     def retries(self) -> int:
         """How often the piece has gone back because a policy refused what it had written."""
         return self._retries + sum(track.retries for track in self._tracks)
+
+    @property
+    def _has_drawn(self) -> bool:
+        """Whether some token of this run was drawn."""
+        return GENERATED in self._kinds[self._first :]
 
     @property
     def is_over(self) -> bool:
@@ -881,7 +914,7 @@ class Row:
         if self._expected.token_ids:
             self._meet(token_id, is_drawn=is_drawn)
         if self._token_counts is not None:
-            self._token_counts.add(token_id, kind in WRITTEN)
+            self._token_counts.add(token_id, kind in WRITTEN, sampling_logprob if kind == GENERATED else None)
         self._logprobs.append(logprob)
         self._sampling_logprobs.append(sampling_logprob)
         if self.num_top:
@@ -919,6 +952,7 @@ class Row:
         if self.draft is not None:
             self.draft.cut(length)
         self.tops, self.low_water = self.tops[:length], min(self.low_water, length)
+        self._mirostat_start = None if self._mirostat_start is None else min(self._mirostat_start, length)
 
     def _need_logits(self, mask: TokenSet) -> None:
         """Make sure that something is pending or that the logits at the end are known for a mask; else feed the last token again."""

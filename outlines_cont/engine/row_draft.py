@@ -33,9 +33,8 @@ class DraftedRow(Protocol):
     stream: OpenStream
     job: Any
 
-    @property
-    def token_counts(self) -> TokenCounts:
-        """How often each token stands in the row."""
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return how often each token stands in the row."""
 
 
 class Memory(Protocol):
@@ -184,7 +183,7 @@ class Wish:
 
     def token_counts(self) -> TokenCounts:
         """Return how often each token stands in the row, those that are guessed included."""
-        counts = self.row.token_counts.fork()
+        counts = self.row.counts_for(mirostat=False).fork()
         for token_id in self.walk.token_ids:
             counts.add(token_id, True)
         return counts

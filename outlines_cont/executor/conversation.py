@@ -38,9 +38,10 @@ from outlines_cont.policies.constraint import Constraint
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.row_text import extended, joined, kept_tokens, tail_tokens
 from outlines_cont.samplers import Sampler
+from outlines_cont.sampling import TokenCounts
 from outlines_cont.state import SequenceState
 from outlines_cont.state_file import save_state
-from outlines_cont.state_row import GENERATED, StateRow
+from outlines_cont.state_row import GENERATED, StateRow, counts_of
 
 
 class Home(Protocol):
@@ -524,8 +525,21 @@ class Conversation:
         self._needs_inference()
         return self._open()
 
-    def _take(self, token_id: int, logprob: float, sampling_logprob: float, stream: RandomStream) -> None:
-        """Append a sampled token; the random numbers go on with `stream`."""
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return what the conversation holds, for a sampler that needs it; counted anew for every token."""
+        row = self._open()
+        return counts_of(row.token_ids, row.kinds, row.sampling_logprobs, self._mirostat_start if mirostat else None)
+
+    @property
+    def _mirostat_start(self) -> int:
+        """From which token on `Mirostat` counts: where it began, else the next one."""
+        row = self._open()
+        return len(row.token_ids) if row.mirostat_start is None else row.mirostat_start
+
+    def _take(
+        self, token_id: int, logprob: float, sampling_logprob: float, stream: RandomStream, mirostat: bool
+    ) -> None:
+        """Append a sampled token; the random numbers go on with `stream`. `mirostat`: it was drawn with `Mirostat`."""
         row = self._open()
         self._grow(
             replace(
@@ -539,6 +553,7 @@ class Conversation:
                 piece=None,
                 finish_reason="",
                 value=None,
+                mirostat_start=self._mirostat_start if mirostat else None,
             )
         )
 

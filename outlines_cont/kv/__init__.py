@@ -3,8 +3,9 @@
 from outlines_cont.kv.batch import Fed, KVBatch
 from outlines_cont.kv.export import to_dynamic_cache
 from outlines_cont.kv.importing import from_dynamic_cache
-from outlines_cont.kv.recurrent import RecurrentBatch, open_batch
+from outlines_cont.kv.recurrent import RecurrentBatch
 from outlines_cont.kv.row import Part, RowKV
+from outlines_cont.kv.serial import SerialBatch, open_batch
 from outlines_cont.kv.store import KVStore
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Part",
     "RecurrentBatch",
     "RowKV",
+    "SerialBatch",
     "from_dynamic_cache",
     "open_batch",
     "to_dynamic_cache",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import outlines_cont
-from outlines_cont import Engine, continuous, control, generate, models, samplers
+from outlines_cont import Engine, Guidance, continuous, control, generate, models, samplers
 from outlines_cont.control import Branch, Replay, TokenSet, fixed, fork, gen, shared
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.models import HuggingFaceModel
@@ -80,6 +80,8 @@ def _runs(model: HuggingFaceModel) -> list[Run]:
         (generate.regex(model, "[ab]{1,3}(red|green)12?", sampler=samplers.multinomial()), "yes", {"rng": 2}),
         (generate.json(model, {"type": "array", "items": {"enum": [1, 12]}, "minItems": 2, "maxItems": 2,
                                "uniqueItems": True}, sampler=samplers.multinomial(temperature=3.0)), "no", {"rng": 3}),
+        (generate.regex(model, "[a-d]{2,4} is", sampler=samplers.multinomial()), "no",
+         {"rng": 5, "guidance": Guidance("yes", 2)}),
         (generate.choice(model, ["yes", "no", "an"], sampler=beams, force=False), "a", {"rng": 4}),
     ]  # fmt: skip
     return [

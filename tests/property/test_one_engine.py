@@ -25,6 +25,7 @@ from outlines_cont import (
     BatchedExecutor,
     ClosedError,
     Conversation,
+    Guidance,
     InferenceRequired,
     Mark,
     OptionError,
@@ -98,6 +99,9 @@ _WRITERS: dict[str, Callable[[HuggingFaceModel, str, int], Iterator[Any]]] = {
     "model": lambda model, text, seed: _drafted_pattern(model, text, seed, draft=random_model("llama")),
     "text": lambda model, text, seed: generate.text(model, sampler=samplers.multinomial()).stream(
         text, rng=seed, max_tokens=9
+    ),
+    "guided": lambda model, text, seed: generate.text(model, sampler=samplers.multinomial()).stream(
+        text, rng=seed, max_tokens=7, guidance=Guidance("red of ", 1.5 - seed % 3)
     ),
     "regex": lambda model, text, seed: generate.regex(model, "[a-c]{2}(red|green|blue){1,2}[0-9]{2}").stream(
         text, rng=seed

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import fsm
-from outlines_cont import SequenceState, continuous, generate, policies, samplers
+from outlines_cont import Guidance, SequenceState, continuous, generate, policies, samplers
 from outlines_cont.generate import Generator
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.options import Options
@@ -21,14 +21,31 @@ from outlines_cont.state_row import WRITTEN, StateRow
 from tests.fakes import random_model
 from tests.plain_loop import PlainRow
 
-FEATURES = ["constraint", "checks", "stop", "heal", "ban", "replace", "stream", "fork", "beam", "penalties", "draft"]
-# A search cannot be streamed, as it chooses at the end, and has no penalties; it draws nothing, so one seed will do.
-PAIRS = [pair for pair in combinations(FEATURES, 2) if pair not in (("stream", "beam"), ("beam", "penalties"))]
-CASES = [(pair, seed) for pair in PAIRS for seed in ((0,) if "beam" in pair else (0, 1))]
+FEATURES = [
+    "constraint",
+    "checks",
+    "stop",
+    "heal",
+    "ban",
+    "replace",
+    "stream",
+    "fork",
+    "beam",
+    "penalties",
+    "guidance",
+    "draft",
+]
+# A search cannot be streamed, as it chooses at the end, and has no penalties and no guidance.
+NOT_WITH_BEAM = {"stream", "penalties", "guidance"}
+PAIRS = [pair for pair in combinations(FEATURES, 2) if "beam" not in pair or not NOT_WITH_BEAM & {*pair}]
+# Seed 0 is greedy: a search, which draws nothing, and the pairs with what takes tokens back; what is drawn finds the rest.
+CASES = [(pair, 1) for pair in PAIRS if "beam" not in pair]
+CASES += [(pair, 0) for pair in PAIRS if {"beam", "ban", "stop"} & {*pair}]
 UNIQUE = {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}
 PATTERN = "[a-e]{1,3}( [a-e]{1,3}){0,3}(x|yes|no)"
 PROMPTS = ["the name", "a red"]
 MAX_TOKENS = 14
+GUIDANCE = [Guidance("red is green", 1.8), Guidance([70, 71], -0.7)]
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +78,8 @@ def options_of(pair: tuple[str, str], text: str, wanted: list[tuple[int, ...]]) 
         )
     if "replace" in pair:
         more.append(policies.replace({text[2:4] or "q": "ab"}, at_most=2))
+    if "guidance" in pair:
+        options["guidance"] = GUIDANCE
     if "draft" in pair:
         options["draft"] = HalfRight(wanted)
     return options | {"policies": more}
@@ -77,6 +96,10 @@ class HalfRight:
         found = next((text for text in self.texts if text[: len(token_ids)] == tuple(token_ids)), tuple(token_ids) * 2)
         rest = [*found[len(token_ids) :]]
         return rest if self.calls % 3 else [*rest[:1], 70, *rest[2:]]
+
+
+def guidance_of(pair: tuple[str, str], start: SequenceState) -> list[Guidance] | None:
+    return GUIDANCE[: start.batch_size] if "guidance" in pair else None
 
 
 def sampler_of(pair: tuple[str, str], seed: int) -> Any:
@@ -103,14 +126,14 @@ def test_two_features_write_what_the_plain_loop_writes(
     generator, start = generator_of(model, pair, sampler), start_of(model, pair)
     if "beam" in pair:
         start = start.take([(0, 0)]) if "fork" not in pair else start.take([(0, 1)])
-    plain = continuous(generator)(start, max_tokens=MAX_TOKENS)
+    plain = continuous(generator)(start, max_tokens=MAX_TOKENS, guidance=guidance_of(pair, start))
     tokens = [row.token_ids for group in plain.rows for row in group]
     options = options_of(pair, str(plain.take([(0, 0)]))[len(str(start.take([(0, 0)]))) :], tokens)
     state = written(generator, start, options, pair)
     steering = sampler if "beam" not in pair else samplers.greedy()
-    for group, sources in zip(state.rows, start.rows, strict=True):
+    for batch, (group, sources) in enumerate(zip(state.rows, start.rows, strict=True)):
         for row, source in zip(group, sources, strict=True):
-            wanted = plain_row(model, generator, steering, source, options).run()
+            wanted = plain_row(model, generator, steering, source, options, batch).run()
             assert row.piece is not None
             assert (wanted.ids, wanted.reason) == ([*row.token_ids[row.piece.start :]], row.finish_reason), wanted.error
             assert wanted.error == (type(row.error).__name__ if row.error is not None else "")
@@ -148,11 +171,26 @@ def written(
 
 
 def plain_row(
-    model: HuggingFaceModel, generator: Generator, sampler: Any, source: StateRow, options: dict[str, Any]
+    model: HuggingFaceModel, generator: Generator, sampler: Any, source: StateRow, options: dict[str, Any], batch: int
 ) -> PlainRow:
     """The plain loop over one row."""
     kinds = [kind in WRITTEN for kind in source.kinds]
     steering = generator.policies(Options.of(options))
+    negative = None
+    if "guidance" in options:
+        prompt, scale = GUIDANCE[batch].negative_prompt, GUIDANCE[batch].scale
+        negative = (
+            model.tokenizer.encode(prompt, add_special_tokens=True) if isinstance(prompt, str) else prompt,
+            scale,
+        )
     return PlainRow(
-        model, source.token_ids, kinds, steering, sampler, source.stream, options["max_tokens"], heal="heal" in options
+        model,
+        source.token_ids,
+        kinds,
+        steering,
+        sampler,
+        source.stream,
+        options["max_tokens"],
+        heal="heal" in options,
+        negative=negative,
     )

@@ -81,7 +81,7 @@ def test_slices_of_tokens_joined_again_are_the_same_tokens(kind: str, data: st.D
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_slices_of_characters_joined_again_are_the_same_bytes(kind: str, data: st.DataObject) -> None:
     tokenizer = _tokenizer(kind)
@@ -108,7 +108,7 @@ def test_slices_of_a_slice_of_tokens_remember_that_they_begin_inside_a_text(kind
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_a_sum_has_the_bytes_of_both_sides(kind: str, data: st.DataObject) -> None:
     tokenizer = _tokenizer(kind)

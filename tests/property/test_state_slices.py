@@ -85,7 +85,7 @@ def _as_slice(part: int | slice) -> slice:
     return part if isinstance(part, slice) else slice(part, part + 1 or None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(_states(), st.one_of(_SLICES, _FRONTS), _SLICES, _SLICES)
 def test_a_slice_has_the_text_that_python_gives(state: SequenceState, ids: slice, batch: slice, samples: slice) -> None:
     wanted = [[text[ids] for text in group[samples]] for group in _grid(state)[batch]]
@@ -99,7 +99,7 @@ def test_a_slice_has_the_text_that_python_gives(state: SequenceState, ids: slice
         assert next(iter(state))[ids] == str(state[ids])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(_states(), st.integers(-14, 14), st.integers(-4, 4), st.integers(-4, 4))
 def test_an_int_keeps_its_axis_and_must_exist(state: SequenceState, at: int, batch: int, sample: int) -> None:
     try:
@@ -121,7 +121,7 @@ def test_tokens_are_indexed_as_lists(state: SequenceState, ids: slice) -> None:
     assert [row.token_ids[ids] for row in state._flat] == [row.token_ids for row in cut._flat]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(_states(), _states(), _TEXTS, st.one_of(_SLICES, _FRONTS))
 def test_sums_have_the_joined_texts(state: SequenceState, other: SequenceState, text: str, ids: slice) -> None:
     assert [row + text for row in state] == list(state + text)
@@ -136,7 +136,7 @@ def test_sums_have_the_joined_texts(state: SequenceState, other: SequenceState, 
         assert list(map(operator.add, state, other)) == list(state + other)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_states(("bytes",)), st.integers(0, 16))
 def test_a_slice_from_the_beginning_keeps_the_cache_of_all_whole_tokens(state: SequenceState, stop: int) -> None:
     assume(all(row.token_ids for row in state._flat))
@@ -189,7 +189,7 @@ _OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(["llama", "gpt2", "mistral"]), st.lists(_TEXTS.filter(bool), min_size=1, max_size=3), _OPERATIONS
 )

@@ -1,0 +1,41 @@
+"""`SpecialNames`: special tokens found in a text by how they are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+Encode = Callable[[str], list[int]]
+
+
+class SpecialNames:
+    """How the special tokens of a vocabulary are written.
+
+    Args:
+        names: By id; of ids with one name the smallest is taken.
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._ids = {name: token_id for token_id, name in sorted(names.items(), reverse=True) if name}
+        longest_first = sorted(map(re.escape, self._ids), key=len, reverse=True)
+        self._pattern = re.compile(f"({'|'.join(longest_first)})") if longest_first else None
+
+    def first_in(self, text: str) -> str | None:
+        """Return the first name that stands in a text, the longest where several begin there; None where there is none."""
+        found = self._pattern.search(text) if self._pattern is not None else None
+        return None if found is None else found[1]
+
+    def encode(self, text: str, start: Encode, inside: Encode) -> list[int]:
+        """Return the ids of a text in which the names are special tokens.
+
+        Args:
+            text: What is encoded.
+            start: Encodes what the text begins with, up to the first name.
+            inside: Encodes what is between the names and after them.
+        """
+        parts = self._pattern.split(text) if self._pattern is not None else [text]
+        token_ids = start(parts[0]) if parts[0] else []
+        for name, rest in zip(parts[1::2], parts[2::2], strict=True):
+            token_ids.append(self._ids[name])
+            token_ids += inside(rest) if rest else []
+        return token_ids

@@ -1,0 +1,93 @@
+"""`TypicalP`: tokens whose surprise is nearest to the expected one; locally typical sampling (Meister et al. 2023, arXiv:2202.00666)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from outlines_cont.sampling.check import check, is_number
+from outlines_cont.sampling.draw import exact
+from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalP(Warper):
+    """Keeps the fewest tokens whose surprise is nearest to the entropy that together have the share `p`, and all as near as the last.
+
+    The surprise of a token is minus the logarithm of its probability, the entropy is the expected surprise. The most probable
+    token may be left out.
+
+    Attributes:
+        p: above 0 and at most 1.
+    """
+
+    p: float
+
+    def __post_init__(self) -> None:
+        check("typical_p", self.p, is_number(self.p) and 0 < self.p <= 1, "a number above 0 and at most 1, or None")
+
+    def warp(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the tokens that are near; the plain form, which sorts whole rows."""
+        if self.is_neutral:
+            return logits
+        distances, probs, _ = _distances(logits)
+        ranked = distances.sort(dim=-1)
+        probs = probs.gather(-1, ranked.indices)
+        needed = ((probs.cumsum(dim=-1) - probs) < self.p).sum(dim=-1, keepdim=True).clamp_min(1)
+        return logits.where((distances <= ranked.values.gather(-1, needed - 1)).to(logits.device), -torch.inf)
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether `p` is 1."""
+        return self.p == 1
+
+    @classmethod
+    def for_rows(cls, warpers: Sequence[Self]) -> WholeRowWarper:
+        """Return the step for rows with their own p, all of them below 1."""
+        return _RowTypicalP(column([warper.p for warper in warpers], torch.float64))
+
+
+@dataclass(frozen=True, slots=True)
+class _RowTypicalP(WholeRowWarper):
+    """The p of r rows.
+
+    Attributes:
+        p: (r, 1) float64, below 1.
+    """
+
+    p: torch.Tensor
+
+    def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
+        """Return what `warp` does, but put only those in order that can be needed.
+
+        V tokens that are more surprising than log(V / (1 - p)) have less than 1 - p together; and tokens up to twice the entropy are
+        no farther from it than those with no surprise at all. So what is above both is farther than all that is needed.
+        """
+        distances, probs, entropy = _distances(logits)
+        p = self.p.to(probs)
+        deepest = torch.maximum(2 * entropy, torch.log(probs.shape[-1] / (1 - p)))
+        inside = ~(distances + entropy > deepest)  # NaN, of a row without a distribution, is inside
+        sizes = inside.sum(dim=-1).tolist()
+        listed, order = _padded(distances[inside], sizes, torch.inf).sort(dim=-1)
+        listed_probs = _padded(probs[inside], sizes, 0.0).gather(-1, order)
+        needed = ((listed_probs.cumsum(dim=-1) - listed_probs) < p).sum(dim=-1, keepdim=True)
+        needed = torch.minimum(needed.clamp_min(1), inside.sum(dim=-1, keepdim=True))
+        near = distances <= listed.gather(-1, needed - 1)
+        return logits.where(near.to(logits.device), -torch.inf)
+
+
+def _distances(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return (r, V) distances of the surprise from the entropy, (r, V) probabilities and the (r, 1) entropies, all float64."""
+    logprobs = exact(logits).log_softmax(dim=-1)
+    probs = logprobs.exp()
+    entropy = -(probs * logprobs.clamp_min(-1e9)).sum(dim=-1, keepdim=True)
+    return (logprobs + entropy).abs(), probs, entropy
+
+
+def _padded(values: torch.Tensor, sizes: list[int], padding: float) -> torch.Tensor:
+    """Return (r, n): values of one row after the other, as one line for each."""
+    return pad_sequence(list(torch.split(values, sizes)), batch_first=True, padding_value=padding)
