@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outlines_cont import control, generate, models, policies, samplers
+    from outlines_cont.chat import Chat
     from outlines_cont.continuation import continuous
     from outlines_cont.defaults import DEFAULT_MAX_TOKENS
     from outlines_cont.device_tables import DeviceTables
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         BatchMismatch,
         BudgetError,
         CallbackTimeout,
+        ChatError,
         CheckFailed,
         ClosedError,
         ConstraintRequired,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
         MissingTokenizer,
         ModelMismatch,
         ModelNotFound,
+        NoChatTemplate,
         NoHypothesis,
         NotPicklable,
         OptionError,
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
         SavedError,
         ScriptError,
         SlicingError,
+        SpecialTokenWarning,
         StateFileError,
         StateMismatch,
         TokenBudgetError,
@@ -78,6 +82,7 @@ if TYPE_CHECKING:
     from outlines_cont.streams import TokenStream
     from outlines_cont.streams.event import StreamEvent
     from outlines_cont.streams.state_stream import StateStream
+    from outlines_cont.tokens import Tokens
     from outlines_cont.tree import CompletionTree
 
 __version__ = "0.1.0"
@@ -90,6 +95,8 @@ __all__ = [
     "Branch",
     "BudgetError",
     "CallbackTimeout",
+    "Chat",
+    "ChatError",
     "CheckFailed",
     "ClosedError",
     "CompletionTree",
@@ -117,6 +124,7 @@ __all__ = [
     "MissingTokenizer",
     "ModelMismatch",
     "ModelNotFound",
+    "NoChatTemplate",
     "NoHypothesis",
     "NotPicklable",
     "OptionError",
@@ -141,6 +149,7 @@ __all__ = [
     "SequenceState",
     "SlicingError",
     "Span",
+    "SpecialTokenWarning",
     "StateFileError",
     "StateMismatch",
     "StateStream",
@@ -149,6 +158,7 @@ __all__ = [
     "TokenSet",
     "TokenStream",
     "TokenizerError",
+    "Tokens",
     "UnknownOption",
     "UnsupportedBranch",
     "UnsupportedModel",
@@ -170,6 +180,7 @@ _HOMES = {
     "BatchedExecutor": "executor",
     "Branch": "engine.branch",
     "Engine": "engine.engine",
+    "Chat": "chat",
     "CompletionTree": "tree",
     "DEFAULT_MAX_TOKENS": "defaults",
     "Conversation": "executor",
@@ -189,6 +200,7 @@ _HOMES = {
     "StreamEvent": "streams.event",
     "TokenSet": "engine.branch",
     "TokenStream": "streams",
+    "Tokens": "tokens",
     "continuous": "continuation",
     "engine_of": "engine.engine",
     "guide": "guided_conversation",

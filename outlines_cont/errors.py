@@ -57,6 +57,18 @@ class EmptyPrompt(OutlinesContError, ValueError):
     """A prompt encodes to no token at all, so there is nothing that a model could continue."""
 
 
+class SpecialTokenWarning(UserWarning):
+    """A special token is written in a text that was given as a `str`; its letters were encoded, not the control token."""
+
+
+class NoChatTemplate(OutlinesContError, ValueError):
+    """The tokenizer of a model has no chat template, and none was given."""
+
+
+class ChatError(OutlinesContError, ValueError):
+    """A conversation cannot go on so: the chat template refuses its messages, or a turn does not fit those before."""
+
+
 class PromptTypeError(OutlinesContError, TypeError):
     """A prompt is neither text, nor a state, nor a list of one of them."""
 

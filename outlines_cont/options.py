@@ -173,7 +173,21 @@ _ELSEWHERE = {
     "bad_words_ids": "Write `policies=[policies.ban([...])]` with texts.",
 }
 _OF_SAMPLERS = (
-    *("temperature", "top_k", "top_p", "min_p", "do_sample", "num_beams", "num_return_sequences", "n"),
+    *(
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "typical_p",
+        "top_a",
+        "dry",
+        "xtc",
+        "mirostat",
+        "do_sample",
+        "num_beams",
+        "num_return_sequences",
+        "n",
+    ),
     *("repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "length_penalty"),
 )
 

@@ -85,6 +85,10 @@ def options_of(pair: tuple[str, str], text: str, wanted: list[tuple[int, ...]]) 
     return options | {"policies": more}
 
 
+def guidance_of(pair: tuple[str, str], start: SequenceState) -> list[Guidance] | None:
+    return GUIDANCE[: start.batch_size] if "guidance" in pair else None
+
+
 class HalfRight:
     """A draft that knows what is written without the other feature, and is wrong now and then."""
 
@@ -96,10 +100,6 @@ class HalfRight:
         found = next((text for text in self.texts if text[: len(token_ids)] == tuple(token_ids)), tuple(token_ids) * 2)
         rest = [*found[len(token_ids) :]]
         return rest if self.calls % 3 else [*rest[:1], 70, *rest[2:]]
-
-
-def guidance_of(pair: tuple[str, str], start: SequenceState) -> list[Guidance] | None:
-    return GUIDANCE[: start.batch_size] if "guidance" in pair else None
 
 
 def sampler_of(pair: tuple[str, str], seed: int) -> Any:
