@@ -20,6 +20,8 @@ LONGEST = 16
 _NUM_PROBED = 2
 # A guess must bring so much more than it costs, as measurements are never exact.
 _MARGIN = 1.03
+# Where a longer guess is no better so many times, or brings less than that, none is.
+_NO_BETTER, _FEW = 3, 0.02
 # So many forwards without a guess are measured first.
 _NUM_PLAIN = 2
 
@@ -70,6 +72,10 @@ class GuessLength:
             rate = tokens / (seconds + (tokens - 1) * draw + length * guess)
             if rate > best_rate * (_MARGIN if not best else 1.0):
                 best, best_rate = length, rate
+            elif weight < _FEW or length > best + _NO_BETTER:
+                break
+        if best:
+            draft.skipped, draft.patience = 0, draft.FIRST_PATIENCE
         return best or self._probe(draft)
 
     def _probe(self, draft: RowDraft) -> int:

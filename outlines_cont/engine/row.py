@@ -270,8 +270,13 @@ class Row:
             return False
         return self.cached < len(self.token_ids)
 
-    def lookahead(self) -> Lookahead:
-        """Return a guess with nothing in it; the last token that there is room for need not be guessed, as nothing follows it."""
+    @property
+    def has_hint(self) -> bool:
+        """Whether a policy hints at the token that comes next; see `Policy.hint`."""
+        return any(track.policy.hint(track.states[-1], self) is not None for track in self._tracks)
+
+    def lookahead(self, *, takes_hints: bool) -> Lookahead:
+        """Return a guess with no more than hints in it. The last token that there is room for is not guessed, as nothing follows it."""
         room = self._room()
         return Lookahead(
             self,
@@ -282,7 +287,7 @@ class Row:
             room=MAX_GUESSED if room is None else room - 1,
             vocab_size=self._vocab_size,
             temperature=self.temperature,
-            takes_hints=self.draft is not None and self.draft.takes_hints,
+            takes_hints=takes_hints,
         )
 
     def guess(self, found: Lookahead) -> None:
