@@ -6,6 +6,7 @@ keeps a `Memory` for each of them.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
@@ -119,6 +120,10 @@ class RowDraft:
         share = self.share(kind, _EXPECTED)
         for rates in (self._rates, self._others):
             rates.setdefault(kind, AcceptRate(share)).note(is_right)
+
+    def chance(self, kinds: Sequence[Hashable]) -> float:
+        """Return the probability that guesses of these kinds are all right; one that leaves no choice, None, is."""
+        return math.prod(self.share(kind, _EXPECTED) for kind in kinds if kind is not None)
 
     @property
     def takes_hints(self) -> bool:
