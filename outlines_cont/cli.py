@@ -20,6 +20,7 @@ import typer
 from outlines_cont import __version__
 from outlines_cont.commands.options import DType, ExtractOptions, InputFormat, Whitespace
 from outlines_cont.commands.threads import wait_passively
+from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OutlinesContError
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ _FAILED_ROWS, _UNUSABLE, _INTERRUPTED = 1, 2, 130
 _LONGEST_ERROR = 600
 _DEMO_INTRODUCTION = """\
 Three generators on one state for each message: choice, JSON, regex. Tokens are
-fed to the model, reused from the state, or forced by the constraint.
+fed to the model, reused from the state, or forced by the constraint. Votes: the
+record is sampled again, three times, from a fork of the state; how many samples
+agree with it is a hint at how sure the model is.
 """
 
 app = typer.Typer(
@@ -200,7 +203,7 @@ def extract(
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
     batch_size: BatchSizeOption = 8,
-    max_tokens: MaxTokensOption = 1024,
+    max_tokens: MaxTokensOption = DEFAULT_MAX_TOKENS,
     text_field: TextFieldOption = "text",
     keep_text: KeepTextOption = False,
     input_format: InputFormatOption = InputFormat.AUTO,
@@ -246,7 +249,10 @@ def extract(
         _extract(options, progress, stream, verbose)
 
 
-@app.command(epilog="Example: outlines-cont schema order.json --draw order.svg")
+@app.command(
+    short_help="Say how each keyword of a schema is enforced.",
+    epilog="Example: outlines-cont schema order.json --draw order.svg",
+)
 def schema(
     source: Annotated[
         str, typer.Argument(metavar="FILE.json|module:Class", help="What a record is, as for `extract`.")
@@ -273,11 +279,19 @@ def schema(
         _schema(source, strict, any_order, draw)
 
 
-@app.command(epilog='Example: outlines-cont tree "Not many people know that" --output tree.svg')
+@app.command(
+    short_help="Grow a tree of completions in one batch.",
+    epilog='Example: outlines-cont tree "Not many people know that" --model Qwen/Qwen3-0.6B --output tree.svg',
+)
 def tree(
     prompt: Annotated[
-        str, typer.Argument(metavar="PROMPT", help="Where all completions begin.")
-    ] = "Not many people know that",
+        str | None,
+        typer.Argument(
+            metavar="PROMPT",
+            help="Where all completions begin.",
+            show_default='a message for the bundled model, "Not many people know that" for others',
+        ),
+    ] = None,
     depth: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of each completion.")] = 72,
     every: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens between two partings.")] = 16,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the random numbers.")] = 0,
@@ -297,7 +311,16 @@ def tree(
     Exit status: 0, 2 for a wrong option, a model that cannot be loaded or a file that cannot be written, 130 interrupted.
     """
     with _one_line_errors(lambda: "Interrupted."):
-        _tree(prompt, depth, every, seed, distinct, model, output, device, dtype)
+        _tree(_tree_prompt(prompt, model), depth, every, seed, distinct, model, output, device, dtype)
+
+
+def _tree_prompt(prompt: str | None, model: str | None) -> str:
+    """Return where a tree begins: the bundled model knows messages and records only."""
+    if prompt is not None:
+        return prompt
+    return (
+        "Not many people know that" if model is not None else "Message: Please send 12 desk lamps to Porto.\nRecord: "
+    )
 
 
 def _tree(

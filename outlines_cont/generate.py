@@ -270,7 +270,9 @@ class Generator:
         if context is not None and len(row.token_ids) >= context:
             limit = f"the context of the model ({context} tokens)"
             return limit, "Shorten the prompt, or use a model with a longer context."
-        if row.piece is not None and len(row.token_ids) - row.piece.start < (options.get("max_tokens") or math.inf):
+        if row.piece is not None and len(row.token_ids) - row.piece.start < (
+            Options.of(options).max_tokens or math.inf
+        ):
             limit = f"the context of the model ({context} tokens), which the negative prompt and the text fill,"
             return limit, "Shorten the negative prompt, or use a model with a longer context."
         return "`max_tokens`", "Raise `max_tokens`, or use `continuous(generator)`, whose state `resume` goes on with."

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Protocol
 
@@ -18,11 +19,12 @@ from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.row_draft import RowDraft
-from outlines_cont.errors import MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
+from outlines_cont.errors import LengthWarning, MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.negative_prompt import NegativePrompt, open_guidance
 from outlines_cont.options import Options, check_ids
+from outlines_cont.progress import Teller
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import RandomStream, Rng
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
@@ -87,7 +89,9 @@ class Run:
         policies = maker.policies(options)
         check_ids(options.stop_token_ids, maker.model.vocab_size)
         self._eos_token_ids = maker.model.eos_token_ids.union(options.stop_token_ids)
-        if not self._eos_token_ids and options.max_tokens is None and not options.stop_at:
+        self._options = options
+        is_limited = options.has_max_tokens and options.max_tokens is not None
+        if not self._eos_token_ids and not is_limited and not options.stop_at:
             raise MissingEOS(
                 "expected a model with an end-of-sequence token, got one that names none, so the text would never end. "
                 "Pass `max_tokens` or `stop_at`, or set `eos_token_id` in the generation config."
@@ -145,6 +149,7 @@ class Run:
         self._set_draft(maker.draft_of(options), maker.model)
         self._job: Job | None = None
         self._is_collected = False
+        self._told: dict[int, Meter] = {}  # what the drafts of rows had guessed when that was told
         self._over: set[int] = set()  # rows whose end was told
         self._values: dict[int, StateRow] = {}  # rows that have ended, with their values
         self._partial: dict[int, PartialValue] = {}  # by row, where the values so far are shown
@@ -156,25 +161,47 @@ class Run:
 
         After the last one everything is there to be seen, whoever has taken the steps.
         """
-        job = self._made()
+        job, tell = self._made(), self._tell
         try:
             self.engine.submit(job)
-            yield from self.engine.steps(job)
+            for _ in self.engine.steps(job):
+                tell()
+                yield
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
+            tell(is_over=True)
         self._collect(job)
 
     async def async_steps(self) -> AsyncGenerator[None, None]:
         """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
-        job = self._made()
+        job, tell = self._made(), self._tell
         try:
             self.engine.submit(job)
             async with aclosing(self.engine.async_steps(job)) as steps:
                 async for _ in steps:
+                    tell()
                     yield
         finally:
             self.engine.cancel(job)
+            tell(is_over=True)
         self._collect(job)
+
+    @cached_property
+    def _tell(self) -> Callable[..., None]:
+        """What tells how far the run has come, where somebody wants to know."""
+        return _tell_nobody if self._options.on_progress is None else Teller(self._options.on_progress, self._progress)
+
+    def _progress(self) -> tuple[int, int, int, int]:
+        """Return how many texts there are, have ended and have failed, and how many tokens they have."""
+        with self.engine.lock:
+            rows = [row for row in self.rows if row is not None]
+            if isinstance(self._job, BeamJob):  # its hypotheses change places
+                rows = [] if self._job.is_over else self._job.rows
+            ended = [row.error for row in rows if row.is_over]
+            tokens = sum(len(row.token_ids) - row.piece_start for row in rows)
+            running = len(rows) - len(ended)
+            failed = sum(error is not None for error in [*ended, *(row.error for row in self._results)])
+            return len(self._results), len(self._results) - running, failed, tokens
 
     def _set_draft(self, draft: Any, model: LanguageModel) -> None:
         """Have tokens guessed for the rows; a search compares many texts, and guesses none of them."""
@@ -218,10 +245,11 @@ class Run:
         self._is_collected = True
         if isinstance(job, BeamJob):
             self._collect_found(job.ended)
-            return
-        running = [i for i, row in enumerate(self.rows) if row is not None]
-        for at, row in job.done.items():
-            self._results[running[at]] = self._finished(at, row)
+        else:
+            running = [i for i, row in enumerate(self.rows) if row is not None]
+            for at, row in job.done.items():
+                self._results[running[at]] = self._finished(at, row)
+        self._warn_of_cuts()
 
     def _collect_found(self, found: list[list[StateRow]]) -> None:
         streams = [[self._results[i].stream for i in place] for place in self._places]
@@ -232,6 +260,21 @@ class Run:
             for rows, own in zip(padded, streams, strict=True)
             for row, stream in zip(rows, _spread(own, self._num_samples), strict=True)
         ]
+
+    def _warn_of_cuts(self) -> None:
+        """Say so where a limit that nobody has given has cut a text."""
+        if self._options.has_max_tokens:
+            return
+        limit = self._options.max_tokens
+        cut = [row for row in self._results if row.finish_reason == "length" and row.piece is not None]
+        if any(len(row.token_ids) - row.piece.start >= (limit or 0) for row in cut if row.piece is not None):
+            warnings.warn(
+                f"{len(cut)} of {len(self._results)} texts were cut after {limit} tokens, as many as a piece has where `max_tokens` is not "
+                "given. Pass `max_tokens=...` (None is up to the context), or bound what is written: strings by `maxLength`, arrays by "
+                "`maxItems`. `continuous(generator).resume(state)` goes on.",
+                LengthWarning,
+                stacklevel=2,
+            )
 
     def state(self) -> SequenceState:
         """Return the state that the run has come to; to be asked after `steps`."""
@@ -246,6 +289,7 @@ class Run:
             state = self.state() if self._job is None or self._is_collected else self.snapshot()
             if self._job is not None:
                 self.engine.cancel(self._job)
+                self._tell(is_over=True)
             return state
 
     def _state_of(self, results: Sequence[StateRow]) -> SequenceState:
@@ -325,7 +369,16 @@ class Run:
             stop=row.stop if is_end else None,
             error=end.error if end is not None else None,
             value=self._value(index, news, end) if self._partial else None,
+            **self._drafted(index, row),
         )
+
+    def _drafted(self, index: int, row: Row) -> dict[str, int]:
+        """Return what the draft of a row has guessed since it was asked last, as the fields of an event."""
+        if row.draft is None:
+            return {}
+        before, now = self._told.get(index, Meter()), replace(row.draft.counts)
+        self._told[index] = now
+        return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
 
     def _end_of(self, index: int, row: Row) -> Row | StateRow | None:
         """Return what a row has come to, where it is over; with its value, where values are shown: that is a step later."""
@@ -386,6 +439,10 @@ class Run:
                     "expected a state that this generator has cut, but its last piece is no beginning of what the generator "
                     f"writes ({row.error}). Resume with the generator that made it."
                 ) from row.error
+
+
+def _tell_nobody(*, is_over: bool = False) -> None:
+    """Take the place of a `Teller`."""
 
 
 def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:

@@ -71,6 +71,8 @@ class StateRow:
         search: what counts in `score`; None where no search has written in the row.
         starts_inside: the tokens were cut out of the middle of a text: they have no beginning, and a space there is no prefix
             space. It counts where the row is joined to another.
+        num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are no part of it.
+        prompt_length: how many characters of the text are the prompt.
     """
 
     token_ids: tuple[int, ...]
@@ -90,11 +92,23 @@ class StateRow:
     starts_inside: bool = False
     mirostat_start: int | None = None
 
+    num_start_tokens: int = 0
+    prompt_length: int = 0
+
     @classmethod
-    def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream) -> StateRow:
-        """Return a row of which nothing was fed yet."""
+    def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream, num_start_tokens: int = 0) -> StateRow:
+        """Return a row of which nothing was fed yet; the length of the prompt is for the caller to set."""
         zeros = (0.0,) * len(token_ids)
-        return cls(tuple(token_ids), PROMPT * len(token_ids), zeros, zeros, stream, weight_start=len(token_ids))
+        length = len(token_ids)
+        return cls(
+            tuple(token_ids),
+            PROMPT * length,
+            zeros,
+            zeros,
+            stream,
+            weight_start=length,
+            num_start_tokens=num_start_tokens,
+        )
 
     @property
     def cached(self) -> int:

@@ -6,6 +6,8 @@ Only what every test needs is imported here: the tests of `fsm` run without torc
 from __future__ import annotations
 
 import gc
+import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,20 +20,28 @@ if TYPE_CHECKING:
     from tests.vocabularies import Tokens
 
 # No deadline: how long an example takes depends on what else the machine does.
-settings.register_profile("tests", deadline=None, print_blob=True)
+settings.register_profile("tests", deadline=None, print_blob=True, max_examples=60)
 # The same examples in every run (`pytest --hypothesis-profile=ci`): a change is judged by what it does, not by luck.
 settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True)
 settings.load_profile("tests")
 
+
+# One thread for each process: the tensors are small, and pytest-xdist runs a process on every core. Read when torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell starts its background jobs with Ctrl-C ignored; tests that interrupt something need it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Modules are hardly garbage: no collection looks through them while they are imported.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Leave out of every later garbage collection what the modules hold: a collection takes milliseconds instead of a second."""
+    """Leave out of every later garbage collection what the modules hold, and collect seldom: a twelfth of all time were collections."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
     gc.enable()
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import torch
+from transformers import PreTrainedModel
 
 from outlines_cont.models import HuggingFaceModel
 
@@ -13,8 +15,15 @@ Extends = Callable[[bytes], bool]
 
 def next_logits(model: HuggingFaceModel, token_ids: Sequence[int]) -> torch.Tensor:
     """(T, V) logits of one whole forward over `token_ids`."""
+    network = model.hugging_face
+    return _logits(network, next(network.parameters())._version, tuple(token_ids))
+
+
+@lru_cache(maxsize=256)
+def _logits(network: PreTrainedModel, version: int, token_ids: tuple[int, ...]) -> torch.Tensor:
+    """Tests ask for the same ids again and again; `version` grows when weights are changed in place."""
     with torch.no_grad():
-        logits: torch.Tensor = model.hugging_face(input_ids=torch.tensor([token_ids])).logits[0]
+        logits: torch.Tensor = network(input_ids=torch.tensor([token_ids]), use_cache=False).logits[0]
     return logits
 
 

@@ -7,6 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from outlines_cont.defaults import DEFAULT_MAX_TOKENS
+
 
 class InputFormat(StrEnum):
     """What the lines of an input are; `auto` goes by its name."""
@@ -66,7 +68,7 @@ class ExtractOptions:
     resume: bool = False
     overwrite: bool = False
     batch_size: int = 8
-    max_tokens: int = 1024
+    max_tokens: int = DEFAULT_MAX_TOKENS
     text_field: str = "text"
     keep_text: bool = False
     input_format: InputFormat = InputFormat.AUTO

@@ -5,17 +5,21 @@ Saxena 2023, "Prompt lookup decoding". A record repeats the names and numbers of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from outlines_cont.drafts.following import follow
 from outlines_cont.drafts.ngram_index import SIZES, NgramIndex
 from outlines_cont.engine.row_draft import Memory, Wish
 
-_EXPECTED = {3: 0.7, 2: 0.5, 1: 0.3}
-"""Which share of the guesses is right, by the number of tokens that were the same, as long as nothing is known of a row."""
+_EXPECTED = {(3, True): 0.8, (3, False): 0.7, (2, True): 0.7, (2, False): 0.5, (1, True): 0.5, (1, False): 0.2}
+"""Which share of the guesses is right, by the number of tokens that were the same, and whether they stood only at one place before."""
 
 
 class Lookup:
     """Guesses by looking up the last tokens of a row."""
+
+    def __init__(self) -> None:
+        self.has_warned = False
 
     def __repr__(self) -> str:
         return "Lookup()"
@@ -37,30 +41,22 @@ class Lookup:
 
 
 def _guess(wish: Wish, index: NgramIndex) -> None:
-    walk, longest = wish.walk, None
-    while walk.mask is not None and (longest is None or walk.num_drafted < longest):
+    walk, longest = wish.walk, 0
+    while walk.mask is not None:
         for size in SIZES:
             place = index.find(walk.context, size)
             if place is None:
                 continue
-            if longest is None:
-                longest = wish.length(size, _EXPECTED[size])
-            if _copy(wish, place, longest):
+            kind = (size, index.is_only(place, size))
+            longest = longest or wish.length(kind, _EXPECTED[kind])
+            if follow(walk, _from(walk.context, place), longest, kind):
                 break
         else:
             return
 
 
-def _copy(wish: Wish, place: int, longest: int) -> bool:
-    """Push the tokens of a row from an index on, up to where the text goes on otherwise; return whether there were any."""
-    walk, pushed = wish.walk, False
-    while walk.num_drafted < longest and place < len(walk.context):
-        length = len(walk.context)
-        if not walk.push(walk.context[place]):
-            return pushed
-        pushed = True
-        added = walk.context[length:]
-        if walk.context[place : place + len(added)] != added:
-            return True
-        place += len(added)
-    return pushed
+def _from(context: Sequence[int], place: int) -> Iterator[int]:
+    """Return the ids from an index on, those included that are guessed meanwhile: what is repeated is repeated on."""
+    while place < len(context):
+        yield context[place]
+        place += 1

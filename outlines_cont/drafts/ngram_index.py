@@ -44,6 +44,10 @@ class NgramIndex:
         """Return the index of the token that came last behind what `context` ends in, `size` tokens; None where nothing did."""
         return self._last.get(tuple(context[-size:])) if len(context) >= size else None
 
+    def is_only(self, place: int, size: int) -> bool:
+        """Return whether the `size` tokens before a place that was found stand nowhere before."""
+        return self._before[place][SIZES.index(size)] is None
+
     def _push(self, token_id: int) -> None:
         at, before = len(self._token_ids), []
         for size in SIZES:

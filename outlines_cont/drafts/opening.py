@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outlines_cont.drafts.lookup import Lookup
+from outlines_cont.drafts.model_draft import model_draft
 from outlines_cont.drafts.proposer import Proposed
 from outlines_cont.engine.branch import shortened
 from outlines_cont.engine.row_draft import Drafter
@@ -49,4 +50,4 @@ def open_draft(draft: Draft, model: LanguageModel) -> Drafter | None:
         )
     if isinstance(draft, str):
         return _LOOKUP
-    return Proposed(draft)
+    return model_draft(draft, model) if hasattr(draft, "kv_store") else Proposed(draft)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
-from itertools import islice
-from typing import Protocol, runtime_checkable
+from typing import Protocol, SupportsIndex, runtime_checkable
 
+from outlines_cont.drafts.following import follow
 from outlines_cont.engine.branch import shortened
 from outlines_cont.engine.row_draft import Memory, Wish
-from outlines_cont.errors import DraftWarning
 from outlines_cont.user_code import shielded
 
-_EXPECTED = 0.5
+_KIND, _EXPECTED = "proposed", 0.5
 
 
 @runtime_checkable
@@ -27,7 +25,7 @@ class Proposer(Protocol):
         """Return the ids that may come next, as many as come to mind.
 
         Args:
-            token_ids: all ids of a row so far, prompt included; its own copy.
+            token_ids: all ids of a row so far, prompt included, and any that surely follow; a copy.
 
         Returns:
             Ids; none where nothing comes to mind. Of an iterator no more are taken than are worth it.
@@ -43,14 +41,14 @@ class Proposed:
 
     def __init__(self, proposer: Proposer) -> None:
         self.proposer = proposer
-        self._has_warned = False
+        self.has_warned = False
 
     def __repr__(self) -> str:
         return f"Proposed({self.proposer!r})"
 
-    def memory(self) -> Asked:
-        """Return that a row may be asked about."""
-        return Asked()
+    def memory(self) -> Nothing:
+        """Return that nothing is remembered."""
+        return Nothing()
 
     def keep(self, memories: Sequence[Memory]) -> None:
         """Nothing is held."""
@@ -58,57 +56,33 @@ class Proposed:
     def guess(self, wishes: Sequence[Wish]) -> None:
         """Ask about each row, and push what was proposed as far as it may come."""
         for wish in wishes:
-            memory = wish.draft.memory
-            assert isinstance(memory, Asked)
-            longest = 0 if memory.has_failed else wish.length("proposed", _EXPECTED)
+            longest = wish.length(_KIND, _EXPECTED)
             if longest:
                 try:
                     shielded(self._ask, wish, longest)
                 except Exception as error:
-                    memory.has_failed = True
-                    self._warn(error)
+                    wish.draft.fail(error)
 
     def _ask(self, wish: Wish, longest: int) -> None:
-        walk = wish.walk
-        for token_id in islice(self._proposed(wish, longest), longest):
-            if walk.num_drafted >= longest or not walk.push(token_id):
-                return
-
-    def _proposed(self, wish: Wish, longest: int) -> list[int]:
-        proposed = self.proposer.propose([*wish.row.token_ids])
+        proposed = self.proposer.propose([*wish.walk.context])
         if isinstance(proposed, str | bytes) or not isinstance(proposed, Iterable):
             raise TypeError(f"expected token ids from `propose` of {self.proposer!r}, got {shortened(proposed)}")
-        found = [*islice(proposed, longest)]
-        odd = [token_id for token_id in found if isinstance(token_id, bool) or not hasattr(token_id, "__index__")]
-        if odd:
+        follow(wish.walk, map(self._checked, proposed), longest, _KIND)
+
+    def _checked(self, token_id: object) -> int:
+        if isinstance(token_id, bool) or not isinstance(token_id, SupportsIndex):
             raise TypeError(
-                f"expected token ids from `propose` of {self.proposer!r}, got {shortened(odd[0])} among them"
+                f"expected token ids from `propose` of {self.proposer!r}, got {shortened(token_id)} among them"
             )
-        return [int(token_id) for token_id in found]
-
-    def _warn(self, error: Exception) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            warnings.warn(
-                f"the draft {self.proposer!r} has failed, so the text is written without it: {type(error).__name__}: {error}",
-                DraftWarning,
-                stacklevel=2,
-            )
+        return token_id.__index__()
 
 
-class Asked:
-    """Whether the proposer has failed on a row.
-
-    Attributes:
-        has_failed: then it is asked no more.
-    """
-
-    def __init__(self, *, has_failed: bool = False) -> None:
-        self.has_failed = has_failed
+class Nothing:
+    """What is remembered of a row: nothing."""
 
     def cut(self, length: int) -> None:
-        """Nothing is remembered of tokens."""
+        """Nothing is remembered of its tokens."""
 
-    def fork(self) -> Asked:
+    def fork(self) -> Nothing:
         """Return the same."""
-        return Asked(has_failed=self.has_failed)
+        return self

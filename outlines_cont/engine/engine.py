@@ -283,6 +283,7 @@ class Engine:
         self._waiting = self._checkpoint.restore()
         self._jobs, self._room = [*self._checkpoint.jobs], self._checkpoint.room
         self._masker, self._last_plan = Masker(), None
+        self._guessing.keep(())
         self._checkpoint = None
 
     # -- who runs ------------------------------------------------------------------------------------------------------
@@ -338,6 +339,7 @@ class Engine:
             self._lanes.remove(lane)
         if not self._lanes:
             self._room = None
+        self._guessing.keep([row for lane in self._lanes for row in lane.rows])
 
     def _sweep(self) -> None:
         """Take out the rows of jobs that were cancelled."""
@@ -423,8 +425,11 @@ class Engine:
             self._sample(
                 lane, ready, logits if is_plain and logits is not None else torch.stack([*map(_logits, ready)])
             )
+            if self._counts.forwards > forwards and not asked:
+                self._guessing.note_forward(lane.num_fed)
             while ready := [row for row in ready if row.goes_on()]:
                 self._sample(lane, ready, torch.stack([*map(_logits, ready)]))
+                self._guessing.note_draw()
             self._stats.sampling_seconds += perf_counter() - started
         elif self._counts.forwards == forwards and not has_answers:
             self._refuse_deadlock(lane)

@@ -6,7 +6,7 @@ token of the row until it was drawn or forced there like any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -20,13 +20,19 @@ class Expected:
         token_ids: those that have not come yet.
         num_fed: how many of the first are fed.
         logits: (V,) before tokens of the row, by their index, as far as they are known.
-        is_guess: whether they were guessed; else they stood there before.
+        kinds: for tokens that were guessed how each was, None for one that the policies leave no choice about; empty for tokens that
+            stood there before.
     """
 
     token_ids: tuple[int, ...] = ()
     num_fed: int = 0
     logits: Mapping[int, torch.Tensor] = field(default_factory=dict)
-    is_guess: bool = False
+    kinds: tuple[Hashable, ...] = ()
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether the tokens were guessed."""
+        return bool(self.kinds)
 
     @property
     def num_pending(self) -> int:
@@ -45,7 +51,7 @@ class Expected:
         """Return what is left when a token has come: nothing where it is another one than the first."""
         if len(self.token_ids) <= 1 or self.token_ids[0] != token_id:
             return NOTHING_EXPECTED
-        return replace(self, token_ids=self.token_ids[1:], num_fed=max(self.num_fed - 1, 0))
+        return replace(self, token_ids=self.token_ids[1:], num_fed=max(self.num_fed - 1, 0), kinds=self.kinds[1:])
 
     def lines(self, start: int, token_ids: tuple[int, ...] | list[int]) -> list[torch.Tensor]:
         """Return the (V,) logits behind the first of `token_ids`, which come at index `start`, as far as those are fed and known."""

@@ -7,9 +7,11 @@ guess is made once in a while, to see whether it has become worth it. The choice
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from weakref import WeakKeyDictionary
 
-from outlines_cont.engine.forward_costs import ForwardCosts
+from outlines_cont.engine.accept_rate import AcceptRate
+from outlines_cont.engine.forward_costs import ForwardCosts, Lately
 from outlines_cont.engine.row_draft import Drafter, RowDraft
 
 LONGEST = 16
@@ -18,7 +20,8 @@ LONGEST = 16
 _NUM_PROBED = 2
 # A guess must bring so much more than it costs, as measurements are never exact.
 _MARGIN = 1.03
-_MEMORY = 0.9
+# So many forwards without a guess are measured first.
+_NUM_PLAIN = 2
 
 
 class GuessLength:
@@ -26,22 +29,25 @@ class GuessLength:
 
     Attributes:
         forwards: what a step takes, by the tokens of its forward: the forward, and the draw after it.
-        draw_seconds: what a draw takes whose logits were known.
     """
 
     def __init__(self, device_type: str) -> None:
         self.forwards = ForwardCosts(device_type)
-        self._guess_seconds: WeakKeyDictionary[Drafter, float] = WeakKeyDictionary()
-        self.draw_seconds = 0.0
+        self._draws = Lately()
+        self._guesses: WeakKeyDictionary[Drafter, Lately] = WeakKeyDictionary()
+        self._shares: WeakKeyDictionary[Drafter, dict[Hashable, AcceptRate]] = WeakKeyDictionary()
+
+    def shares(self, drafter: Drafter) -> dict[Hashable, AcceptRate]:
+        """Return which share of guesses by a drafter is right in all rows, by their kind."""
+        return self._shares.setdefault(drafter, {})
 
     def note_guess(self, drafter: Drafter, seconds: float) -> None:
         """Take note of what guessing took for all rows of a step together, per token of the longest guess."""
-        before = self._guess_seconds.get(drafter, seconds)
-        self._guess_seconds[drafter] = before * _MEMORY + seconds * (1 - _MEMORY)
+        self._guesses.setdefault(drafter, Lately()).note(seconds)
 
     def note_draw(self, seconds: float) -> None:
         """Take note of what a draw took that needed no forward."""
-        self.draw_seconds = self.draw_seconds * _MEMORY + seconds * (1 - _MEMORY) if self.draw_seconds else seconds
+        self._draws.note(seconds)
 
     def best(self, draft: RowDraft, share: float, num_rows: int, num_pending: int) -> int:
         """Return how many tokens to guess.
@@ -52,13 +58,16 @@ class GuessLength:
             num_rows: R, the rows of the forward.
             num_pending: how many tokens each row has to feed, at least 1.
         """
-        guess = self._guess_seconds.get(draft.drafter, 0.0)
+        if self.forwards.num_below(num_rows * num_pending) < _NUM_PLAIN:
+            return 0
+        measured, draw = self._guesses.get(draft.drafter), self._draws.median
+        guess = 0.0 if measured is None else measured.median
         best, best_rate, tokens, weight = 0, 0.0, 0.0, 1.0
         for length in range(LONGEST + 1):
             tokens += weight
             weight *= share
             seconds = self.forwards.seconds(num_rows * (num_pending + length))
-            rate = tokens / (seconds + (tokens - 1) * self.draw_seconds + length * guess)
+            rate = tokens / (seconds + (tokens - 1) * draw + length * guess)
             if rate > best_rate * (_MARGIN if not best else 1.0):
                 best, best_rate = length, rate
         return best or self._probe(draft)

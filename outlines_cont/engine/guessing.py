@@ -28,32 +28,54 @@ class Guessing:
         self.clock = clock
         self.length = GuessLength(device_type)
         self._drafters: list[Drafter] = []
+        self._since = 0.0
 
     def guess(self, rows: Sequence[Row]) -> None:
-        """Guess what comes behind the pending tokens of the rows of one forward."""
+        """Guess what comes behind the pending tokens of the rows of one forward, which begins when this returns."""
         asked = [row for row in rows if row.can_guess]
-        if not asked:
-            return
-        num_pending = max(1, *(row.num_pending for row in rows))
-        longest = partial(self.length.best, num_rows=len(rows), num_pending=num_pending)
-        wishes = [Wish(row, row.draft, row.lookahead(), longest) for row in asked if row.draft is not None]
-        for drafter in {id(wish.draft.drafter): wish.draft.drafter for wish in wishes}.values():
-            if not any(drafter is other for other in self._drafters):
-                self._drafters.append(drafter)
-            self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
-        for wish in wishes:
-            if wish.walk.num_drafted:
-                wish.row.guess(wish.walk)
+        if asked:
+            num_pending = max(1, *(row.num_pending for row in rows))
+            longest = partial(self.length.best, num_rows=len(rows), num_pending=num_pending)
+            wishes = [Wish(row, row.draft, row.lookahead(), longest) for row in asked if row.draft is not None]
+            for drafter in {id(wish.draft.drafter): wish.draft.drafter for wish in wishes}.values():
+                self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
+            for row, wish in zip(asked, wishes, strict=True):
+                if wish.walk.token_ids:
+                    row.guess(wish.walk)
+        self._since = self.clock()
 
     def _guess(self, drafter: Drafter, wishes: Sequence[Wish]) -> None:
+        if not any(drafter is other for other in self._drafters):
+            self._drafters.append(drafter)
+        for wish in wishes:
+            wish.draft.join(self.length.shares(drafter))
         started = self.clock()
-        drafter.guess(wishes)
+        try:
+            drafter.guess(wishes)
+        except Exception as error:
+            drafter.keep(())
+            for wish in wishes:
+                wish.draft.fail(error)
         longest = max(wish.walk.num_drafted for wish in wishes)
         if longest:
             self.length.note_guess(drafter, (self.clock() - started) / longest)
 
+    def note_forward(self, num_tokens: int) -> None:
+        """Take note that the forward of so many tokens, padding included, and the draw after it are over."""
+        self.length.forwards.note(num_tokens, self._lap())
+
+    def note_draw(self) -> None:
+        """Take note that a draw without a forward is over."""
+        self.length.note_draw(self._lap())
+
+    def _lap(self) -> float:
+        before, self._since = self._since, self.clock()
+        return self._since - before
+
     def keep(self, rows: Sequence[Row]) -> None:
         """Let go of what drafters hold for rows that do not run any longer."""
+        if not self._drafters:
+            return
         for drafter in self._drafters:
             drafter.keep([row.draft.memory for row in rows if row.draft is not None and row.draft.drafter is drafter])
         running = {id(row.draft.drafter) for row in rows if row.draft is not None}

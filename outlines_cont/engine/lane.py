@@ -26,11 +26,13 @@ class Lane:
     Attributes:
         rows: those that still run.
         counts: the work that belongs to no single row.
+        num_fed: how many tokens the last forward had, padding included.
     """
 
     def __init__(self, model: LanguageModel, rows: Sequence[Row], counts: Meter) -> None:
         self.rows = list(rows)
         self.counts = counts
+        self.num_fed = 0
         self._model = model
         self._kv: KVBatch | RecurrentBatch | SerialBatch | None = None
 
@@ -82,6 +84,7 @@ class Lane:
         wanted = [one.wanted(len(chunk)) for one, chunk in zip(sequences, chunks, strict=True)]
         fed = self._kv.feed(chunks, wanted)
         self.counts.forwards += fed.num_forwards
+        self.num_fed = width * len(sequences)
         self._score(fed.logits, fed.places)
         for i, (one, chunk) in enumerate(zip(sequences, chunks, strict=True)):
             if chunk:

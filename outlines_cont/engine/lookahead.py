@@ -6,7 +6,7 @@ a policy would go back, fork, wait, stop or raise: what is written there is deci
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from outlines_cont.engine.branch import LateTokenSet, TokenSet
 from outlines_cont.engine.compose import Track, compose, goes_back
 from outlines_cont.engine.policy import RowView
 
+ONLY, HINT = "the only token", "a hint of a policy"
+"""Kinds of guesses that need no drafter."""
 MAX_GUESSED = 64
 """How many tokens a guess has at most, those that the policies leave no choice about included."""
 
@@ -25,7 +27,8 @@ class Lookahead:
 
     Attributes:
         token_ids: the tokens guessed so far.
-        num_drafted: how many of them were guessed; the policies leave no choice about the others.
+        kinds: how each of them was guessed; None for one that the policies leave no choice about. See `RowDraft.share`.
+        num_drafted: how many of them a drafter has guessed.
         mask: the tokens that may come next; None where the guess ends.
         temperature: what the next token would be drawn with; see `Branch`.
     """
@@ -41,6 +44,7 @@ class Lookahead:
         room: int,
         vocab_size: int,
         temperature: float | None = None,
+        takes_hints: bool = False,
     ) -> None:
         """Begin behind a row that wants a sample.
 
@@ -53,30 +57,57 @@ class Lookahead:
             room: how many tokens may be guessed, all in all.
             vocab_size: the number of token ids.
             temperature: see `Branch`.
+            takes_hints: whether to guess what the policies hint at; see `Policy.hint`.
         """
         self.token_ids: list[int] = []
+        self.kinds: list[Hashable] = []
         self.num_drafted = 0
         self.mask: TokenSet | None = mask if room > 0 else None
         self.temperature = temperature
         self._ahead = Ahead([*row.token_ids], row)
         self._tracks = [track.at(track.states[-1:], track.retries) for track in tracks]
         self._sequences, self._eos, self._vocab_size = sequences, eos, vocab_size
-        self._room = min(room, MAX_GUESSED)
+        self._room, self._takes_hints = min(room, MAX_GUESSED), takes_hints
+        self._take_hints()
+
+    @property
+    def num_drawn(self) -> int:
+        """How many of the tokens are drawn when the row comes there."""
+        return len(self.kinds) - self.kinds.count(None)
 
     @property
     def context(self) -> list[int]:
         """All ids: those of the row, and those that are guessed. Not to be changed."""
         return self._ahead.token_ids
 
-    def push(self, token_id: int) -> bool:
+    def push(self, token_id: int, kind: Hashable) -> bool:
         """Guess one more token, and what the policies leave no choice about behind it; return whether it may come there."""
-        if not self._may_come(token_id) or not self._append(token_id):
+        if not self._draw(token_id, kind):
             return False
         self.num_drafted += 1
+        self._take_hints()
+        return True
+
+    def _draw(self, token_id: int, kind: Hashable) -> bool:
+        if not self._may_come(token_id) or not self._append(token_id, kind):
+            return False
         follow = next((ids for ids in self._sequences if ids[0] == token_id), [token_id])
-        if all(self._append(forced) for forced in follow[1:]):
+        if all(self._append(forced, None) for forced in follow[1:]):
             self._ask()
         return True
+
+    def _take_hints(self) -> None:
+        """Guess what the policies hint at."""
+        while self._takes_hints and self.mask is not None:
+            if not self._is_fine(lambda: any(self._draw(token_id, HINT) for token_id in self._hints())):
+                return
+
+    def _hints(self) -> Iterator[int]:
+        """Return for each policy the token that it expects, if any."""
+        for track in self._tracks:
+            token_id = track.policy.hint(track.states[-1], self._ahead)
+            if token_id is not None:
+                yield token_id
 
     def _may_come(self, token_id: int) -> bool:
         if self.mask is None or not 0 <= token_id < self._vocab_size or token_id in self._eos:
@@ -85,13 +116,14 @@ class Lookahead:
         is_late = isinstance(self.mask, LateTokenSet) and not self.mask.is_made
         return is_late or token_id in self.mask
 
-    def _append(self, token_id: int) -> bool:
+    def _append(self, token_id: int, kind: Hashable) -> bool:
         """Go on by one token; return whether there was room for it, and no policy has objected."""
         if len(self.token_ids) >= self._room or not self._is_fine(lambda: self._advance(token_id)):
             self.mask = None
             return False
         self._ahead.token_ids.append(token_id)
         self.token_ids.append(token_id)
+        self.kinds.append(kind)
         return True
 
     def _advance(self, token_id: int) -> bool:
@@ -114,10 +146,10 @@ class Lookahead:
             return False
         branch = branches[0]
         if branch.sample_mask is None:
-            return bool(branch.ff_tokens) and all(self._append(token_id) for token_id in branch.ff_tokens[0])
+            return bool(branch.ff_tokens) and all(self._append(token_id, None) for token_id in branch.ff_tokens[0])
         self.mask, self._sequences, self.temperature = branch.sample_mask, branch.ff_tokens, branch.temperature
         only = _only_token(self.mask, self._vocab_size)
-        return only is not None and not self._sequences and only not in self._eos and self._append(only)
+        return only is not None and not self._sequences and only not in self._eos and self._append(only, ONLY)
 
     def _is_fine(self, act: Any) -> bool:
         """Return what `act` returns; False where a policy fails: it will do so again where the row has come there."""

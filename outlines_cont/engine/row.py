@@ -266,7 +266,7 @@ class Row:
     @property
     def can_guess(self) -> bool:
         """Whether tokens may be guessed, to be fed behind those that are pending."""
-        if self.draft is None or self.want is not Want.SAMPLE or self._expected.token_ids:
+        if self.draft is None or self.draft.is_off or self.want is not Want.SAMPLE or self._expected.token_ids:
             return False
         return self.cached < len(self.token_ids)
 
@@ -282,12 +282,18 @@ class Row:
             room=MAX_GUESSED if room is None else room - 1,
             vocab_size=self._vocab_size,
             temperature=self.temperature,
+            takes_hints=self.draft is not None and self.draft.takes_hints,
         )
 
     def guess(self, found: Lookahead) -> None:
         """Feed what was guessed behind what is pending."""
-        self._expected = Expected(tuple(found.token_ids), is_guess=True)
-        self.counts.proposed_tokens += found.num_drafted
+        self._expected = Expected(tuple(found.token_ids), kinds=tuple(found.kinds))
+        self._note_draft("proposed_tokens", found.num_drawn)
+
+    def _note_draft(self, name: str, count: int = 1) -> None:
+        """Count what the draft has done, for the row and for the model."""
+        for counts in (self.counts, *(() if self.draft is None else (self.draft.counts,))):
+            setattr(counts, name, getattr(counts, name) + count)
 
     def goes_on(self) -> bool:
         """Plan on where what was drawn last is what was guessed; return whether the next token can be drawn, without a forward."""
@@ -365,7 +371,8 @@ class Row:
         """Append a sampled token, or end on it; the random number that it was drawn with is spent."""
         self.want = Want.WAIT
         self.stream.take()
-        self.counts.saved_forwards += self._is_guessed
+        if self._is_guessed:
+            self._note_draft("saved_forwards")
         self._guard(self._take, draw)
 
     def fail(self, error: Exception) -> None:
@@ -390,6 +397,8 @@ class Row:
         self._kept = self._kept.emptied()
         self.stream = self.stream.at(before.drawn)
         self._token_counts = None
+        if self.draft is not None:
+            self.draft.forget()
         self.lose(self.source_cached)
         if self.cached < len(self.token_ids):
             self.logits = None
@@ -995,14 +1004,15 @@ class Row:
         before = self._expected
         is_met, known = before.token_ids[0] == token_id, before.logits.get(self.cached + 1)
         if before.num_fed and before.is_guess and is_drawn and self.draft is not None:
-            self.draft.note(is_met)
+            self.draft.note(before.kinds[0], is_met)
         # A forced token behind which nothing is known is fed again, so that those behind it can be scored.
         self._expected = before.after(token_id) if is_drawn or known is not None else NOTHING_EXPECTED
         if not before.num_fed or not is_met or not (is_drawn or known is not None):
             return
         self.cached += 1
         self.logits, self._is_partial, self._is_guessed = known, False, before.is_guess
-        self.counts.accepted_tokens += is_drawn and before.is_guess
+        if is_drawn and before.is_guess:
+            self._note_draft("accepted_tokens")
         if known is not None:
             self._kept.put(self.cached, known)
 

@@ -6,17 +6,35 @@ keeps a `Memory` for each of them.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from outlines_cont.engine.accept_rate import AcceptRate
 from outlines_cont.engine.drawing import Drawing
-from outlines_cont.engine.lookahead import Lookahead
+from outlines_cont.engine.lookahead import HINT, Lookahead
+from outlines_cont.errors import DraftWarning
+from outlines_cont.models.meter import Meter
+from outlines_cont.random_stream import OpenStream
 from outlines_cont.sampling import TokenCounts
 
-if TYPE_CHECKING:
-    from outlines_cont.engine.row import Row
+# Which share of guesses is right, as long as nothing is known.
+_EXPECTED = 0.7
+# Hints are taken where so many of them are right, and else every so often, to see whether they are.
+_WORTH, _EVERY = 0.3, 16
+
+
+class DraftedRow(Protocol):
+    """What a drafter may read of a row; `engine.row.Row` is the one."""
+
+    token_ids: list[int]
+    stream: OpenStream
+    job: Any
+
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return how often each token stands in the row."""
 
 
 class Memory(Protocol):
@@ -30,7 +48,13 @@ class Memory(Protocol):
 
 
 class Drafter(Protocol):
-    """What guesses tokens, for any number of rows of one model."""
+    """What guesses tokens, for any number of rows of one model.
+
+    Attributes:
+        has_warned: whether it was told that the drafter has failed.
+    """
+
+    has_warned: bool
 
     def memory(self) -> Memory:
         """Return what is remembered of a row of which nothing is known yet."""
@@ -48,6 +72,8 @@ class RowDraft:
     Attributes:
         drafter: what guesses.
         memory: what it remembers of the row.
+        counts: what it has guessed for the row, and what of that was right.
+        is_off: whether it has failed on the row, and is asked no more.
         skipped: how often nothing was guessed since the last guess, as that was not worth it.
         patience: how often that is so before a guess is made to see whether it is worth it now.
     """
@@ -57,35 +83,71 @@ class RowDraft:
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
         self.memory = drafter.memory()
+        self.counts = Meter()
+        self.is_off = False
         self.skipped, self.patience = 0, self.FIRST_PATIENCE
         self._rates: dict[Hashable, AcceptRate] = {}
-        self._rate = AcceptRate(0.5)
+        self._others: dict[Hashable, AcceptRate] = {}
+        self._num_hints = 0
 
-    def rate(self, kind: Hashable, expected: float) -> float:
-        """Return which share of the guesses of a kind is right; the next ones are of that kind.
+    def join(self, others: dict[Hashable, AcceptRate]) -> None:
+        """Learn from other rows, and let them learn from this one: `others` is what all of them have found."""
+        self._others = others
+
+    def share(self, kind: Hashable, expected: float) -> float:
+        """Return which share of the guesses of a kind is right.
 
         Args:
             kind: guesses that are made alike, and right about as often.
             expected: the share as long as nothing is known.
         """
-        self._rate = self._rates.get(kind) or self._rates.setdefault(kind, AcceptRate(expected))
-        return self._rate.share
+        rate = self._rates.get(kind)
+        if rate is None:
+            known = self._others.get(kind)
+            rate = self._rates[kind] = AcceptRate(expected if known is None else known.share)
+        return rate.share
 
-    def note(self, is_right: bool) -> None:
+    def note(self, kind: Hashable, is_right: bool) -> None:
         """Take note of whether a guessed token was drawn."""
-        self._rate.note(is_right)
+        share = self.share(kind, _EXPECTED)
+        for rates in (self._rates, self._others):
+            rates.setdefault(kind, AcceptRate(share)).note(is_right)
+
+    @property
+    def takes_hints(self) -> bool:
+        """Whether tokens that the policies hint at are guessed now: where most of them are right, and once in a while."""
+        self._num_hints += 1
+        return self.share(HINT, _EXPECTED) > _WORTH or not self._num_hints % _EVERY
 
     def cut(self, length: int) -> None:
         """Note that the row has only its first `length` tokens left."""
         self.memory.cut(length)
 
+    def forget(self) -> None:
+        """Forget what is remembered of the row, which may be in pieces after an interrupt."""
+        self.memory = self.drafter.memory()
+
+    def fail(self, error: Exception) -> None:
+        """Guess no more for the row, whose text is written without it; the first time, a warning says why."""
+        self.is_off = True
+        if not self.drafter.has_warned:
+            self.drafter.has_warned = True
+            # Where warnings are errors, the step still belongs to others.
+            with suppress(DraftWarning):
+                warnings.warn(
+                    f"{self.drafter!r} has failed, so the text is written without a draft: {type(error).__name__}: {error}",
+                    DraftWarning,
+                    stacklevel=2,
+                )
+
     def fork(self) -> RowDraft:
         """Return the same for a fork of the row."""
         other = RowDraft.__new__(RowDraft)
         other.drafter, other.memory = self.drafter, self.memory.fork()
+        other.is_off, other.counts = self.is_off, Meter()
         other.skipped, other.patience = self.skipped, self.patience
         other._rates = {kind: rate.fork() for kind, rate in self._rates.items()}
-        other._rate = AcceptRate(0.5)
+        other._others, other._num_hints = self._others, self._num_hints
         return other
 
 
@@ -100,14 +162,14 @@ class Wish:
         longest: from the share of guesses that are right to the number of tokens that are worth guessing; see `GuessLength`.
     """
 
-    row: Row
+    row: DraftedRow
     draft: RowDraft
     walk: Lookahead
     longest: Callable[[RowDraft, float], int]
 
     def length(self, kind: Hashable, expected: float) -> int:
-        """Return how many tokens are worth guessing in some way; see `RowDraft.rate`."""
-        return self.longest(self.draft, self.draft.rate(kind, expected))
+        """Return how many tokens are worth guessing in some way; see `RowDraft.share`."""
+        return self.longest(self.draft, self.draft.share(kind, expected))
 
     @property
     def drawing(self) -> Drawing:
@@ -115,9 +177,9 @@ class Wish:
         drawing: Drawing = self.row.job.drawing(self.walk.temperature)
         return drawing
 
-    def uniform(self, offset: int) -> float:
-        """Return the random number that the row will draw with, `offset` draws from now; none is taken."""
-        return self.row.stream.ahead(offset)
+    def uniform(self) -> float:
+        """Return the random number that the row will draw with where the guess has come to; none is taken."""
+        return self.row.stream.ahead(self.walk.num_drawn)
 
     def token_counts(self) -> TokenCounts:
         """Return how often each token stands in the row, those that are guessed included."""

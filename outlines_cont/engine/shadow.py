@@ -130,7 +130,7 @@ class Shadow:
 
     def expect(self, token_ids: Sequence[int]) -> None:
         """Feed tokens that were guessed behind what is pending."""
-        self._expected = Expected(tuple(token_ids), is_guess=True)
+        self._expected = Expected(tuple(token_ids))
 
     def meet(self, token_id: int) -> None:
         """Follow the row by one token, which may have been expected, and fed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -25,7 +26,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from outlines_cont.errors import MissingTokenizer, NotPicklable, OptionError
+from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
 from outlines_cont.kv.growing import GrowingCache
@@ -218,14 +219,22 @@ def transformers(
 
     Raises:
         OptionError: `id_or_path` is no id and no folder, or there is no such device.
-        OSError: transformers finds no such model.
+        ModelNotFound: it is no folder, and transformers finds no model of that id.
+        OSError: a folder cannot be read.
         MissingTokenizer: there is a model but no tokenizer that can be read.
         UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
     """
     _check_source(id_or_path)
     check_device(device)
     shared = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "trust_remote_code")
-    model: Any = AutoModelForCausalLM.from_pretrained(id_or_path, dtype="auto" if dtype is None else dtype, **kwargs)
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            id_or_path, dtype="auto" if dtype is None else dtype, **kwargs
+        )
+    except OSError as error:
+        if Path(id_or_path).is_dir():
+            raise
+        raise ModelNotFound(_not_found(str(id_or_path), error), "id_or_path") from error
     if device is not None:
         model = model.to(device)
     try:
@@ -261,6 +270,22 @@ def _check_source(id_or_path: object) -> None:
             "Give the folder that `save_pretrained` wrote, or a hub id.",
             "id_or_path",
         )
+
+
+def _not_found(name: str, error: OSError) -> str:
+    is_offline = any(
+        os.environ.get(switch, "") not in ("", "0") for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    )
+    hub = (
+        "offline mode is on, so only the cache of the hub was searched"
+        if is_offline
+        else "the hub and its cache were searched"
+    )
+    return (
+        f"expected the folder of a model, or the id of one on the hub, as `id_or_path`, got {name!r}. Tried: the folder "
+        f"{str(Path(name).absolute())!r}, which does not exist; then the id: {hub}. Check the spelling (ids have the form "
+        f"'owner/name'), or give the folder that `save_pretrained` wrote. transformers says: {str(error).splitlines()[0]}"
+    )
 
 
 def check_device(device: object) -> None:

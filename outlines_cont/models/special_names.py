@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from weakref import WeakKeyDictionary
+
+from outlines_cont.interfaces import Tokenizer
 
 Encode = Callable[[str], list[int]]
 
@@ -25,6 +28,13 @@ class SpecialNames:
         found = self._pattern.search(text) if self._pattern is not None else None
         return None if found is None else found[1]
 
+    def marked(self, text: str, mark: str) -> str:
+        """Return a text with `mark` inside every name in it, so that none is left."""
+        while self._pattern is not None and (found := self._pattern.search(text)) is not None:
+            cut = found.start() + 1
+            text = text[:cut] + mark + text[cut:]
+        return text
+
     def encode(self, text: str, start: Encode, inside: Encode) -> list[int]:
         """Return the ids of a text in which the names are special tokens.
 
@@ -39,3 +49,14 @@ class SpecialNames:
             token_ids.append(self._ids[name])
             token_ids += inside(rest) if rest else []
         return token_ids
+
+
+_NAMES: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
+
+
+def names_of(tokenizer: Tokenizer) -> SpecialNames:
+    """Return how the special tokens of a tokenizer are written; made when first asked for."""
+    found = _NAMES.get(tokenizer)
+    if found is None:
+        found = _NAMES[tokenizer] = SpecialNames(tokenizer.special_tokens)
+    return found

@@ -1,4 +1,4 @@
-"""`PlainChain`: warpers some of which are a user's own and have `warp` alone, over whole rows, and the draw after them."""
+"""`PlainChain`: warpers some of which look at whole rows, such as a user's own, and the draw after them."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_random_texts_of_a_format_satisfy_a_validator(name: str) -> None:
     validator = jsonschema_rs.validator_for({"format": name}, validate_formats=True)
     node = json_schema({"type": "string", "format": name}).node
     random = Random(name)
-    for steps in [*range(30)] * 5:
+    for steps in [*range(30)] * 2:
         value = json.loads(random_text(node, random, steps))
         assert validator.is_valid(value), value
 
@@ -60,7 +60,7 @@ def test_what_is_not_in_a_format_is_told_as_exactly(name: str) -> None:
     inside = json_schema({"type": "string", "format": name})
     outside = json_schema({"type": "string", "not": {"format": name}})
     random = Random(name)
-    for steps in [*range(12)] * 3:
+    for steps in range(12):
         for language, other in ((inside, outside), (outside, inside)):
             text = random_text(language.node, random, steps)
             assert language.accepts(text)

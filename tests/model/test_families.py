@@ -109,6 +109,7 @@ def _share_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outlines_cont.kv.batch.SHARING", Sharing(min_copies=4, min_view=4))
 
 
+@cache
 def _fresh(model: HuggingFaceModel, token_ids: tuple[int, ...]) -> torch.Tensor:
     """(V,) logits after `token_ids`, from one plain forward."""
     with torch.inference_mode():

@@ -95,7 +95,7 @@ def lines(draw: st.DrawFn) -> list[float]:
 PHRASES = st.text("ab", min_size=1, max_size=3)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     st.lists(lines(), min_size=1, max_size=3),
     st.dictionaries(PHRASES, st.sampled_from([0.0, 0.0, 0.5, 0.1]), min_size=1, max_size=2),

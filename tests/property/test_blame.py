@@ -29,7 +29,7 @@ def written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(VALUES, VALUES)
 @example("\\", '"\\')
 @example({"}": ["]"]}, ["{", {",": ":"}])

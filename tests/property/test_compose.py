@@ -80,7 +80,7 @@ def _expected(policies: list[list[Wish]], limit: int) -> tuple[list[int], bytes,
 
 
 # Not shrunk: every try runs the engine.
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(st.lists(_WISHES, min_size=12, max_size=12), min_size=1, max_size=3))
 def test_what_several_policies_want_becomes_what_the_rule_says(policies: list[list[Wish]]) -> None:
     def planned(wishes: list[Wish]) -> Planned:

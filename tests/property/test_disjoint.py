@@ -45,7 +45,7 @@ def around(below: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[s
 BRANCHES = st.lists(st.recursive(OWN, around, max_leaves=4), min_size=2, max_size=3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(OWN, BRANCHES)
 def test_a_value_is_accepted_exactly_if_one_branch_holds(own: dict[str, Any], branches: list[Any]) -> None:
     schema = {**own, "oneOf": branches}

@@ -345,7 +345,7 @@ POLICIES = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(SEEDS, SEEDS, POLICIES, st.booleans(), st.integers(0, 2), st.sampled_from(["once", "twice", "fork"]))
 def test_a_row_goes_back_as_a_plain_search(
     language_seed: int, seed: int, given_policies: list[Any], forces: bool, at: int, how: str

@@ -65,7 +65,7 @@ LANGUAGES = st.recursive(LEAVES, grow, max_leaves=8)
 
 
 @given(LANGUAGES)
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_expressions_accept_exactly_what_set_algebra_says(language: Language) -> None:
     expression, texts = language
     automaton = Automaton(expression.node)
@@ -73,7 +73,7 @@ def test_expressions_accept_exactly_what_set_algebra_says(language: Language) ->
 
 
 @given(LANGUAGES)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_live_moves_are_those_from_which_something_is_accepted(language: Language) -> None:
     """Every live state must reach an accepting one; a search over the automaton itself is the proof."""
     automaton = Automaton(language[0].node)

@@ -96,7 +96,7 @@ def made(text: str) -> tuple[Automaton, Lark, Lark | None]:
 
 
 @given(grammars(STRINGS, STRINGS | PATTERNS))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_is_accepted_is_read_by_both_parsers_of_lark(text: str) -> None:
     automaton, earley, lalr = made(text)
     accepted = [t for t in TEXTS if automaton.accepts(t.encode())]
@@ -106,7 +106,7 @@ def test_what_is_accepted_is_read_by_both_parsers_of_lark(text: str) -> None:
 
 
 @given(grammars(POINT_STRINGS, POINT_STRINGS | NUMBERS))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_numbers_and_points_are_read_by_both_parsers_of_lark(text: str) -> None:
     automaton, earley, lalr = made(text)
     accepted = [t for t in POINTS if automaton.accepts(t.encode())]
@@ -116,7 +116,7 @@ def test_numbers_and_points_are_read_by_both_parsers_of_lark(text: str) -> None:
 
 
 @given(grammars(st.sampled_from(['"a"', '"b"'])))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_with_terminals_of_one_letter_the_languages_are_equal(text: str) -> None:
     automaton, earley, _ = made(text)
     assert [t for t in TEXTS if automaton.accepts(t.encode()) != reads(earley, t)] == []
@@ -138,7 +138,7 @@ def grammars_with_gaps(draw: st.DrawFn) -> str:
 
 
 @given(grammars_with_gaps())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @example('start: x n "ab" n\nx: "a" | T1\nn: "b"?\nT0.2: /b/\nT1: /[ab]+/')
 @example('start: "b" "b" n\nn: T0?\nT0.1: /b/')
 def test_what_follows_behind_an_empty_rule_is_read_by_both_parsers_of_lark(text: str) -> None:

@@ -115,7 +115,7 @@ def _is_valid_object(schema: Any, value: dict[str, Any]) -> bool:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(SCHEMAS, st.lists(VALUES, min_size=4, max_size=8))
 def test_older_words_accept_what_they_say(schema: dict[str, Any], values: list[Any]) -> None:
     with warnings.catch_warnings(action="ignore", category=fsm.SchemaWarning):

@@ -40,7 +40,7 @@ from outlines_cont import (
 from outlines_cont.control import Branch, Budget, TokenSet, fixed, fork, gen, label, shared, start
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
-from tests.fakes import FakeTokenizer, random_network
+from tests.fakes import FakeTokenizer, random_model, random_network
 from tests.oracle import next_logits
 
 _TEXTS = st.sampled_from(["the name", "a", " of ", "日🙂", "red green blue", "x" * 9, ""])
@@ -95,6 +95,8 @@ def _controller(branch_index: int, last_backtrack: int, last_append: list[int]) 
 
 
 _WRITERS: dict[str, Callable[[HuggingFaceModel, str, int], Iterator[Any]]] = {
+    "lookup": lambda model, text, seed: _drafted(model, text, seed, draft="lookup"),
+    "model": lambda model, text, seed: _drafted_pattern(model, text, seed, draft=random_model("llama")),
     "text": lambda model, text, seed: generate.text(model, sampler=samplers.multinomial()).stream(
         text, rng=seed, max_tokens=9
     ),
@@ -110,6 +112,17 @@ _WRITERS: dict[str, Callable[[HuggingFaceModel, str, int], Iterator[Any]]] = {
     "script": lambda model, text, seed: _events(model, _script, text, seed),
     "controller": lambda model, text, seed: _events(model, _controller, text, seed),
 }
+
+
+def _drafted(model: HuggingFaceModel, text: str, seed: int, *, draft: Any = None) -> Iterator[Any]:
+    """Text that repeats itself, and is guessed."""
+    generator = generate.text(model, sampler=samplers.multinomial(temperature=0.6))
+    return generator.stream(text, rng=seed, max_tokens=12, draft=draft)
+
+
+def _drafted_pattern(model: HuggingFaceModel, text: str, seed: int, *, draft: Any = None) -> Iterator[Any]:
+    generator = generate.regex(model, "[a-c]{4,9}( red| green)", sampler=samplers.multinomial())
+    return generator.stream(text, rng=seed, draft=draft)
 
 
 def _events(model: HuggingFaceModel, program: Any, text: str, seed: int) -> Iterator[Any]:
@@ -304,7 +317,8 @@ class OneEngine(RuleBasedStateMachine):
     @rule(kind=st.sampled_from([*_WRITERS]), text=st.sampled_from(["the name", "日🙂", "a"]), seed=st.integers(0, 99))
     def begin_to_write(self, kind: str, text: str, seed: int) -> None:
         if len(self.writers) < 3:
-            expected = _seen(_WRITERS[kind](self.alone, text, seed))
+            plain = {"lookup": _drafted, "model": _drafted_pattern}.get(kind, _WRITERS[kind])
+            expected = _seen(plain(self.alone, text, seed))
             self.writers.append(Writer(_WRITERS[kind](self.model, text, seed), expected))
 
     @rule(which=st.integers(0, 2), steps=st.integers(1, 8))

@@ -94,13 +94,13 @@ SEEDS = st.integers(0, 1 << 30)
 
 
 @given(strings(), SEEDS, st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_masks_of_strings_are_those_of_the_plain_walk(schema: dict[str, object], seed: int, is_wide: bool) -> None:
     assert_masks_are_those_of_the_plain_walk(lambda: json_schema(schema), seed, is_wide)
 
 
 @given(patterns(), SEEDS, st.sampled_from(["", ".{0,9}", ".{3,}", r"[ -~\n]{4,20}", "[a-z ]{2,6}"]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_masks_of_patterns_are_those_of_the_plain_walk(pattern: str, seed: int, beside: str) -> None:
     assert_masks_are_those_of_the_plain_walk(
         lambda: regex(pattern) & regex(beside) if beside else regex(pattern), seed, is_wide=True

@@ -6,6 +6,7 @@ loop over its tokens, its random numbers and its policies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
@@ -20,11 +21,26 @@ from outlines_cont.state_row import WRITTEN, StateRow
 from tests.fakes import random_model
 from tests.plain_loop import PlainRow
 
-FEATURES = ["constraint", "checks", "stop", "heal", "ban", "replace", "stream", "fork", "beam", "penalties", "guidance"]
-# A search cannot be streamed, as it chooses at the end, and has no penalties and no guidance; it draws nothing, so one seed will do.
+FEATURES = [
+    "constraint",
+    "checks",
+    "stop",
+    "heal",
+    "ban",
+    "replace",
+    "stream",
+    "fork",
+    "beam",
+    "penalties",
+    "guidance",
+    "draft",
+]
+# A search cannot be streamed, as it chooses at the end, and has no penalties and no guidance.
 NOT_WITH_BEAM = {"stream", "penalties", "guidance"}
 PAIRS = [pair for pair in combinations(FEATURES, 2) if "beam" not in pair or not NOT_WITH_BEAM & {*pair}]
-CASES = [(pair, seed) for pair in PAIRS for seed in ((0,) if "beam" in pair else (0, 1))]
+# Seed 0 is greedy: a search, which draws nothing, and the pairs with what takes tokens back; what is drawn finds the rest.
+CASES = [(pair, 1) for pair in PAIRS if "beam" not in pair]
+CASES += [(pair, 0) for pair in PAIRS if {"beam", "ban", "stop"} & {*pair}]
 UNIQUE = {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}
 PATTERN = "[a-e]{1,3}( [a-e]{1,3}){0,3}(x|yes|no)"
 PROMPTS = ["the name", "a red"]
@@ -48,8 +64,8 @@ def generator_of(model: HuggingFaceModel, pair: tuple[str, str], sampler: Any) -
     return generate.text(model, sampler=sampler)
 
 
-def options_of(pair: tuple[str, str], text: str) -> dict[str, Any]:
-    """The options of the call; stops, phrases and replacements are parts of the text that is written without them."""
+def options_of(pair: tuple[str, str], text: str, wanted: list[tuple[int, ...]]) -> dict[str, Any]:
+    """The options of the call; stops, phrases, replacements and guesses are parts of the text that is written without them."""
     options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
     more = []
     if "stop" in pair:
@@ -64,11 +80,26 @@ def options_of(pair: tuple[str, str], text: str) -> dict[str, Any]:
         more.append(policies.replace({text[2:4] or "q": "ab"}, at_most=2))
     if "guidance" in pair:
         options["guidance"] = GUIDANCE
+    if "draft" in pair:
+        options["draft"] = HalfRight(wanted)
     return options | {"policies": more}
 
 
 def guidance_of(pair: tuple[str, str], start: SequenceState) -> list[Guidance] | None:
     return GUIDANCE[: start.batch_size] if "guidance" in pair else None
+
+
+class HalfRight:
+    """A draft that knows what is written without the other feature, and is wrong now and then."""
+
+    def __init__(self, texts: list[tuple[int, ...]]) -> None:
+        self.texts, self.calls = texts, 0
+
+    def propose(self, token_ids: Sequence[int]) -> list[int]:
+        self.calls += 1
+        found = next((text for text in self.texts if text[: len(token_ids)] == tuple(token_ids)), tuple(token_ids) * 2)
+        rest = [*found[len(token_ids) :]]
+        return rest if self.calls % 3 else [*rest[:1], 70, *rest[2:]]
 
 
 def sampler_of(pair: tuple[str, str], seed: int) -> Any:
@@ -96,7 +127,8 @@ def test_two_features_write_what_the_plain_loop_writes(
     if "beam" in pair:
         start = start.take([(0, 0)]) if "fork" not in pair else start.take([(0, 1)])
     plain = continuous(generator)(start, max_tokens=MAX_TOKENS, guidance=guidance_of(pair, start))
-    options = options_of(pair, str(plain.take([(0, 0)]))[len(str(start.take([(0, 0)]))) :])
+    tokens = [row.token_ids for group in plain.rows for row in group]
+    options = options_of(pair, str(plain.take([(0, 0)]))[len(str(start.take([(0, 0)]))) :], tokens)
     state = written(generator, start, options, pair)
     steering = sampler if "beam" not in pair else samplers.greedy()
     for batch, (group, sources) in enumerate(zip(state.rows, start.rows, strict=True)):

@@ -28,7 +28,7 @@ SCALARS = [c for c in map(chr, range(MAX_CODE_POINT + 1)) if not 0xD800 <= ord(c
 @example(Sample("(?:^a|b$|\n)*", "a\n"), None)
 @example(Sample("(?m)(?:^|a)$\n^b", "\nb"), None)
 @example(Sample("(?:a$|\n){2}", "a\n"), None)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_regex_accepts_what_fullmatch_accepts(sample: Sample, data: st.DataObject | None) -> None:
     try:
         expected = re.compile(sample.python)
@@ -47,7 +47,7 @@ def test_regex_accepts_what_fullmatch_accepts(sample: Sample, data: st.DataObjec
 
 
 @given(ecma_patterns(), st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_ecma_search_finds_what_search_finds(sample: Sample, data: st.DataObject) -> None:
     expected = re.compile(sample.python)
     plain = Automaton(ecma_search(sample.ecma, utf8))
@@ -75,7 +75,7 @@ def looking_patterns(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
 @given(looking_patterns())
 @example(r"\B")
 @example(r"\ba\b.*\B")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_lookarounds_mean_what_they_mean_to_re(pattern: str) -> None:
     try:
         expected = re.compile(pattern)

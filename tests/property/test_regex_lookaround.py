@@ -54,7 +54,7 @@ PATTERNS = st.recursive(ATOMS | ATOMS | ANCHORS | st.builds(look_behind, BEHIND,
 @example(r"(?:\b|a){10}")
 @example(r"(?:(?:(?!b)){2})*")
 @example(r"(?:(?:(?!b)a?){2})*b")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_looks_around_in_a_loop_means_what_it_means_to_re(pattern: str) -> None:
     try:
         expected = re.compile(pattern)
@@ -70,7 +70,7 @@ def test_what_looks_around_in_a_loop_means_what_it_means_to_re(pattern: str) -> 
 
 @given(PATTERNS)
 @example("a(?<=^a)")
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_is_found_in_json_text_is_what_re_finds(pattern: str) -> None:
     ecma = re.sub(r"\\Z|\$", "$", pattern).replace(r"\A", "^")
     assume("(?m" not in ecma)

@@ -32,7 +32,7 @@ BOUNDS = {
 SOME_BOUNDS = st.fixed_dictionaries({}, optional={name: st.sampled_from(small) for name, small in BOUNDS.items()})
 
 
-@settings(relaxed, max_examples=150)
+@settings(relaxed, max_examples=80)
 @given(DOCUMENTS, SOME_BOUNDS, st.lists(values(), min_size=4, max_size=8), st.booleans())
 @example(
     {"anyOf": [{"minimum": 1}, {"maxLength": 1}], "oneOf": [{"type": "string"}, {"not": {"const": 3}}]},

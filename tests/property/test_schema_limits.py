@@ -36,7 +36,7 @@ def objects(draw: st.DrawFn) -> dict[str, Any]:
     return schema
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(objects(), st.lists(MEMBERS, min_size=3, max_size=6))
 @example({"type": "object", "maxProperties": 2}, [[("x", "1"), ("x", "1")], [("x", "1"), ("y", "1")]])
 @example({"type": "object", "properties": {"a": {}}, "minProperties": 1}, [[], [("a", "1")], [("x", "1")]])
@@ -80,7 +80,7 @@ LIMITS = st.sampled_from(
 BOUNDS = st.sampled_from(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(BOUNDS, LIMITS, st.sampled_from(["integer", "number"]))
 @example("maximum", 2**53, "integer")
 @example("minimum", -(2**53), "number")
@@ -108,7 +108,7 @@ def test_a_number_next_to_a_bound_is_on_its_right_side(keyword: str, limit: floa
             assert valid or not accepts(written), written
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.sampled_from(
         [

@@ -78,7 +78,7 @@ def _found(state: SequenceState, prompt: list[int]) -> list[tuple[tuple[int, ...
     return [(row.token_ids[len(prompt) :], row.weight) for row in state.rows[0]]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.sampled_from(_PATTERNS),
     st.sampled_from([1, 2, 3, 5, 400]),

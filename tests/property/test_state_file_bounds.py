@@ -69,7 +69,7 @@ def _rows(draw: st.DrawFn) -> StateRow:
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 2), st.data())
 def test_every_field_of_a_row_comes_back_as_it_was(batch_size: int, num_samples: int, data: st.DataObject) -> None:
     rows = tuple(tuple(data.draw(_rows()) for _ in range(num_samples)) for _ in range(batch_size))

@@ -125,7 +125,7 @@ def _spoil(data: st.DataObject, content: Content) -> None:
             tensors[data.draw(st.sampled_from(["kv.1.0.keys", "more"]))] = tensor.clone()
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data())
 def test_a_spoiled_file_is_refused_or_a_state_that_can_be_used(data: st.DataObject) -> None:
     model = random_model()

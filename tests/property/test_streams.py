@@ -77,7 +77,7 @@ CALLS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(CALLS, st.booleans(), st.sampled_from([1, 2]))
 def test_all_that_a_stream_tells_is_what_a_call_writes(
     model: Any, call: dict[str, Any], retract: bool, samples: int
@@ -95,7 +95,7 @@ def test_all_that_a_stream_tells_is_what_a_call_writes(
     assert [list(group) for group in stream.state.values] == [list(group) for group in whole.values]
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(CALLS, st.integers(0, 12), st.integers(0, 12))
 def test_the_state_of_any_moment_goes_on_as_if_nothing_had_happened(
     model: Any, call: dict[str, Any], looked: int, left: int

@@ -38,7 +38,7 @@ RESTS = st.one_of(literals(b",", b", ", b"}", b"1", b".5}", b"e1"), terms(2))
 
 
 @given(terms(), TEXTS, st.integers(0, 40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_stretch_lists_what_stays_inside_and_where_it_may_end(
     term: nodes.Node, texts: list[bytes], start: int
 ) -> None:
@@ -74,7 +74,7 @@ def path(trie: Trie, node: int) -> bytes:
 
 
 @given(terms(), RESTS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_term_is_its_stretch_and_what_comes_after(term: nodes.Node, rest: nodes.Node) -> None:
     whole = nodes.concat(term, rest)
     found = as_stretch(whole)
@@ -84,7 +84,7 @@ def test_a_term_is_its_stretch_and_what_comes_after(term: nodes.Node, rest: node
 
 
 @given(terms(), RESTS, VOCABULARIES, st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_masks_of_stretches_equal_a_walk_of_every_token(
     term: nodes.Node, rest: nodes.Node, tokens: list[bytes | None], data: st.DataObject
 ) -> None:

@@ -53,7 +53,7 @@ def test_a_text_is_in_a_language_or_in_its_complement_and_other_bytes_in_neither
 
 
 @given(LANGUAGES, LANGUAGES)
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_complements_obey_the_laws_of_sets(first: Language, second: Language) -> None:
     left, right = first[0], second[0]
     assert left == ~~left

@@ -33,7 +33,7 @@ keeps_text = pytest.mark.parametrize("kind", KEEPS_TEXT)
 # What these libraries read as letters, their control tokens, we find ourselves.
 _KNOWS_SPECIALS = {kind: False for kind in EVERY_KIND if "mistral-common" in kind or kind.startswith("SentencePiece ")}
 _KNOWS_SPECIALS["SentencePiece 32k in LlamaTokenizer"] = True
-quick = settings(max_examples=30)
+quick = settings(max_examples=15)
 
 
 @every_kind

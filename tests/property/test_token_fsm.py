@@ -103,7 +103,7 @@ def check_everywhere(fsm: TokenFSM, data: st.DataObject, steps: int = 6) -> None
 
 
 @given(loops(), VOCABULARIES, st.sampled_from([0, 1, 24]), st.sampled_from([0, 8]), st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_masks_of_loops_equal_a_walk_of_every_token(
     expression: Expression, tokens: list[bytes | None], num_sweeps: int, max_nodes: int, data: st.DataObject
 ) -> None:
@@ -148,7 +148,7 @@ def loops_that_leave_out() -> st.SearchStrategy[Expression]:
 
 
 @given(loops_that_leave_out(), VOCABULARIES, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_masks_of_loops_that_leave_something_out_equal_a_walk_of_every_token(
     expression: Expression, tokens: list[bytes | None], data: st.DataObject
 ) -> None:
@@ -162,7 +162,7 @@ def test_masks_of_loops_that_leave_something_out_equal_a_walk_of_every_token(
 
 
 @given(LANGUAGES, VOCABULARIES, st.sampled_from(["a", "ab", "0", "é"]), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_text_before_the_language_is_read_as_a_part_of_it(
     language: Language, tokens: list[bytes | None], before: str, data: st.DataObject
 ) -> None:
@@ -184,7 +184,7 @@ def test_a_text_before_the_language_is_read_as_a_part_of_it(
 
 
 @given(LANGUAGES, VOCABULARIES, st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_masks_of_any_expression_equal_a_walk_of_every_token(
     language: Language, tokens: list[bytes | None], data: st.DataObject
 ) -> None:
@@ -200,7 +200,7 @@ def test_masks_of_any_expression_equal_a_walk_of_every_token(
     st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=6),
     st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=8),
 )
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_gap_is_reported_exactly_when_no_text_can_be_spelled(texts: list[str], tokens: list[str]) -> None:
     spelled = {b""}
     for _ in range(4):
@@ -424,7 +424,7 @@ def test_a_token_that_leaves_a_loop_may_run_through_more_rounds_than_any_that_st
     VOCABULARIES,
     st.data(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_masks_of_loops_that_leave_a_language_out_equal_a_walk_of_every_token(
     left_out: str, rest: str, loop: str, tokens: list[bytes | None], data: st.DataObject
 ) -> None:
@@ -440,7 +440,7 @@ def test_masks_of_loops_that_leave_a_language_out_equal_a_walk_of_every_token(
     VOCABULARIES,
     st.data(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_masks_of_loops_that_leave_texts_out_equal_a_walk_of_every_token(
     left_out: list[str], rest: str, tokens: list[bytes | None], data: st.DataObject
 ) -> None:

@@ -53,7 +53,7 @@ def tables_of(
 
 
 @given(EXPRESSIONS, VOCABULARIES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_tables_say_what_the_lazy_automaton_says_of_every_state_and_token(
     expression: Expression, tokens: list[bytes | None]
 ) -> None:
@@ -76,7 +76,7 @@ def test_tables_say_what_the_lazy_automaton_says_of_every_state_and_token(
 
 
 @given(EXPRESSIONS, VOCABULARIES, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_tables_agree_with_the_lazy_automaton_along_random_walks(
     expression: Expression, tokens: list[bytes | None], data: st.DataObject
 ) -> None:
@@ -100,7 +100,7 @@ def test_tables_agree_with_the_lazy_automaton_along_random_walks(
 
 
 @given(EXPRESSIONS, VOCABULARIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_classes_are_as_few_as_can_be(expression: Expression, tokens: list[bytes | None]) -> None:
     made = tables_of(expression, tokens, [0])
     if made is not None:

@@ -157,7 +157,7 @@ def test_a_value_that_is_written_anew_is_not_cut_by_a_stop_text_that_never_comes
     assert torch.equal(alone.retries, beside.retries)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.text("abn the", min_size=1, max_size=6), st.integers(1, 6), st.booleans())
 def test_a_stop_text_at_the_border_of_a_token_costs_none_before_it(prompt: str, at: int, keep: bool) -> None:
     """What stands before it keeps its log-probabilities, its weight and its cache."""

@@ -50,7 +50,7 @@ EXPRESSIONS = st.one_of(loops(), LANGUAGES.map(lambda language: language[0]))
 
 
 @given(EXPRESSIONS, TEXTS, st.sampled_from([0, 1, 3, 8]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_wide_walk_finds_the_texts_that_survive(expression: Expression, texts: list[bytes], max_nodes: int) -> None:
     automaton = Automaton(expression.node)
     with tails(max_nodes):
@@ -58,7 +58,7 @@ def test_a_wide_walk_finds_the_texts_that_survive(expression: Expression, texts:
 
 
 @given(EXPRESSIONS, TEXTS, st.sampled_from([0, 2]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_wide_walk_goes_on_where_its_table_is_full(
     expression: Expression, texts: list[bytes], max_nodes: int
 ) -> None:
@@ -70,7 +70,7 @@ def test_a_wide_walk_goes_on_where_its_table_is_full(
 
 
 @given(EXPRESSIONS, TEXTS, st.integers(0, 255), st.sampled_from([2048, 1 << 20]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_sweep_from_many_nodes_finds_what_walks_from_each_find(
     expression: Expression, texts: list[bytes], byte: int, max_row_bytes: int
 ) -> None:
@@ -94,7 +94,7 @@ def test_a_sweep_from_many_nodes_finds_what_walks_from_each_find(
 @given(
     st.sampled_from([JSON_CHARACTER, LETTER, ANY]), TEXTS, st.integers(0, 3), st.one_of(st.none(), st.integers(1, 4))
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
     body: nodes.Node, texts: list[bytes], lo: int, extra: int | None
 ) -> None:
@@ -122,7 +122,7 @@ def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
 
 
 @given(st.one_of(loops(), LANGUAGES.map(lambda language: language[0])), TEXTS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_narrow_walk_finds_the_texts_that_survive(expression: Expression, texts: list[bytes]) -> None:
     automaton = Automaton(expression.node)
     walked = walk_narrow(automaton, Trie(texts), 1, max_cost=1_000_000)
@@ -157,7 +157,7 @@ def test_single_steps_and_moves_lead_to_one_state(language: Language, text: byte
 
 
 @given(loops(), st.integers(40, 120), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_masks_are_exact_where_many_tokens_lie_below_a_wide_state(
     expression: Expression, count: int, data: st.DataObject
 ) -> None:

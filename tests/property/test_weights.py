@@ -115,7 +115,7 @@ def _after(state: SequenceState, account: Account, name: str, value: Any, folder
     return state
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(_OPERATIONS, st.integers(0, 2**32))
 def test_weights_and_log_probabilities_are_those_of_a_plain_account(
     operations: list[tuple[str, Any]], seed: int
@@ -135,7 +135,7 @@ def test_weights_and_log_probabilities_are_those_of_a_plain_account(
             assert account.weight == pytest.approx(float(state.weights), abs=1e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(_OPERATIONS, _OPERATIONS, st.integers(0, 2**32))
 def test_of_two_rows_joined_every_log_probability_counts_once(
     first: list[tuple[str, Any]], second: list[tuple[str, Any]], seed: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,9 +14,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from outlines_cont.cli import app
+from tests.page_server import PageServer
 from tests.saved_model import save_model
 
-ROOT = Path(__file__).parents[2]
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -50,6 +49,15 @@ def write_input(folder: Path) -> Path:
 
 def run(model: Path | str, *arguments: str, input: bytes | None = None) -> Result:
     return CliRunner().invoke(app, ["extract", *arguments, "--model", str(model)], input=input)
+
+
+def program(folder: Path, *arguments: str) -> Path:
+    """A program that is the command, for a process of its own."""
+    path = folder / "program.py"
+    path.write_text(
+        f"import sys\nfrom outlines_cont.cli import main\nsys.argv[1:] = {['extract', *arguments]}\nmain()\n"
+    )
+    return path
 
 
 def lines_of(data: bytes | str) -> list[dict[str, Any]]:
@@ -383,29 +391,22 @@ def test_resuming_something_else_is_refused(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ")
-def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(saved_model: Path, folder: Path) -> None:
+def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(
+    saved_model: Path, folder: Path, page_server: PageServer
+) -> None:
     rows = [json.dumps({"id": i, "text": f"message {i}"}) + "\n" for i in range(3000)]
     (folder / "in.jsonl").write_text("".join(rows))
-    command = [sys.executable, "-m", "outlines_cont.cli", "extract", *RESUME, "--model", str(saved_model)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     out = folder / "out.jsonl"
-    # A shell starts its background jobs with SIGINT ignored, which a child inherits; the tests may run in such a job.
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    pid = page_server.start(program(folder, *RESUME, "--model", str(saved_model)))
     deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline and not (out.exists() and out.stat().st_size):
+    while time.monotonic() < deadline and not (out.exists() and out.stat().st_size):
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
+    os.kill(pid, signal.SIGINT)
 
-    assert (process.returncode, stdout) == (130, "")
-    assert stderr == "Interrupted. out.jsonl holds whole lines; to go on, give the same command with --resume.\n"
+    assert page_server.wait() == 130
+    assert (folder / "program.out").read_text() == ""
+    said = "Interrupted. out.jsonl holds whole lines; to go on, give the same command with --resume.\n"
+    assert said == (folder / "program.err").read_text()
     kept = out.read_bytes()
     assert kept.endswith(b"\n")
     count = len(lines_of(kept))
@@ -439,28 +440,16 @@ def test_an_interrupt_before_the_first_row_promises_no_output(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes differ")
-def test_a_reader_that_goes_away_ends_the_command_quietly(saved_model: Path, folder: Path) -> None:
+def test_a_reader_that_goes_away_ends_the_command_quietly(
+    saved_model: Path, folder: Path, page_server: PageServer
+) -> None:
     (folder / "in.txt").write_text("message\n" * 3000)
-    command = [
-        sys.executable,
-        "-m",
-        "outlines_cont.cli",
-        "extract",
-        "in.txt",
-        "-s",
-        "schema.json",
-        "-m",
-        str(saved_model),
-    ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    first = process.stdout.readline()
-    process.stdout.close()
-    stderr = process.stderr.read()
-    process.stderr.close()
+    script = program(folder, "in.txt", "-s", "schema.json", "-m", str(saved_model))
+    os.mkfifo(folder / "program.out")
+    page_server.start(script)
+    with (folder / "program.out").open() as reader:
+        first = reader.readline()
 
-    assert process.wait(timeout=60) == 1
+    assert page_server.wait() == 1
     assert json.loads(first)["_line"] == 1
-    assert stderr == ""
+    assert (folder / "program.err").read_text() == ""

@@ -107,7 +107,7 @@ def texts(draw: st.DrawFn) -> str:
 
 
 @given(texts())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_strict_refuses_what_the_strict_mode_of_lark_refuses(text: str) -> None:
     try:
         assume(accepted_terminals(Lark(text).rules, "start") is not None)

@@ -39,7 +39,6 @@ KEYS = {"required": ["aN"]}, {"required": ["bN"]}
 SHAPES: dict[str, tuple[Any, list[Any]]] = {
     "lengths or patterns, 9": (each(9, *STRINGS, type="string"), ["", "a8a7a6a5a4a3a2a1", "a1"]),
     "lengths or patterns, 12": (each(12, *STRINGS, type="string"), ["", "x" * 11, "x" * 10, "xxxxxxa11"]),
-    "lengths or patterns, 13": (each(13, *STRINGS, type="string"), ["", "x" * 12]),
     "lengths or patterns, 200": (each(200, *STRINGS, type="string"), ["", "x" * 199]),
     "one of two keys, 12": (each(12, *KEYS, type="object"), [{}, {f"a{n}": 1 for n in range(12)}]),
     "one of two keys, 40": (each(40, *KEYS), [1, {}, {f"b{n}": 1 for n in range(40)}]),
@@ -49,7 +48,6 @@ SHAPES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "bounds or multiples": (each(12, {"minimum": "N"}, {"multipleOf": "N"}, type="number", minimum=0), []),
     "lengths of arrays or items": (each(12, {"minItems": "N"}, {"contains": {"const": "N"}}, type="array"), [[], [1, 2]]),
-    "alternatives around alternatives, 12": (around(12), []),
     "alternatives around alternatives, 40": (around(40), []),
     "conditions": (
         {
@@ -83,7 +81,7 @@ SHAPES: dict[str, tuple[Any, list[Any]]] = {
 def follow(token_fsm: TokenFSM) -> None:
     """Make masks along a text."""
     state = token_fsm.initial_state
-    for step in range(12):
+    for step in range(8):
         ids = [token_id for token_id in token_fsm.allowed_token_ids(state).tolist() if VOCABULARY.tokens[token_id]]
         if not ids:
             return
@@ -148,7 +146,7 @@ SCHEMAS = st.builds(
 VALUES = [None, 1, 6, 7, "", "ab", "aa", "bb", [], [1], [1, 2], {}, {"a": 1}, {"a": "x"}, {"b": "x"}, {"a": 6, "b": 2}]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SCHEMAS)
 def test_what_is_left_to_checks_accepts_the_same(schema: dict[str, Any]) -> None:
     validator = jsonschema_rs.validator_for(schema)

@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[type[FSMError], str]] = {
 }
 """The errors of those that are refused, and what the message says of the place."""
 
-MAX_WARNINGS = 3
+MAX_WARNINGS = 2
 """Masks that were made slowly and hold short tokens only, before a walk ends; each takes half a second."""
 
 
@@ -89,7 +89,7 @@ def test_it_compiles_and_its_masks_are_those_of_the_plain_walk(name: str, pieces
     token_fsm = TokenFSM(expression, pieces.vocabulary, max_mask_work=20_000)
     plain, random = PlainWalk(expression, pieces), Random(name)
     state, num_warnings = token_fsm.initial_state, 0
-    for step in range(12):
+    for step in range(7):
         allowed, length = mask_of(token_fsm, state)
         plain.check(allowed, length, random)
         choices = [token_id for token_id in allowed if token_id in pieces.texts]

@@ -17,7 +17,7 @@ from tests.oracle import assert_close, next_logits
 _CHUNKS = st.lists(st.lists(st.integers(3, VOCAB_SIZE - 6), max_size=11), min_size=3, max_size=3).filter(any)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.sampled_from(FAMILIES),
     st.lists(st.tuples(_CHUNKS, st.integers(0, 2), st.integers(0, 6)), min_size=2, max_size=4),
@@ -49,7 +49,7 @@ _ROUND = st.tuples(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(FAMILIES),
     st.sampled_from([Sharing(1, 1), Sharing(4, 4), Sharing(4, 10**6), None]),

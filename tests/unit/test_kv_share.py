@@ -22,7 +22,7 @@ def _places(parts: tuple[Part, ...]) -> list[tuple[int, int]]:
     return [(part.row, column) for part in parts for column in part.columns.tolist()]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.none() | _PARTS, min_size=1, max_size=6),
     st.lists(st.integers(0, 5), max_size=3),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import io
-import multiprocessing
 import pickle
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from outlines_cont.engine.branch import Branch
 from outlines_cont.errors import IncompleteOutput, ModelMismatch, NotPicklable, OptionError, StateFileError
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import random_model, random_network
+from tests.page_server import PageServer
 from tests.saved_model import save_model
 from tests.tokenizer_kinds import tokenizer_of
 
@@ -221,15 +220,30 @@ def test_every_error_can_be_pickled() -> None:
     assert _again(OptionError("wrong", "n")).option == "n"
 
 
+OTHER_PROCESS = """\
+import pickle
+from pathlib import Path
+from tests.unit.test_pickling import _written
+work = pickle.loads(Path("work").read_bytes())
+Path("done").write_bytes(pickle.dumps([_written(*one) for one in work]))
+"""
+"""What a worker of a pool of processes does; it has opened no model before."""
+
+
 def _written(generator: generate.Generator, prompt: str) -> SequenceState:
     return continuous(generator)(prompt, max_tokens=3, rng=1)
 
 
-def test_a_pool_of_processes_writes_what_one_process_writes(tiny: HuggingFaceModel) -> None:
+def test_another_process_writes_what_this_one_writes(
+    tiny: HuggingFaceModel, page_server: PageServer, tmp_path: Path
+) -> None:
     generator = generate.json(tiny, Person, sampler=samplers.multinomial(1))
     prompts = ["Name: ", "City: "]
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        states = list(pool.map(_written, [generator] * 2, prompts))
+    script = tmp_path / "worker.py"
+    (tmp_path / "work").write_bytes(pickle.dumps([(generator, prompt) for prompt in prompts]))
+    script.write_text(OTHER_PROCESS, encoding="utf-8")
+    assert page_server.run(script) == (0, "", "")
+    states = pickle.loads((tmp_path / "done").read_bytes())  # noqa: S301  # our own
     assert states == [_written(generator, prompt) for prompt in prompts]
     assert all(state.model is tiny for state in states)
     assert (

@@ -18,9 +18,14 @@ FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "disk
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_source_unpickles_evaluates_or_trusts_remote_code(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             assert not {n.name.split(".")[0] for n in node.names} & FORBIDDEN_MODULES
         elif isinstance(node, ast.ImportFrom):
@@ -51,7 +56,7 @@ def test_everything_that_is_exported_can_be_had_and_is_sorted() -> None:
     import outlines_cont
 
     for package in (fsm, outlines_cont):
-        assert list(package.__all__) == sorted(package.__all__)
+        assert list(package.__all__) == sorted(package.__all__, key=lambda name: (not name.isupper(), name))
         assert len(package.__all__) == len(set(package.__all__))
         for name in package.__all__:
             assert getattr(package, name) is not None
@@ -66,7 +71,7 @@ def import_edges(package: str) -> dict[str, set[str]]:
     trees = {}
     for path in (ROOT / package).rglob("*.py"):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        trees[module] = ast.parse(path.read_text(encoding="utf-8"))
+        trees[module] = parsed(path)
     edges: dict[str, set[str]] = {}
     for module, tree in trees.items():
         targets = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}

@@ -49,7 +49,7 @@ def _by_hand(logits: list[float], sampler: Multinomial) -> dict[int, float]:
     return {i: w / sum(weights.values()) for i, w in weights.items()}
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(_LOGITS, min_size=1, max_size=3), _SAMPLERS)
 def test_what_is_kept_is_what_the_steps_keep_by_hand(rows: list[list[float]], sampler: Multinomial) -> None:
     width = max(map(len, rows))
@@ -59,7 +59,7 @@ def test_what_is_kept_is_what_the_steps_keep_by_hand(rows: list[list[float]], sa
         assert _by_hand(row, sampler) == pytest.approx({i: p for i, p in enumerate(kept) if p > 0})
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(_LOGITS, _SAMPLERS, st.floats(0, 1, exclude_max=True))
 def test_a_draw_is_the_inverse_of_the_cumulative_distribution(
     logits: list[float], sampler: Multinomial, u: float

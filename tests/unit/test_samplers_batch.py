@@ -65,7 +65,7 @@ def _agrees(law: np.ndarray, token_id: int, logprob: float, u: float | None) -> 
         assert below - 1e-9 <= u <= below + law[token_id] + 1e-9
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     _GREEDY | _MULTINOMIAL,
     _SHAPES,

@@ -73,6 +73,10 @@ class DRY(Warper):
         """Return the logits for rows that hold no token."""
         return logits
 
+    def __str__(self) -> str:
+        within = "" if self.range is None else f" within {self.range}"
+        return f"dry {self.multiplier} {self.base} {self.allowed_length}{within}"
+
     @property
     def is_neutral(self) -> bool:
         """Whether `multiplier` is 0."""
@@ -95,7 +99,7 @@ class DRY(Warper):
             token_ids: (T,) the row.
 
         Cost: a comparison of the last token with all that are looked at, and one for every token of the longest repetition with
-        those that are left of these. 8 us for 2,000 tokens of text (one core).
+        those that are left of these: 40 us for 1,000 to 2,000 tokens of text, 0.8 ms where all 2,000 are the same (one core).
         """
         if self.range is not None:
             token_ids = token_ids[-self.range :]

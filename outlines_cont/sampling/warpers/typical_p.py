@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from outlines_cont.sampling.check import check, is_number
 from outlines_cont.sampling.draw import exact
+from outlines_cont.sampling.warpers.nucleus import border_bucket, padded_rows
 from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column
+
+# Less likely tokens add nothing to an entropy; minus infinity would be times 0.
+_DEEPEST = -1e4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,9 @@ class TypicalP(Warper):
             return logits
         distances, probs, _ = _distances(logits)
         ranked = distances.sort(dim=-1)
-        probs = probs.gather(-1, ranked.indices)
+        probs = exact(probs.gather(-1, ranked.indices))
         needed = ((probs.cumsum(dim=-1) - probs) < self.p).sum(dim=-1, keepdim=True).clamp_min(1)
-        return logits.where((distances <= ranked.values.gather(-1, needed - 1)).to(logits.device), -torch.inf)
+        return logits.where(distances <= ranked.values.gather(-1, needed.to(logits.device) - 1), -torch.inf)
 
     @property
     def is_neutral(self) -> bool:
@@ -62,32 +65,22 @@ class _RowTypicalP(WholeRowWarper):
     p: torch.Tensor
 
     def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
-        """Return what `warp` does, but put only those in order that can be needed.
-
-        V tokens that are more surprising than log(V / (1 - p)) have less than 1 - p together; and tokens up to twice the entropy are
-        no farther from it than those with no surprise at all. So what is above both is farther than all that is needed.
-        """
+        """Return what `warp` does, but put only those in order among which the last one is."""
         distances, probs, entropy = _distances(logits)
-        p = self.p.to(probs)
-        deepest = torch.maximum(2 * entropy, torch.log(probs.shape[-1] / (1 - p)))
-        inside = ~(distances + entropy > deepest)  # NaN, of a row without a distribution, is inside
-        sizes = inside.sum(dim=-1).tolist()
-        listed, order = _padded(distances[inside], sizes, torch.inf).sort(dim=-1)
-        listed_probs = _padded(probs[inside], sizes, 0.0).gather(-1, order)
-        needed = ((listed_probs.cumsum(dim=-1) - listed_probs) < p).sum(dim=-1, keepdim=True)
-        needed = torch.minimum(needed.clamp_min(1), inside.sum(dim=-1, keepdim=True))
-        near = distances <= listed.gather(-1, needed - 1)
-        return logits.where(near.to(logits.device), -torch.inf)
+        p, entropy = self.p.to(exact(entropy).device), exact(entropy)
+        # Likelier tokens are no farther than the entropy; V tokens that are less likely by more than this have less than 1 - p.
+        deepest = torch.maximum(entropy, torch.log(probs.shape[-1] / (1 - p)) - entropy).clamp_min(1e-3)
+        inside, before = border_bucket(distances.clone(), deepest, probs, p)
+        listed, order = padded_rows(distances, inside, torch.inf).sort(dim=-1)
+        listed_probs = exact(padded_rows(probs, inside, 0.0).gather(-1, order))
+        needed = ((before + listed_probs.cumsum(dim=-1) - listed_probs) < p).sum(dim=-1, keepdim=True)
+        needed = torch.minimum(needed.to(inside.device), inside.sum(dim=-1, keepdim=True)).clamp_min(1)
+        return logits.where(distances <= listed.gather(-1, needed - 1), -torch.inf)
 
 
 def _distances(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return (r, V) distances of the surprise from the entropy, (r, V) probabilities and the (r, 1) entropies, all float64."""
-    logprobs = exact(logits).log_softmax(dim=-1)
+    """Return (r, V) distances of the surprise from the entropy, (r, V) probabilities and the (r, 1) entropies."""
+    logprobs = logits.log_softmax(dim=-1)
     probs = logprobs.exp()
-    entropy = -(probs * logprobs.clamp_min(-1e9)).sum(dim=-1, keepdim=True)
-    return (logprobs + entropy).abs(), probs, entropy
-
-
-def _padded(values: torch.Tensor, sizes: list[int], padding: float) -> torch.Tensor:
-    """Return (r, n): values of one row after the other, as one line for each."""
-    return pad_sequence(list(torch.split(values, sizes)), batch_first=True, padding_value=padding)
+    entropy = -(probs * logprobs.clamp_min(_DEEPEST)).sum(dim=-1, keepdim=True)
+    return logprobs.add_(entropy).abs_(), probs, entropy

@@ -48,6 +48,9 @@ class XTC(Warper):
         """Return the logits of the mixture: what is excluded at times is lower, all else higher."""
         return logits if self.is_neutral else XTC.for_rows([self] * len(logits)).whole(logits, torch.maximum)
 
+    def __str__(self) -> str:
+        return f"xtc {self.threshold} {self.probability}"
+
     @property
     def is_neutral(self) -> bool:
         """Whether nothing is ever excluded."""
