@@ -402,6 +402,20 @@ def test_a_negative_prompt_that_many_rows_have_is_fed_once() -> None:
     assert state.shape[:2] == (1, 6)
 
 
+def test_a_long_negative_prompt_is_reused_by_the_next_call() -> None:
+    network, guidance = random_network("llama"), Guidance("red is green, " * 20, 2)
+    model = models.from_transformers(network, FakeTokenizer(), prefix_cache_bytes=2**20)
+    length = len(ids_of(model, guidance.negative_prompt))
+    generator = continuous(generate.text(model))
+    fed = []
+    for prompt in ("the", "name"):
+        with model.meter() as meter:
+            state = generator(prompt, max_tokens=3, guidance=guidance)
+        fed.append(meter.fed_tokens)
+        assert greedy_by_hand(model, prompt, guidance, 3) == piece(state)
+    assert fed[0] - fed[1] == length - 1
+
+
 def test_the_piece_ends_where_either_sequence_has_no_room_left() -> None:
     model = random_model()
     assert model.context_length == 256
