@@ -141,9 +141,13 @@ def random_network(family: str, *, dtype: torch.dtype = torch.float64, seed: int
 
 
 @cache
-def random_model(family: str = "llama", *, dtype: torch.dtype = torch.float64) -> HuggingFaceModel:
-    """The same, wrapped; shared between tests, since a model does not change."""
-    return models.from_transformers(random_network(family, dtype=dtype), FakeTokenizer())
+def random_model(
+    family: str = "llama", *, dtype: torch.dtype = torch.float64, prefix_cache_bytes: int = 0
+) -> HuggingFaceModel:
+    """The same, wrapped; shared between tests, since a model does not change: what one of them feeds is not reused in another."""
+    return models.from_transformers(
+        random_network(family, dtype=dtype), FakeTokenizer(), prefix_cache_bytes=prefix_cache_bytes
+    )
 
 
 Script = Callable[[list[int]], dict[int, float]]

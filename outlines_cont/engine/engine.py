@@ -33,6 +33,7 @@ from outlines_cont.engine.guided_row import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.masking import Masker, made_beside
+from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Draw, Row, Want
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.errors import KVBudgetError, OptionError, UnsupportedBranch
@@ -224,7 +225,7 @@ class Engine:
             for lane in self._lanes:
                 if any(row is other for row in rows for other in lane.rows):
                     held.update((id(row), share) for row, share in zip(lane.rows, lane.shares(), strict=True))
-            kept = [held.get(id(row), row.source.kv) for row in rows]
+            kept = [held.get(id(row), row.base_kv) for row in rows]
             return [
                 row.snapshot(kv[: row.cached] if kv is not None else None) for row, kv in zip(rows, kept, strict=True)
             ]
@@ -291,17 +292,29 @@ class Engine:
     def _admit(self) -> None:
         """Let waiting rows in, in their order: as many as there is room for, those of a joint job all at once."""
         self._sweep()
+        if not self._waiting:
+            return
+        self.model.prefix_cache.refresh()
+        reuse = Reuse(self.model, self._lanes)
         admitted: list[Row] = []
-        while self._waiting and (self.num_running + len(admitted) < self._limit or not (self._lanes or admitted)):
+        later: list[Row] = []  # those that wait for others to read what they share
+        while self._waiting and (
+            self.num_running + len(admitted) + len(later) < self._limit or not (self._lanes or admitted)
+        ):
             row = self._waiting.popleft()
+            if reuse.must_wait(row):
+                later.append(row)
+                continue
             admitted.append(row)
             while row.job.is_joint and self._waiting and self._waiting[0].job is row.job:
+                reuse.must_wait(self._waiting[0])
                 admitted.append(self._waiting.popleft())
+        self._waiting.extendleft(reversed(later))
         if not admitted:
             return
         assert self._checkpoint is not None
         self._checkpoint.add(row for row in admitted if not row.job.is_steered)
-        groups = [admitted] if self.model.can_stack else [[row] for row in admitted]
+        groups = reuse.groups(admitted) if self.model.can_stack else [[row] for row in admitted]
         self._lanes += [Lane(self.model, group, self._counts) for group in groups]
 
     @property
@@ -353,6 +366,7 @@ class Engine:
                     row.want = Want.LEAVE
             # Others may have ended in the same step.
             for row, state_row in lane.leave():
+                self._keep_prefix(row, state_row)
                 if not row.job.is_cancelled:
                     row.job.settle(row, state_row)
         self._lanes = [lane for lane in self._lanes if lane.rows]
@@ -455,9 +469,17 @@ class Engine:
 
     def _leave(self, lane: Lane) -> None:
         for row, state_row in lane.leave():
+            self._keep_prefix(row, state_row)
             row.job.settle(row, state_row)
             if self._room is not None:
                 self._room += 1
+
+    def _keep_prefix(self, row: Row, state_row: StateRow) -> None:
+        """Let prompts begin with what a row has read and written, where it has fed enough of it."""
+        cache, kv = self.model.prefix_cache, state_row.kv
+        if cache.is_on and kv is not None and row.error is None and len(kv) - row.source.cached >= cache.min_tokens:
+            cache.refresh()
+            cache.keep(state_row.token_ids[: len(kv)], kv)
 
     def _feed(self, lane: Lane) -> torch.Tensor | None:
         """Feed what is pending. What goes wrong costs rows what they have fed; a row that is alone with it fails."""
@@ -477,6 +499,8 @@ class Engine:
     def _part(self, lane: Lane, error: Exception) -> None:
         """After an error of a forward: try again with fewer rows, until those that cause it are alone."""
         clear_frames(error.__traceback__)  # they hold keys and values, and rows hold the error
+        if isinstance(error, KVBudgetError) and lane.begin_alone():
+            return  # what others hold may be more than the rows need of it
         units = list(dict.fromkeys(_unit(row) for row in lane.rows))
         if isinstance(error, KVBudgetError) and any(other.rows for other in self._lanes if other is not lane):
             self._put_back(lane, lane.rows)

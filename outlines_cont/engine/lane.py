@@ -77,7 +77,7 @@ class Lane:
         if not any(one.num_pending for one in sequences):
             return None
         if self._kv is None:
-            self._kv = open_batch(self._model, [one.source.kv for one in sequences])
+            self._kv = open_batch(self._model, [one.base_kv for one in sequences])
         self._match(self._kv)
         width = chunk_width([one.num_pending for one in sequences], max_tokens, self._model.device.type)
         chunks = [one.chunk()[:width] for one in sequences]
@@ -95,7 +95,7 @@ class Lane:
     def shares(self) -> list[RowKV | None]:
         """Return the keys and values of all rows as they are now; the rows go on. Cost: as that of a new batch, without a copy."""
         if self._kv is None:
-            return [row.source.kv for row in self.rows]
+            return [row.base_kv for row in self.rows]
         found = self._kv.release_all()
         self._open(found)
         return found[: len(self.rows)]
@@ -135,6 +135,11 @@ class Lane:
         self.rows = [row for row in self.rows if not any(row is other for other in rows)]
         return Lane(self._model, rows, self.counts)
 
+    def begin_alone(self) -> bool:
+        """Give up the keys and values, and those taken from others as well; return whether there were such."""
+        self.forget()
+        return sum(row.begin_alone() for row in self.rows) > 0
+
     def forget(self) -> None:
         """Give up the keys and values, after an error: what rows have not from their sources is fed again."""
         self._kv = None
@@ -168,7 +173,7 @@ class Lane:
     def _released(self, leaving: Sequence[int]) -> list[RowKV | None]:
         """Return the keys and values of rows that leave, by index; those of the others are None."""
         if self._kv is None:
-            return [row.source.kv for row in self.rows]
+            return [row.base_kv for row in self.rows]
         if len(leaving) == len(self.rows):
             shares, self._kv = self._without_shadows(self._kv), None
             return shares
@@ -185,7 +190,7 @@ class Lane:
         return kv.release_all()
 
     def _all_released(self) -> list[RowKV | None]:
-        return [one.source.kv for one in self.sequences] if self._kv is None else self._kv.release_all()
+        return [one.base_kv for one in self.sequences] if self._kv is None else self._kv.release_all()
 
     def _match(self, kv: KVBatch | RecurrentBatch | SerialBatch) -> None:
         """Bring rows and their keys and values to the same lengths: rows may have gone back, keys and values been evicted."""

@@ -49,6 +49,11 @@ class Reading(Row):
         """Never: nothing is sampled."""
         return False
 
+    @property
+    def num_reusable(self) -> int:
+        """How many of the first tokens may have been fed by others."""
+        return self._indices[0]
+
     def wanted(self, chunk_size: int) -> list[int]:
         """Return the indices into the first `chunk_size` pending tokens after which logits are wanted."""
         return [index - self.cached for index in self._indices if 0 <= index - self.cached < chunk_size]

@@ -90,6 +90,7 @@ class Row:
     """One running sequence.
 
     Attributes:
+        base_kv: the keys and values of its first tokens that it begins with: those of its source, or more of others; see `begin_with`.
         token_ids: all ids, prompt included.
         piece_start: index of the first token of the piece.
         healed: the bytes at the beginning of the piece that stood in the row before, and are spelled anew; mostly none.
@@ -141,6 +142,7 @@ class Row:
                 anew leaves with the tokens that it came with.
         """
         self.source = source
+        self.base_kv = source.kv
         self.job: Any = None
         self.index = 0
         self._first = len(source.token_ids) - healing.count
@@ -329,8 +331,30 @@ class Row:
 
     @property
     def source_cached(self) -> int:
-        """How many tokens of the row have keys and values in its source."""
-        return min(self.source.cached, self._num_common)
+        """How many tokens of the row have keys and values in what it began with."""
+        return min(len(self.base_kv) if self.base_kv is not None else 0, self._num_common)
+
+    @property
+    def num_reusable(self) -> int:
+        """How many of the first tokens may have been fed by others: all before the first after which the row needs logits."""
+        return min([len(self.token_ids) - 1, *(index - 1 for index in self._unscored[:1])])
+
+    def begin_with(self, kv: RowKV) -> None:
+        """Take the keys and values of the first tokens from others, more of them than the row has."""
+        count = len(kv) - self.cached
+        self.base_kv = kv
+        self.cached += count
+        self.counts.reused_tokens += count
+
+    def begin_alone(self) -> bool:
+        """Give back what was taken from others, and feed it; return whether there was something."""
+        if self.base_kv is self.source.kv:
+            return False
+        self.base_kv = self.source.kv
+        self.counts.reused_tokens -= max(self.cached - self.source_cached, 0)
+        self.cached = min(self.cached, self.source_cached)
+        self._expected = self._expected.unfed()
+        return True
 
     def unscored(self, fed: Container[int]) -> list[tuple[int, int]]:
         """Return (index into the chunk, token id that follows there) of forced tokens that are scored by what was fed."""

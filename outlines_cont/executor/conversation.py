@@ -35,6 +35,7 @@ from outlines_cont.executor.mark import Mark
 from outlines_cont.executor.rotary import Rotary
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.constraint import Constraint
+from outlines_cont.prompt_row import prompt_row
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.row_text import extended, joined, kept_tokens, tail_tokens
 from outlines_cont.samplers import Sampler
@@ -564,7 +565,7 @@ class Conversation:
         token_ids = tokenizer.encode(text, add_special_tokens=True)
         if text and not token_ids:
             raise EmptyPrompt(f"expected a text that encodes to some token, got {text[:40]!r}")
-        return replace(StateRow.of_prompt(token_ids, row.stream), ends=row.ends)
+        return replace(prompt_row(token_ids, self._home.model, row.stream), ends=row.ends)
 
     def _take_state(self, row: StateRow, state: SequenceState) -> None:
         model = self._home.model

@@ -3,6 +3,7 @@
 from outlines_cont.kv.batch import Fed, KVBatch
 from outlines_cont.kv.export import to_dynamic_cache
 from outlines_cont.kv.importing import from_dynamic_cache
+from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.recurrent import RecurrentBatch
 from outlines_cont.kv.row import Part, RowKV
 from outlines_cont.kv.serial import SerialBatch, open_batch
@@ -13,6 +14,7 @@ __all__ = [
     "KVBatch",
     "KVStore",
     "Part",
+    "PrefixCache",
     "RecurrentBatch",
     "RowKV",
     "SerialBatch",

@@ -182,6 +182,8 @@ class KVBatch:
                 self.heads[row].append(share.part)
         self._head_lengths = [sum(map(len, parts)) for parts in self.heads]
         self._read = {share.part.buffer for share in shared}
+        for buffer in self._read:
+            buffer.is_spare = False
 
     def _set_tails(self, buffer: Buffer, columns: Sequence[NDArray[np.int64]], shared: Sequence[Segment]) -> None:
         buffer.users.add(self)
@@ -335,6 +337,7 @@ def _gather(store: BufferStore, rows: Sequence[Sequence[Part]]) -> Tail:
     buffer = Buffer(store, len(rows))
     present = [part for parts in rows for part in parts]
     if present:
+        buffer.epoch = min(part.buffer.epoch for part in present)
         buffer.allocate(present[0].buffer, width)
     for row, parts in enumerate(rows):
         column = width - lengths[row]

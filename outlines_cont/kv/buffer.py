@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -18,6 +19,9 @@ _SPARE = 16
 _GROWTH = 8
 _lock = threading.Lock()
 
+FOREIGN = -1
+"""The epoch of keys and values that came from elsewhere than a forward of the model: a file, a user's cache, moved tokens."""
+
 
 class Buffer:
     """Keys and values of R rows: one pair of (R, H, capacity, D) tensors per layer.
@@ -29,10 +33,14 @@ class Buffer:
         num_rows: R.
         used: columns that were ever written.
         users: the batches that read it now; it is not evicted as long as there is one.
+        epoch: that of the store when it was made, or `FOREIGN`. A copy has the earliest of what it is a copy of.
+        is_spare: whether only the prefix cache needs it, so that it is evicted before those of states.
     """
 
-    def __init__(self, store: BufferStore, num_rows: int) -> None:
+    def __init__(self, store: BufferStore, num_rows: int, *, epoch: int | None = None) -> None:
         self.num_rows = num_rows
+        self.epoch = store.epoch if epoch is None else epoch
+        self.is_spare = False
         self.used = 0
         self.users: WeakSet[object] = WeakSet()
         self._store = store
@@ -41,10 +49,24 @@ class Buffer:
         self._is_evicted = False
         store.add(self)
 
+    @classmethod
+    def full(cls, store: BufferStore, layers: Sequence[Layer | None]) -> Buffer:
+        """Return a buffer of one row that takes (H, T, D) keys and values per layer as they are, and to which nobody appends."""
+        buffer = cls(store, 1)
+        buffer._layers = [(layer[0][None], layer[1][None]) if layer is not None else None for layer in layers]
+        buffer.used = next(layer[0].shape[1] for layer in layers if layer is not None)
+        buffer._owner.add(buffer)
+        return buffer
+
     @property
     def is_live(self) -> bool:
         """Whether the keys and values are still here."""
         return not self._is_evicted
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether they are here, and are what the model as it is now would make of their tokens."""
+        return not self._is_evicted and self.epoch == self._store.epoch
 
     @property
     def device(self) -> torch.device | None:

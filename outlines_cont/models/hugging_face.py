@@ -30,6 +30,7 @@ from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, 
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
 from outlines_cont.kv.growing import GrowingCache
+from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import (
@@ -38,9 +39,11 @@ from outlines_cont.models.capability import (
     is_recurrent,
     probe,
 )
+from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.meter import Meter, MeterBoard
 from outlines_cont.models.opening import Opening, reopened
 from outlines_cont.models.tokenizer import Tokenizer
+from outlines_cont.models.weights_mark import weights_mark
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 # Values of each weight that the fingerprint of a model looks at.
@@ -57,9 +60,17 @@ class HuggingFaceModel:
         context_length: the largest number of tokens of a sequence, None where the config sets none.
         eos_token_ids: every id that ends a text: those of the generation config and the tokenizer's.
         opening: how it was opened, by which it is pickled; None for one that was wrapped.
+        prefix_cache: keys and values of prompts and texts that ran lately; see `PrefixCache`.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: Any, *, kv_budget_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: Any,
+        *,
+        kv_budget_bytes: int | None = None,
+        prefix_cache_bytes: int | None = None,
+    ) -> None:
         self.is_recurrent = is_recurrent(model)
         self.hugging_face = model
         self.vocab_size = _vocab_size(model)
@@ -74,6 +85,8 @@ class HuggingFaceModel:
         # Values that belong to one model, such as its vocabulary and its token FSMs, by name.
         self.memo: dict[object, Any] = {}
         self.kv_store = KVStore(kv_budget_bytes)
+        size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
+        self.prefix_cache = PrefixCache(self.kv_store, size, lambda: weights_mark(model))
         parameters = inspect.signature(model.forward).parameters
         self._cache_name = "past_key_values" if "past_key_values" in parameters else "cache_params"
         self._takes_mask = "attention_mask" in parameters
@@ -140,6 +153,11 @@ class HuggingFaceModel:
         """Whether rows may read a prefix that they share where it lies; asking runs a short probe, once."""
         return bool(self.capabilities.branch)
 
+    @property
+    def can_reuse(self) -> bool:
+        """Whether rows may begin with keys and values that other rows have fed; asking runs a short probe, once."""
+        return bool(self.capabilities.reuse)
+
     @cached_property
     def capabilities(self) -> Capabilities:
         """What may be done with the model's cache; `print` it. A short probe runs once per class, config and float type."""
@@ -203,6 +221,7 @@ def transformers(
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     kv_budget_bytes: int | None = None,
+    prefix_cache_bytes: int | None = None,
     **kwargs: Any,
 ) -> HuggingFaceModel:
     """Load a model and its tokenizer by hub id or path.
@@ -212,6 +231,7 @@ def transformers(
         device: where to put the weights, such as `"cuda"`; None leaves it to transformers (the CPU, or `device_map`).
         dtype: the float type of the weights, such as `"bfloat16"`; None takes that of the checkpoint.
         kv_budget_bytes: see `from_transformers`.
+        prefix_cache_bytes: see `from_transformers`.
         **kwargs: given to `AutoModelForCausalLM.from_pretrained`; `revision`, `token`, `cache_dir`, `local_files_only`,
             `subfolder` and `trust_remote_code` to the tokenizer, too.
 
@@ -246,10 +266,13 @@ def transformers(
             f"expected a tokenizer beside the model at {str(id_or_path)!r}, but: {error}. "
             "Load the two yourself and give them to `models.from_transformers(model, tokenizer)`."
         ) from error
-    wrapped = from_transformers(model, tokenizer, kv_budget_bytes=kv_budget_bytes)
+    wrapped = from_transformers(
+        model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes
+    )
     # Another process may stand in another folder.
     source = str(Path(id_or_path).resolve()) if Path(id_or_path).is_dir() else str(id_or_path)
-    options = {"id_or_path": source, "device": device, "dtype": dtype, "kv_budget_bytes": kv_budget_bytes, **kwargs}
+    budgets = {"kv_budget_bytes": kv_budget_bytes, "prefix_cache_bytes": prefix_cache_bytes}
+    options = {"id_or_path": source, "device": device, "dtype": dtype, **budgets, **kwargs}
     options.pop("token", None)
     wrapped.opening = Opening.of(wrapped, transformers, options)
     return wrapped
@@ -303,6 +326,7 @@ def from_transformers(
     tokenizer: PreTrainedTokenizerBase | TokenizerProtocol,
     *,
     kv_budget_bytes: int | None = None,
+    prefix_cache_bytes: int | None = None,
 ) -> HuggingFaceModel:
     """Wrap a model and a tokenizer that are loaded already. Neither is changed, but the model is put in evaluation mode.
 
@@ -312,8 +336,11 @@ def from_transformers(
         kv_budget_bytes: the most bytes that the keys and values of all states may take together, None for no limit. Those
             used least recently are dropped, and computed again when their state is continued; `KVBudgetError` says where
             the rows of one call alone need more.
+        prefix_cache_bytes: the most bytes that keys and values of earlier prompts and texts may take, for prompts that begin like
+            them; 0 turns their reuse off. None for a sixteenth of the memory, and no more than 4 GiB.
 
     Raises:
+        OptionError: one of the budgets is no number of bytes.
         UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
     """
     if not isinstance(model, PreTrainedModel):
@@ -325,8 +352,18 @@ def from_transformers(
         raise OptionError(
             f"expected a number of bytes as `kv_budget_bytes`, got {kv_budget_bytes!r}", "kv_budget_bytes"
         )
+    check_prefix_cache_bytes(prefix_cache_bytes)
     model.train(False)
-    return HuggingFaceModel(model, tokenizer, kv_budget_bytes=kv_budget_bytes)
+    return HuggingFaceModel(model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes)
+
+
+def check_prefix_cache_bytes(value: object) -> None:
+    """Raise `OptionError` for what is no number of bytes."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise OptionError(
+            f"expected a number of bytes, 0 or more, as `prefix_cache_bytes`, got {value!r}. 0 turns the reuse of prefixes off.",
+            "prefix_cache_bytes",
+        )
 
 
 def _vocab_size(model: PreTrainedModel) -> int:

@@ -17,8 +17,8 @@ class Meter:
         sampled_tokens: tokens drawn by a sampler, an end-of-sequence token included.
         forced_tokens: tokens appended without sampling because the constraint left no choice.
         rewound_tokens: tokens taken back from the end of a row by a policy.
-        reused_tokens: tokens whose keys and values a call found in the states that it was given, so that it did not feed
-            them; at each call, summed over its rows.
+        reused_tokens: tokens whose keys and values a call found, in the states that it was given, in rows that run, or in the
+            prefix cache, so that it did not feed them; at each call, summed over its rows.
         recomputed_tokens: those of `fed_tokens` that had been fed before for the same row.
         proposed_tokens: tokens that a draft has guessed; forced ones among them are not counted.
         accepted_tokens: those of them that were drawn indeed.

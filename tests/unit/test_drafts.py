@@ -407,7 +407,7 @@ def test_a_state_that_was_cut_while_tokens_were_guessed_goes_on() -> None:
     events = iter(stream)
     next(events)
     next(events)
-    snapshot = stream.snapshot()
+    snapshot = stream.state
     stream.close()
     left = 20 - (len(snapshot.rows[0][0].token_ids) - len(whole.rows[0][0].token_ids) + 20)
     assert rows_of(whole) == rows_of(continuous(generator).resume(snapshot, max_tokens=left, draft=draft))
