@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -127,10 +127,9 @@ class ChatTemplate:
 
     def _text(self, messages: Any, tools: Any, flags: Mapping[str, bool]) -> str:
         given: dict[str, Any] = {**_named_tokens(self.model), **self.options, **flags}
+        given |= {"conversations": [messages], "tools": [*tools] or None, "chat_template": self.source}
         try:
-            texts, _ = render_jinja_template(
-                conversations=[messages], tools=[*tools] or None, chat_template=self.source, **given
-            )
+            texts = cast(Any, render_jinja_template)(**given)[0]
         except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ChatError(
                 f"expected messages that the chat template takes, got {_shown(messages)}, and it says: {error}. Templates of some "

@@ -108,7 +108,7 @@ def test_a_conversation_spells_what_its_template_writes_and_feeds_what_is_new(
                 len(last.messages[-1]["content"]) * last._is_reply :
             ] == str(chat.state)
             fed = int(chat.state.cached) - min(held, len(opened))
-            assert fed <= meter.fed_tokens <= fed + 1
+            assert meter.fed_tokens <= fed + 1  # less where other conversations have left a prefix of it
             assert meter.recomputed_tokens <= 1
         kept = _common(before, _ids(chat))
         assert int(chat.state.cached) >= min(held, kept) - 1
