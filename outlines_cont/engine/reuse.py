@@ -55,7 +55,8 @@ class Reuse:
         others = self._others(token_ids[:least])
         now, source, later, leader = self._longest(row, most, others)
         held = self._cache.num_held(token_ids)
-        if leader is not None and later - max(now, held) >= least and not row.job.is_joint:
+        can_wait = not (row.job.is_joint or row.job.is_steered)  # who steers from outside counts on rows that run
+        if leader is not None and can_wait and later - max(now, held) >= least:
             self.leaders.add(id(leader))
             return True
         others.append((row, None))

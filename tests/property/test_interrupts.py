@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import signal
 import sys
@@ -117,6 +118,7 @@ _STRIDES = [pytest.param(1, marks=pytest.mark.slow), 101]
 @pytest.mark.parametrize("stride", _STRIDES)
 def test_a_generator_that_is_interrupted_at_every_line_writes_what_it_writes(stride: int) -> None:
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    model.prefix_cache.min_tokens = 2  # so that the runs read what others have read, and wait for each other
     wanted = []
     for run in _runs(model):
         for _ in run.steps():
@@ -134,6 +136,12 @@ def test_a_generator_that_is_interrupted_at_every_line_writes_what_it_writes(str
         assert _written(expected) == _written(found)
         assert _scores(expected) == pytest.approx(_scores(found), abs=1e-9)
     assert engine_of(model).num_running == 0
+    assert model.prefix_cache.hits
+    del run, job, expected, found
+    for held in (runs, jobs, wanted):
+        held.clear()
+    gc.collect()
+    assert model.kv_store.nbytes == model.prefix_cache.nbytes
 
 
 async def _script() -> None:
@@ -157,6 +165,8 @@ def _controller(branch_index: int, last_backtrack: int, last_append: list[int]) 
 @pytest.mark.parametrize("stride", _STRIDES)
 def test_a_program_that_is_interrupted_at_every_line_writes_what_it_writes(stride: int) -> None:
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
+
+    model.prefix_cache.min_tokens = 2
 
     def begun() -> list[control.Program]:
         draw = samplers.multinomial(temperature=3.0)
