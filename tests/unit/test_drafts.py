@@ -123,6 +123,23 @@ def test_a_text_is_token_for_token_the_one_without_a_draft(name: str, kind: str)
         assert meter.forwards < 24
 
 
+@pytest.mark.parametrize("family", ["gpt2", "mistral", "gemma3", "one by one"])
+def test_what_was_guessed_wrongly_is_taken_out_of_every_kind_of_cache(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows that count columns, positions that are learnt, rows that cannot run together."""
+    model, draft = (random_model("llama" if family == "one by one" else family) for _ in range(2))
+    if family == "one by one":
+        monkeypatch.setattr(HuggingFaceModel, "can_stack", property(lambda model: False))
+    generator = continuous(generate.text(model, sampler=samplers.multinomial(2, temperature=1.5)))
+    plain = generator(["the name", "a red and blue"], max_tokens=14, rng=5)
+    for guesses in (Knows(rows_of(plain), wrong_every=3), draft, a_model(1)):
+        drafted = generator(["the name", "a red and blue"], max_tokens=14, rng=5, draft=guesses)
+        assert written(plain) == written(drafted)
+        for row, other in zip(plain.rows[1], drafted.rows[1], strict=True):
+            assert row.logprobs == pytest.approx(other.logprobs, abs=1e-9)
+
+
 def test_sampled_texts_have_the_law_of_the_model() -> None:
     """Of 600 samples each of the nine texts comes as often as the model says, within five standard deviations."""
     model = random_model()
