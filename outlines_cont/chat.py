@@ -278,7 +278,7 @@ class Chat:
 
     def stream(
         self,
-        generator: Generator,
+        generator: Generator | None = None,
         *,
         top: int = 0,
         retract: bool = False,
@@ -294,7 +294,7 @@ class Chat:
             chat = stream.chat
 
         Args:
-            generator: as in `assistant`.
+            generator: as in `assistant`, but tools are not called; None is free text.
             top, retract, partial: as in `continuous(generator).stream`.
             rng: as in `assistant`.
             **options: as in `assistant`.
@@ -302,6 +302,7 @@ class Chat:
         Returns:
             A stream to iterate over, also with `async for`; its `chat` is the conversation at every moment.
         """
+        generator = generate.text(self.model) if generator is None else generator
         self._check(generator)
         stream = continuous(generator).stream(
             self.state, top=top, retract=retract, partial=partial, rng=rng, **_with_ends(options, [self])

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
+from transformers import MistralConfig, MistralForCausalLM
 
-from outlines_cont import Chat, ChatError, OptionError, generate, samplers
+from outlines_cont import Chat, ChatError, OptionError, generate, models, samplers
 from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import GENERIC, HERMES, LLAMA3, MISTRAL, ToolForm, form_of
 from tests.chat_models import PLAIN, TEMPLATES, chat_model
+from tests.tokenizer_kinds import tokenizer_of
 
 _FORMS = {"Qwen3": HERMES, "Llama 3": LLAMA3, "Mistral": MISTRAL, "plain": GENERIC}
 
@@ -49,6 +52,11 @@ def _caller(kind: str) -> Any:
 @pytest.mark.parametrize("kind", TEMPLATES)
 def test_the_form_of_calls_is_read_off_the_template(kind: str) -> None:
     assert _FORMS[kind] == form_of(Chat(chat_model(kind))._template)
+
+
+def test_the_real_form_of_mistral_is_read_off_its_tokenizer() -> None:
+    model: Any = SimpleNamespace(tokenizer=tokenizer_of("tekken 131k in mistral-common"))
+    assert form_of(Chat(model)._template) == MISTRAL
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)
@@ -133,6 +141,30 @@ def test_what_the_form_writes_it_reads(form: ToolForm) -> None:
     assert expression.accepts(rest)
     assert not expression.accepts(rest.replace("late", "soon"))
     assert not expression.accepts(rest.replace('": ', '":'))  # as no template would write it
+
+
+def test_mistral_common_renders_by_itself() -> None:
+    tokenizer = tokenizer_of("SentencePiece 32k in mistral-common")
+    size = len(tokenizer.token_bytes)
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = MistralConfig(vocab_size=size, num_attention_heads=1, num_key_value_heads=1, **shape)
+    model = models.from_transformers(MistralForCausalLM(config), tokenizer)
+    library: Any = tokenizer.hugging_face
+    chat = Chat(model).user("Hi [INST] there").assistant("Good day.").user("Rain?")
+    assert list(chat.state.rows[0][0].token_ids) == library.apply_chat_template(chat.messages, return_dict=False)
+    token_id = next(i for i, name in tokenizer.special_tokens.items() if name == "[TOOL_CALLS]")
+    caller = generate.text(model, sampler=samplers.greedy(logit_bias={token_id: 100.0}))
+    chat = Chat(model, tools=[Stop]).user("Enough.")
+    assert chat._form is not None
+    assert chat._form.marker("[TOOL_CALLS]") == "[TOOL_CALLS]"
+    form = replace(chat._form, separator=None)
+    called = Chat(model, tool_form=form).user("Enough.").assistant(caller, tools=[Stop], max_tokens=200)
+    assert called.tool_calls[0].arguments["reason"] in ("done", "late")
+    told = called.tool("Good bye.")
+    wanted = library.apply_chat_template(told.messages, tools=[Tool.of(Stop).message], return_dict=False)
+    assert tokenizer.text_bytes(wanted) == tokenizer.text_bytes(told.state.rows[0][0].token_ids)
+    with pytest.raises(ChatError, match="mistral-common"):
+        Chat(model).user("a").user("b").assistant("c").message({"role": "tool", "content": "x"}).state
 
 
 def test_several_conversations_call_in_one_batch() -> None:
