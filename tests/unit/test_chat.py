@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from outlines_cont import Chat, ChatError, ModelMismatch, NoChatTemplate, OptionError, continuous, generate, samplers
 from outlines_cont.errors import ContextLengthError, StateFileError
+from outlines_cont.state_file import save_state
 from tests.chat_models import PLAIN, TEMPLATES, chat_model, chat_tokenizer
 from tests.fakes import random_model
 
@@ -155,6 +156,24 @@ def test_a_conversation_is_saved_like_a_state(tmp_path: Path) -> None:
         Chat.load(tmp_path / "state.safetensors", model)
     with pytest.raises(ChatError, match="JSON"):
         Chat(model).message({"role": "user", "content": "x", "extra": object()}).save(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", '{"turns": [], "options": {"nosuch": 1}}', '{"turns": [], "options": {}, "tools": [{}]}'),
+        '{"turns": [{"message": {}, "text": null, "value": null}], "options": {}}',
+        '{"turns": [{"message": {"role": "user", "content": 3}, "text": null, "value": null}], "options": {}}',
+        '{"turns": [{"message": {"role": "user", "content": "a"}, "value": null}], "options": {}}',
+        "[" * 5000,
+    ],
+)
+def test_a_file_whose_messages_are_none_is_refused(text: str, tmp_path: Path) -> None:
+    model = chat_model("Qwen3")
+    state = Chat(model).user("One.").state
+    save_state(tmp_path / "chat", model, state.rows, state.seed, kv=False, chat=text)
+    with pytest.raises(StateFileError, match="expected a conversation with this model"):
+        Chat.load(tmp_path / "chat", model)
 
 
 def test_messages_are_a_short_form_of_a_prompt() -> None:
