@@ -41,7 +41,7 @@ def _cases(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return _spelled(pieces + others, cuts), _spelled(pieces + ends, [])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(_cases())
 def test_the_row_spells_what_is_wanted_and_keeps_its_own_tokens(case: tuple[list[int], list[int]]) -> None:
     own, wanted = case
