@@ -497,7 +497,7 @@ class Engine:
         self._stats.rows += len(lane.rows)
         started = perf_counter()
         try:
-            with made_beside([row.mask for row in lane.rows if row.want is Want.SAMPLE], self.model.device):
+            with made_beside([mask for row in lane.rows for mask in row.next_masks], self.model.device):
                 return lane.feed(self.max_batch_tokens)
         except Exception as error:
             self._part(lane, error)

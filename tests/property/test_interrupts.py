@@ -21,7 +21,7 @@ from outlines_cont.models import HuggingFaceModel
 from outlines_cont.options import Options
 from outlines_cont.run import Run
 from outlines_cont.state import SequenceState
-from tests.fakes import FakeTokenizer, random_network
+from tests.fakes import FakeTokenizer, random_model, random_network
 
 _FOLDER = str(Path(outlines_cont.__file__).parent)
 
@@ -77,12 +77,14 @@ def _runs(model: HuggingFaceModel) -> list[Run]:
     draw = samplers.multinomial(2, top_p=0.9, temperature=2.0, frequency_penalty=0.3)
     beams = samplers.beam_search(3)
     made = [
-        (generate.text(model, sampler=draw), "the name", {"max_tokens": 4, "stop_at": "e", "rng": 1}),
+        (generate.text(model, sampler=draw), "the name", {"max_tokens": 4, "stop_at": "e", "rng": 1,
+                                                               "draft": "lookup"}),
         (generate.regex(model, "[ab]{1,3}(red|green)12?", sampler=samplers.multinomial()), "yes", {"rng": 2}),
         (generate.json(model, {"type": "array", "items": {"enum": [1, 12]}, "minItems": 2, "maxItems": 2,
-                               "uniqueItems": True}, sampler=samplers.multinomial(temperature=3.0)), "no", {"rng": 3}),
+                               "uniqueItems": True}, sampler=samplers.multinomial(temperature=3.0)), "no",
+         {"rng": 3, "draft": random_model()}),
         (generate.regex(model, "[a-d]{2,4} is", sampler=samplers.multinomial()), "no",
-         {"rng": 5, "guidance": Guidance("yes", 2)}),
+         {"rng": 5, "guidance": Guidance("yes", 2), "draft": random_model()}),
         (generate.choice(model, ["yes", "no", "an"], sampler=beams, force=False), "a", {"rng": 4}),
     ]  # fmt: skip
     return [

@@ -17,6 +17,7 @@ from outlines_cont import Guidance, SequenceState, continuous, generate, models,
 from outlines_cont.generate import Generator
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.options import Options
+from outlines_cont.samplers import DRY, XTC, Mirostat
 from outlines_cont.state_row import WRITTEN, StateRow
 from tests.fakes import FakeTokenizer, random_model, random_network
 from tests.plain_loop import PlainRow
@@ -112,11 +113,13 @@ class HalfRight:
 
 
 def sampler_of(pair: tuple[str, str], seed: int) -> Any:
-    penalties = {"repetition_penalty": 1.5, "frequency_penalty": 0.7} if "penalties" in pair else {}
+    penalties: dict[str, Any] = {"repetition_penalty": 1.5, "frequency_penalty": 0.7} if "penalties" in pair else {}
     if "beam" in pair:
         return samplers.beam_search(1)
     if seed == 0:
         return samplers.greedy(**penalties)
+    if "penalties" in pair:  # all that looks at the row
+        penalties |= {"dry": DRY(2.0, allowed_length=1), "mirostat": Mirostat(2.5, 0.5), "xtc": XTC(0.05, 0.6)}
     return samplers.multinomial(3 if "fork" in pair else 1, temperature=2.0, top_p=0.97, **penalties)
 
 
