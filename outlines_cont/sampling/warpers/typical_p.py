@@ -13,6 +13,8 @@ from outlines_cont.sampling.draw import exact
 from outlines_cont.sampling.warpers.nucleus import border_bucket, padded_rows
 from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column
 
+# So many tokens are looked at apart from those that are left out.
+_FEW = 1024
 # Less likely tokens add nothing to an entropy; minus infinity would be times 0.
 _DEEPEST = -1e4
 
@@ -65,7 +67,17 @@ class _RowTypicalP(WholeRowWarper):
     p: torch.Tensor
 
     def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
-        """Return what `warp` does, but put only those in order among which the last one is."""
+        """Return what `warp` does, but put only those in order among which the last one is.
+
+        Cost: some 25 passes; where a mask or `TopK` has left few tokens of each row, three passes.
+        """
+        num_left = int((logits > -torch.inf).sum(dim=-1).max())
+        if not 0 < num_left <= _FEW < logits.shape[-1]:
+            return self._near(logits)
+        left = logits.topk(num_left, dim=-1)
+        return torch.full_like(logits, -torch.inf).scatter_(-1, left.indices, self._near(left.values))
+
+    def _near(self, logits: torch.Tensor) -> torch.Tensor:
         distances, probs, entropy = _distances(logits)
         p, entropy = self.p.to(exact(entropy).device), exact(entropy)
         # Likelier tokens are no farther than the entropy; V tokens that are less likely by more than this have less than 1 - p.
