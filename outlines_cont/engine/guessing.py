@@ -35,7 +35,8 @@ class Guessing:
         asked = [row for row in rows if row.can_guess]
         if asked:
             num_pending = max(1, *(row.num_pending for row in rows))
-            longest = partial(self.length.best, num_rows=len(rows), num_pending=num_pending)
+            num_rows = len(rows) + sum(row.shadow is not None for row in rows)
+            longest = partial(self.length.best, num_rows=num_rows, num_pending=num_pending)
             wishes = [Wish(row, row.draft, longest) for row in asked if row.draft is not None]
             for drafter in {id(wish.draft.drafter): wish.draft.drafter for wish in wishes}.values():
                 self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
