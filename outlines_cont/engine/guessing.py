@@ -34,7 +34,8 @@ class Guessing:
         asked = [row for row in rows if row.can_guess]
         if asked:
             num_pending = max(1, *(row.num_pending for row in rows))
-            prices = self.length.prices(len(rows), num_pending)
+            num_rows = len(rows) + sum(row.shadow is not None for row in rows)
+            prices = self.length.prices(num_rows, num_pending)
             wishes = [Wish(row, row.draft, prices) for row in asked if row.draft is not None]
             for drafter in {id(wish.draft.drafter): wish.draft.drafter for wish in wishes}.values():
                 self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
