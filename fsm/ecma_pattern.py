@@ -258,7 +258,8 @@ class _Reader:
         self.position = found.end()
 
     def _count(self, digits: str) -> int:
-        if len(digits.lstrip("0")) > 15:
+        digits = digits.lstrip("0") or "0"
+        if len(digits) > len(str(MAX_COUNT)) or int(digits) > MAX_COUNT:
             raise _Malformed(f"a count above {MAX_COUNT:,}", self.position, "Leave the bound out, as in '{3,}'.")
         return int(digits)
 

@@ -11,9 +11,13 @@ from typing import IO, Any, Self, Unpack
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+from outlines_cont import generate
 from outlines_cont.chats.alignment import aligned
 from outlines_cont.chats.stream import ChatStream
 from outlines_cont.chats.template import ChatTemplate
+from outlines_cont.chats.tool import Tool, ToolCall
+from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
+from outlines_cont.chats.tool_reply import ToolReply, call_messages
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
 from outlines_cont.generate import Generator
@@ -65,6 +69,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     turns: list[_TurnRecord]
     options: dict[str, Any]
+    tools: list[dict[str, Any]] = []
 
 
 class Chat:
@@ -80,12 +85,23 @@ class Chat:
     earlier turns, what comes after is fed again.
     """
 
-    def __init__(self, model: LanguageModel, *, template: str | None = None, rng: Rng = None, **options: Any) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        template: str | None = None,
+        tools: Sequence[Any] = (),
+        tool_form: ToolForm | str | None = None,
+        rng: Rng = None,
+        **options: Any,
+    ) -> None:
         """Begin a conversation.
 
         Args:
             model: a chat model.
             template: a Jinja template, in place of the one of the model's tokenizer.
+            tools: what the model may call: functions with type hints, pydantic models, or tools of OpenAI, Anthropic or MCP as dicts.
+            tool_form: how it writes calls: a `ToolForm`, 'hermes', 'llama3', 'mistral' or 'generic'; None reads it off the template.
             rng: the seed of the random stream; None takes one from the operating system.
             **options: what the template reads besides messages, such as `enable_thinking=False`.
 
@@ -96,7 +112,11 @@ class Chat:
             raise OptionError(
                 f"expected a model, such as `models.transformers('Qwen/Qwen3-0.6B')`, got {model!r}", "model"
             )
+        self._given = template, _form(tool_form)
         self._template = ChatTemplate.of(model, template, options)
+        self._form: ToolForm | None = None  # known as soon as there are tools
+        self._tools: tuple[Tool, ...] = ()
+        self._set_tools(tools)
         self._rng = rng
         self._turns: tuple[_Turn, ...] = ()
         # What was computed last, of these messages or of others.
@@ -123,6 +143,14 @@ class Chat:
     def value(self) -> Any:
         """What the generator made of the last reply; None where it was cut, or none has written it."""
         return next((turn.value for turn in reversed(self._turns) if turn.message["role"] == "assistant"), None)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of the last reply that have no result yet."""
+        last = next((i for i in range(len(self._turns) - 1, -1, -1) if self._turns[i].message["role"] != "tool"), None)
+        calls = self._turns[last].message.get("tool_calls") or () if last is not None else ()
+        answered = len(self._turns) - 1 - last if last is not None else 0
+        return tuple(self._call(call) for call in calls[answered:])
 
     @property
     def state(self) -> SequenceState:
@@ -163,13 +191,40 @@ class Chat:
         text = content if isinstance(content, str) and set(message) <= {"role", "content"} else None
         return self._changed(turns=(*self._turns, _Turn(deepcopy(dict(message)), text)))
 
-    def assistant(self, reply: Generator | str, *, rng: Rng = None, **options: Unpack[PieceOptions]) -> Self:
+    def tool(self, result: Any) -> Self:
+        """Return the conversation with the result of the first call that has none yet; what is no text is written as JSON.
+
+        Raises:
+            ChatError: no call waits for a result, or JSON cannot hold this one.
+        """
+        if not self.tool_calls:
+            raise ChatError(
+                "expected a reply with a call before its result, got none that waits for one: see `chat.tool_calls`"
+            )
+        try:
+            content = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise ChatError(f"expected a text or what JSON can hold as a result, got {result!r}: {error}") from error
+        call = self.tool_calls[0]
+        return self.message({"role": "tool", "name": call.name, "tool_call_id": call.id, "content": content})
+
+    def assistant(
+        self,
+        reply: Generator | str | None = None,
+        *,
+        tools: Sequence[Any] | None = None,
+        rng: Rng = None,
+        **options: Unpack[PieceOptions],
+    ) -> Self:
         """Return the conversation with a reply.
 
-        After a reply it goes on with the same message: `chat.assistant("Sure: ").assistant(generator)` says how the reply begins.
+        Without a generator, or with `tools`, the reply is text or calls of tools: see `tool_calls`. After a reply it goes on with the
+        same message: `chat.assistant("Sure: ").assistant(generator)` says how the reply begins.
 
         Args:
-            reply: the generator that writes it, such as `generate.text(model)`; or a text, as an example.
+            reply: the generator that writes it, such as `generate.text(model)`; or a text, as an example. None is free text, and
+                calls where the conversation has tools.
+            tools: what may be called from now on, as in `Chat(model, tools=...)`; None leaves it as it is.
             rng: a seed; None goes on with the random stream of the conversation.
             **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
 
@@ -180,28 +235,41 @@ class Chat:
         """
         if isinstance(reply, str):
             return self._spoken(reply)
-        (chat,) = self.replies([self], reply, rng=rng, **options)
+        (chat,) = self.replies([self], reply, tools=tools, rng=rng, **options)
         return chat
 
     @classmethod
     def replies(
-        cls, chats: Sequence[Self], generator: Generator, *, rng: Rng = None, **options: Unpack[PieceOptions]
+        cls,
+        chats: Sequence[Self],
+        generator: Generator | None = None,
+        *,
+        tools: Sequence[Any] | None = None,
+        rng: Rng = None,
+        **options: Unpack[PieceOptions],
     ) -> list[Self]:
         """Return each conversation with a reply; all run in one batch.
 
         Args:
             chats: conversations with one model.
             generator: what writes, as in `assistant`.
+            tools: as in `assistant`.
             rng: a seed, or a list with one per conversation.
             **options: as in `assistant`.
 
         Raises:
             As `assistant` does; the first error of a row is raised when all have ended.
         """
-        for chat in chats:
-            chat._check(generator)
         if not chats:
             return []
+        if tools is not None:
+            chats = [chat._changed()._set_tools(tools) for chat in chats]
+        may_call = bool(tools) or (generator is None and bool(chats[0]._tools))
+        generator = generate.text(chats[0].model) if generator is None else generator
+        for chat in chats:
+            chat._check(generator)
+        if may_call:
+            return cls._tool_replies(chats, generator, rng, options)
         states = [chat.state for chat in chats]
         done = continuous(generator)(states, rng=rng, **_with_ends(options, chats))
         done = done.best() if isinstance(generator.sampler, BeamSearch) else done
@@ -210,7 +278,7 @@ class Chat:
 
     def stream(
         self,
-        generator: Generator,
+        generator: Generator | None = None,
         *,
         top: int = 0,
         retract: bool = False,
@@ -226,7 +294,7 @@ class Chat:
             chat = stream.chat
 
         Args:
-            generator: as in `assistant`.
+            generator: as in `assistant`, but tools are not called; None is free text.
             top, retract, partial: as in `continuous(generator).stream`.
             rng: as in `assistant`.
             **options: as in `assistant`.
@@ -234,11 +302,24 @@ class Chat:
         Returns:
             A stream to iterate over, also with `async for`; its `chat` is the conversation at every moment.
         """
+        generator = generate.text(self.model) if generator is None else generator
         self._check(generator)
         stream = continuous(generator).stream(
             self.state, top=top, retract=retract, partial=partial, rng=rng, **_with_ends(options, [self])
         )
         return ChatStream(stream, self._replied)
+
+    @classmethod
+    def _tool_replies(cls, chats: Sequence[Self], generator: Generator, rng: Rng, options: PieceOptions) -> list[Self]:
+        first = chats[0]
+        if any([tool.message for tool in chat._tools] != [tool.message for tool in first._tools] for chat in chats):
+            raise OptionError(
+                "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
+            )
+        assert first._form is not None
+        reply = ToolReply(generator, first._form, first._tools)
+        parts = reply.written([chat.state for chat in chats], rng, _with_ends(options, chats))
+        return [chat._called(part) for chat, part in zip(chats, parts, strict=True)]
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
         """Return `n` conversations with the same messages, each with a random stream of its own, unless `same`.
@@ -271,16 +352,24 @@ class Chat:
         """
         turns = [{"message": turn.message, "text": turn.text, "value": plain(turn.value)} for turn in self._turns]
         try:
-            text = json.dumps({"turns": turns, "options": self._template.options}, ensure_ascii=False, allow_nan=False)
+            saved = {"turns": turns, "options": self._template.options, "tools": [tool.message for tool in self._tools]}
+            text = json.dumps(saved, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ChatError(f"expected messages that JSON can hold, to save them: {error}") from error
         save_state(path, self.model, self.state.rows, self.state.seed, kv=kv, chat=text)
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str] | IO[bytes], model: LanguageModel, *, template: str | None = None
+        cls,
+        path: str | os.PathLike[str] | IO[bytes],
+        model: LanguageModel,
+        *,
+        template: str | None = None,
+        tools: Sequence[Any] = (),
     ) -> Self:
-        """Return the conversation that `save` wrote; with the same template, if it had one of its own.
+        """Return the conversation that `save` wrote; with the same template and form of tools, if it had some of its own.
+
+        Of tools that were functions the descriptions are kept; to call them, give them again.
 
         Raises:
             StateFileError: the file is missing, cut, altered, or something else. Nothing is loaded.
@@ -294,7 +383,7 @@ class Chat:
             raise StateFileError(
                 f"expected messages of a conversation in {path!r}, got something else: {error}"
             ) from error
-        chat = cls(model, template=template, **record.options)
+        chat = cls(model, template=template, tools=tools or record.tools, **record.options)
         turns = tuple(_Turn(turn.message, turn.text, turn.value) for turn in record.turns)
         return chat._changed(turns=turns, state=SequenceState(model, rows, seed))
 
@@ -361,11 +450,37 @@ class Chat:
     def _is_reply(self) -> bool:
         return bool(self._turns) and self._turns[-1].message["role"] == "assistant"
 
+    def _set_tools(self, tools: Sequence[Any]) -> Self:
+        """Set the tools of a conversation that nobody has seen yet."""
+        if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
+            raise OptionError(f"expected a list of tools, such as `tools=[function]`, got {tools!r}", "tools")
+        self._tools = tuple(Tool.of(tool) for tool in tools)
+        names = [tool.name for tool in self._tools]
+        if len({*names}) < len(names):
+            raise OptionError(f"expected tools with different names, got {names}", "tools")
+        if self._tools:
+            template, form = self._given
+            self._template = ChatTemplate.of(self.model, template, self._template.options, tools=True)
+            self._form = form or self._form or form_of(self._template)
+        return self
+
+    def _call(self, call: Mapping[str, Any]) -> ToolCall:
+        """Return a call of a message with the values and the function of its tool."""
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        tool = next((tool for tool in self._tools if tool.name == name), None)
+        if tool is None:
+            return ToolCall(name, deepcopy(dict(arguments)), call.get("id", ""))
+        return ToolCall(name, tool.values(arguments), call.get("id", ""), tool.function)
+
     def _check(self, generator: object) -> None:
         if not isinstance(generator, Generator):
             raise OptionError(
                 f"expected a generator, such as `generate.text(model)`, or a text as a reply, got {generator!r}",
                 "reply",
+            )
+        if self._is_reply and self._turns[-1].message.get("tool_calls"):
+            raise ChatError(
+                "expected the results of the calls before another reply: `chat.tool(result)` for each of `chat.tool_calls`"
             )
         if generator.model is not self.model:
             raise ModelMismatch(
@@ -380,10 +495,10 @@ class Chat:
 
     def _made_state(self) -> SequenceState:
         """Return the state of the messages, with what fits of what was computed."""
-        known = self._turns[-1].text if self._is_reply else None
+        known = self._turns[-1].text if self._is_reply else None  # None for calls, too
         asked = self._turns[:-1] if known is not None else self._turns
         is_open = known is not None or not self._is_reply
-        ids = self._template.token_ids([turn.message for turn in asked], is_open=is_open)
+        ids = self._ids([turn.message for turn in asked], is_open)
         if known:
             ids += self.model.tokenizer.encode_inside(known, ids)
         if self._base is None:
@@ -393,9 +508,28 @@ class Chat:
         row = aligned(self._base.rows[0][0], ids, self.model.tokenizer)
         return SequenceState(self.model, ((self._base._fitting(row),),), self._base.seed)
 
+    def _ids(self, messages: Sequence[Mapping[str, Any]], is_open: bool) -> list[int]:
+        if self._form is not None and self._form.is_generic:
+            return self._template.token_ids(as_text(messages, self._tools), is_open=is_open)
+        return self._template.token_ids(messages, [tool.message for tool in self._tools], is_open=is_open)
+
+    def _called(self, state: SequenceState) -> Self:
+        """Return the conversation with the reply that a state ends with, which may be calls."""
+        chat = self._replied(state)
+        last = chat._turns[-1]
+        assert self._form is not None
+        text = last.text or ""
+        at = text.find(self._form.before)
+        calls = self._form.calls(text[at:]) if at >= 0 else []
+        if not calls:
+            return chat
+        before = sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
+        message = {**last.message, "content": text[:at].rstrip(), "tool_calls": call_messages(calls, before)}
+        return chat._changed(turns=(*chat._turns[:-1], _Turn(message)), state=state)
+
     def _spoken(self, text: str) -> Self:
         """Return the conversation with a text at the end of the reply, or as a new one."""
-        if not self._is_reply:
+        if not self._is_reply or self._turns[-1].message.get("tool_calls"):
             return self.message({"role": "assistant", "content": text})
         state = self.state + Tokens.of(text)
         return self._longer(text, None, state)
@@ -426,6 +560,16 @@ class Chat:
         message = {**last.message, "content": (last.message.get("content") or "") + text}
         whole = replace(last, message=message, text=(last.text or "") + text, value=value)
         return self._changed(turns=(*turns[:-1], whole), state=state)
+
+
+def _form(form: ToolForm | str | None) -> ToolForm | None:
+    if form is None or isinstance(form, ToolForm):
+        return form
+    if form not in FORMS:
+        raise OptionError(
+            f"expected a `ToolForm` or one of {', '.join(map(repr, FORMS))} as `tool_form`, got {form!r}", "tool_form"
+        )
+    return FORMS[form]
 
 
 def _with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:

@@ -1,4 +1,4 @@
-"""The command line: `outlines-cont demo`, `extract`, `schema` and `tree`. It parses and prints; `commands` does the work.
+"""The command line: `outlines-cont demo`, `extract`, `schema`, `tree` and `chat`. It parses and prints; `commands` does the work.
 
 Heavy imports happen inside the commands, so that `--help` and wrong options answer at once.
 """
@@ -312,6 +312,57 @@ def tree(
     """
     with _one_line_errors(lambda: "Interrupted."):
         _tree(_tree_prompt(prompt, model), depth, every, seed, distinct, model, output, device, dtype)
+
+
+@app.command(epilog="Example: outlines-cont chat Qwen/Qwen3-0.6B --system 'Be short.'")
+def chat(
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A chat model.", show_default="the bundled one")
+    ] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="How the model is to behave.")] = None,
+    template: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.jinja", help="A chat template.", show_default="that of the tokenizer"),
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens of a reply.")] = 512,
+    sampler: SamplerOption = "greedy",
+    seed: SeedOption = 0,
+    device: DeviceOption = None,
+    dtype: DTypeOption = None,
+) -> None:
+    """Talk with a chat model; `/help` says what else can be typed.
+
+    After each reply a line shows how many tokens were fed to the model, and how many were kept from what came before. The bundled
+    model is no chat model: it reads a message and writes a record.
+
+    Exit status: 0, or 2 for a wrong option, a model that cannot be loaded or has no chat template.
+    """
+    with _one_line_errors(lambda: "Interrupted."):
+        _chat(model, system, template, max_tokens, sampler, seed, device, dtype)
+
+
+def _chat(
+    name: str | None,
+    system: str | None,
+    template: Path | None,
+    max_tokens: int,
+    sampler: str,
+    seed: int,
+    device: str | None,
+    dtype: DType | None,
+) -> None:
+    from outlines_cont.commands.chat import ChatSession, begun_chat, terminal_lines
+    from outlines_cont.commands.extractor import load_or_refuse
+    from outlines_cont.commands.sampler import make_sampler
+    from outlines_cont.commands.threads import set_threads
+
+    chosen = make_sampler(sampler)
+    model = load_or_refuse(name, device, dtype)
+    set_threads(model, 1)
+    begun = begun_chat(model, template, system, name is None, seed)
+    if sys.stdin.isatty():
+        typer.echo("Type a message, or /help.")
+    ChatSession(begun, chosen, max_tokens, sys.stdout).run(terminal_lines())
 
 
 def _tree_prompt(prompt: str | None, model: str | None) -> str:

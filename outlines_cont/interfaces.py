@@ -99,8 +99,8 @@ class BufferStore(Protocol):
     def begin_epoch(self) -> None:
         """Note that what was made so far is no longer what the model makes of the same tokens."""
 
-    def has_room(self, held: int, nbytes: int) -> bool:
-        """Return whether so many bytes fit into the budget beside those that are held."""
+    def has_room(self, nbytes: int) -> bool:
+        """Return whether so many more bytes fit into the budget."""
 
     def add(self, buffer: Any) -> None:
         """Take note of a new buffer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, TokenizerError, located
@@ -13,7 +14,7 @@ from outlines_cont.prefill import prefilled
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import StateRow
 
-# A negative prompt that several rows have is fed once before they run, where that saves more tokens than a forward costs.
+# A negative prompt that several rows have, or later calls may have, is fed once before they run, where that saves so many tokens.
 _MIN_SAVED_TOKENS = 64
 
 
@@ -58,12 +59,15 @@ def open_guidance(
     found = [None if one is None else NegativePrompt(rows[one.negative_prompt], one.scale) for one in used]
     _check_some_run(found)
     counts = Counter(one.negative_prompt for one in used if one is not None)
+    cache = model.prefix_cache
     shared = [
         prompt
         for prompt, row in rows.items()
-        if row.error is None and (counts[prompt] * num_samples - 1) * len(row.token_ids) >= _MIN_SAVED_TOKENS
+        if row.error is None
+        and (counts[prompt] * num_samples - (not cache.is_on)) * len(row.token_ids) >= _MIN_SAVED_TOKENS
     ]
-    rows.update(zip(shared, prefilled(model, [rows[prompt] for prompt in shared]), strict=True))
+    with suppress(Exception):  # what goes wrong here goes wrong in the rows again, and is the error of these
+        rows.update(zip(shared, prefilled(model, [rows[prompt] for prompt in shared]), strict=True))
     return [None if one is None else NegativePrompt(rows[one.negative_prompt], one.scale) for one in used]
 
 

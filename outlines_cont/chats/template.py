@@ -6,21 +6,19 @@ special token: such a place is marked before the template runs, and encoded as l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from outlines_cont.errors import ChatError, NoChatTemplate
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.special_names import names_of
+from outlines_cont.models.special_names import MARKS, mapped_texts, names_of
 
 Message = Mapping[str, Any]
-# Characters that no text has (Unicode calls them noncharacters); the first that no message has marks what is to be letters.
-_MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 
 
 @dataclass(frozen=True)
@@ -82,18 +80,13 @@ class ChatTemplate:
             return self._ids_of_tokenizer(checked, tools, flags)
         names = names_of(self.model.tokenizer)
         written: list[str] = []
-        _mapped([checked, list(tools)], written.append)
+        mapped_texts([checked, list(tools)], written.append)
         if not any(names.first_in(text) for text in written):
             return self.model.tokenizer.encode_special(self._text(checked, tools, flags))
-        mark = next(mark for mark in _MARKS if not any(mark in text for text in written))
-        marked, marked_tools = _mapped([checked, list(tools)], lambda text: names.marked(text, mark))
+        mark = next(mark for mark in MARKS if not any(mark in text for text in written))
+        marked, marked_tools = mapped_texts([checked, list(tools)], lambda text: names.marked(text, mark))
         text = self._text(marked, marked_tools, flags)
-        tokenizer = self.model.tokenizer
-        return names.encode(
-            text,
-            lambda part: tokenizer.encode(part.replace(mark, "")),
-            lambda part: tokenizer.encode_inside(part.replace(mark, ""), ()),
-        )
+        return names.encode_marked(text, mark, self.model.tokenizer)
 
     @cached_property
     def end_token_ids(self) -> frozenset[int]:
@@ -127,10 +120,9 @@ class ChatTemplate:
 
     def _text(self, messages: Any, tools: Any, flags: Mapping[str, bool]) -> str:
         given: dict[str, Any] = {**_named_tokens(self.model), **self.options, **flags}
+        given |= {"conversations": [messages], "tools": [*tools] or None, "chat_template": self.source}
         try:
-            texts, _ = render_jinja_template(
-                conversations=[messages], tools=[*tools] or None, chat_template=self.source, **given
-            )
+            texts = cast(Any, render_jinja_template)(**given)[0]
         except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ChatError(
                 f"expected messages that the chat template takes, got {_shown(messages)}, and it says: {error}. Templates of some "
@@ -188,24 +180,6 @@ def _named_tokens(model: LanguageModel) -> dict[str, str]:
     }
     found = getattr(getattr(tokenizer, "hugging_face", None), "special_tokens_map", {})
     return {**named, **{name: text for name, text in found.items() if isinstance(text, str)}}
-
-
-def _mapped(value: Any, change: Callable[[str], Any]) -> Any:
-    """Return a value of JSON with its texts changed; keys are texts, too."""
-    root = [value]
-    stack: list[tuple[Any, Any]] = [(root, 0)]
-    while stack:
-        holder, key = stack.pop()
-        item = holder[key]
-        if isinstance(item, str):
-            holder[key] = change(item)
-        elif isinstance(item, Mapping):
-            holder[key] = {change(name) if isinstance(name, str) else name: part for name, part in item.items()}
-            stack += [(holder[key], name) for name in holder[key]]
-        elif isinstance(item, list | tuple):
-            holder[key] = list(item)
-            stack += [(holder[key], index) for index in range(len(item))]
-    return root[0]
 
 
 def _shown(messages: Any) -> str:

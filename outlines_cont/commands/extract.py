@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import fsm
 from outlines_cont import __version__
@@ -34,6 +34,14 @@ class Extract(Protocol):
 
     def __call__(self, prompts: list[str], show: ShowRecord | None = None) -> list[Any]:
         """Return a value, or an `Exception`, for every prompt; show the values while they are written."""
+
+
+@runtime_checkable
+class MarksRows(Protocol):
+    """An `Extract` that keeps what is written in a row from becoming a special token."""
+
+    def marked(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of a row as the template is to get them."""
 
 
 @dataclass(slots=True)
@@ -110,7 +118,7 @@ class Extraction:
         return TableOutput(self.options.output, keep) if is_table else FileOutput(self.options.output, keep)
 
     def _lines(self, rows: list[InputRow], extract: Extract, growing: GrowingRecords | None) -> list[bytes]:
-        results = [self._prompt(row) for row in rows]
+        results = [self._prompt(row, extract) for row in rows]
         good = [at for at, result in enumerate(results) if isinstance(result, str)]
         if good:
             prompts = [results[at] for at in good]
@@ -123,12 +131,13 @@ class Extraction:
                 results[at] = self._dumped(value)
         return [self._line(row, result) for row, result in zip(rows, results, strict=True)]
 
-    def _prompt(self, row: InputRow) -> Any:
+    def _prompt(self, row: InputRow, extract: Extract) -> Any:
         """Return the prompt of a row, or the error that it has."""
         if row.error is not None:
             return row.error
         try:
-            return self._template.render(self._values(row.fields))
+            values = self._values(row.fields)
+            return self._template.render(extract.marked(values) if isinstance(extract, MarksRows) else values)
         except RowError as error:
             return error
 

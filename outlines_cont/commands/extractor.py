@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers.utils.logging import disable_progress_bar
@@ -21,7 +21,10 @@ from outlines_cont.commands.threads import set_threads
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput, OutlinesContError
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.special_names import MARKS, mapped_texts, names_of
+from outlines_cont.prompt import Item
 from outlines_cont.state import SequenceState
+from outlines_cont.tokens import Tokens, start_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,11 @@ class Extractor:
     max_tokens: int
     seed: int | None = None
 
+    def marked(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of a row with a mark inside what is written like a special token, so that it stays letters in a prompt."""
+        names = names_of(self.generator.generator.model.tokenizer)
+        return cast(dict[str, Any], mapped_texts(values, lambda text: names.marked(text, MARKS[0])))
+
     def __call__(self, prompts: list[str], show: ShowRecord | None = None) -> list[Any]:
         """Return the value of every prompt, or the `Exception` that its row has failed with; show them while they are written."""
         try:
@@ -52,12 +60,22 @@ class Extractor:
 
     def _state(self, prompts: list[str], show: ShowRecord | None) -> SequenceState:
         seeds = None if self.seed is None else [_row_seed(self.seed, prompt) for prompt in prompts]
+        given = [self._given(prompt) for prompt in prompts]
         if show is None:
-            return self.generator(prompts, max_tokens=self.max_tokens, rng=seeds)
-        stream = self.generator.stream(prompts, partial=True, max_tokens=self.max_tokens, rng=seeds)
+            return self.generator(given, max_tokens=self.max_tokens, rng=seeds)
+        stream = self.generator.stream(given, partial=True, max_tokens=self.max_tokens, rng=seeds)
         for event in stream:
             show(event.batch, event.value, event.finish_reason not in ("", "length", "error"))
         return stream.state
+
+    def _given(self, prompt: str) -> Item:
+        """Return a prompt in which the special tokens of the template are such, and those of its row letters."""
+        model = self.generator.generator.model
+        if MARKS[0] not in prompt:
+            return Tokens.of(prompt, special=True)
+        token_ids = names_of(model.tokenizer).encode_marked(prompt, MARKS[0], model.tokenizer)
+        start = start_ids(model)
+        return token_ids if token_ids[: len(start)] == start else [*start, *token_ids]
 
     def _result(self, state: SequenceState, at: int) -> Any:
         error = state.errors[at][0]

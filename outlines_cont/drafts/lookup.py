@@ -41,18 +41,20 @@ class Lookup:
 
 
 def _guess(wish: Wish, index: NgramIndex) -> None:
-    walk, longest = wish.walk, 0
-    while walk.mask is not None:
+    longest, is_new = 0, True
+    while is_new:
+        is_new = False
         for size in SIZES:
-            place = index.find(walk.context, size)
+            place = index.find(wish.context, size)
             if place is None:
                 continue
             kind = (size, index.is_only(place, size))
             longest = longest or wish.length(kind, _EXPECTED[kind])
-            if follow(walk, _from(walk.context, place), longest, kind):
+            if not longest:
+                return
+            if follow(wish.walk, _from(wish.context, place), longest, kind):
+                is_new = True
                 break
-        else:
-            return
 
 
 def _from(context: Sequence[int], place: int) -> Iterator[int]:

@@ -108,9 +108,9 @@ class ModelDraft:
             return []
         logits = self._masked([wish for wish, _ in read], torch.stack([line for _, line in read]))
         drawings = [wish.drawing for wish, _ in read]
-        # A user's own sampler or warper is not called for tokens that are only guessed.
+        # A user's own sampler or warper is not called for tokens that are only guessed, and `Mirostat` goes by those that were drawn.
         if any(drawing.needs_random or drawing.needs_counts for drawing in drawings):
-            plain = [drawing.params is not None and drawing.params.is_standard for drawing in drawings]
+            plain = [d.params is not None and d.params.is_standard and not d.has_mirostat for d in drawings]
             if all(plain):
                 uniforms = torch.tensor(
                     [wish.uniform() if d.needs_random else 0.0 for (wish, _), d in zip(read, drawings, strict=True)],

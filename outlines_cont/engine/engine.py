@@ -294,7 +294,6 @@ class Engine:
         self._sweep()
         if not self._waiting:
             return
-        self.model.prefix_cache.refresh()
         reuse = Reuse(self.model, self._lanes)
         admitted: list[Row] = []
         later: list[Row] = []  # those that wait for others to read what they share
@@ -365,8 +364,9 @@ class Engine:
                 if row.job.is_cancelled:
                     row.want = Want.LEAVE
             # Others may have ended in the same step.
-            for row, state_row in lane.leave():
-                self._keep_prefix(row, state_row)
+            ended = lane.leave()
+            self._keep_prefixes(ended)
+            for row, state_row in ended:
                 if not row.job.is_cancelled:
                     row.job.settle(row, state_row)
         self._lanes = [lane for lane in self._lanes if lane.rows]
@@ -468,18 +468,22 @@ class Engine:
             self._answer.wait(_LONGEST_WAIT)
 
     def _leave(self, lane: Lane) -> None:
-        for row, state_row in lane.leave():
-            self._keep_prefix(row, state_row)
+        ended = lane.leave()
+        self._keep_prefixes(ended)
+        for row, state_row in ended:
             row.job.settle(row, state_row)
             if self._room is not None:
                 self._room += 1
 
-    def _keep_prefix(self, row: Row, state_row: StateRow) -> None:
-        """Let prompts begin with what a row has read and written, where it has fed enough of it."""
-        cache, kv = self.model.prefix_cache, state_row.kv
-        if cache.is_on and kv is not None and row.error is None and len(kv) - row.source.cached >= cache.min_tokens:
-            cache.refresh()
-            cache.keep(state_row.token_ids[: len(kv)], kv)
+    def _keep_prefixes(self, ended: list[tuple[Row, StateRow]]) -> None:
+        """Let prompts begin with what rows have read and written; those that have fed a few tokens only are not looked at."""
+        cache = self.model.prefix_cache
+        for row, state_row in ended:
+            kv, least = state_row.kv, cache.min_tokens
+            if kv is None or row.error is not None or not cache.is_on:
+                continue
+            if len(kv) >= least and 2 * (len(kv) - row.source.cached) >= least:
+                cache.keep(state_row.token_ids[: len(kv)], kv)
 
     def _feed(self, lane: Lane) -> torch.Tensor | None:
         """Feed what is pending. What goes wrong costs rows what they have fed; a row that is alone with it fails."""
@@ -488,7 +492,7 @@ class Engine:
         self._stats.rows += len(lane.rows)
         started = perf_counter()
         try:
-            with made_beside([row.mask for row in lane.rows if row.want is Want.SAMPLE], self.model.device):
+            with made_beside([mask for row in lane.rows for mask in row.next_masks], self.model.device):
                 return lane.feed(self.max_batch_tokens)
         except Exception as error:
             self._part(lane, error)

@@ -20,6 +20,10 @@ LONGEST = 16
 _NUM_PROBED = 2
 # A guess must bring so much more than it costs, as measurements are never exact.
 _MARGIN = 1.03
+# What a clock cannot tell from nothing, in seconds.
+_SHORTEST = 1e-9
+# Where a longer guess is no better so many times, or brings less than that, none is.
+_NO_BETTER, _FEW = 3, 0.02
 # So many forwards without a guess are measured first.
 _NUM_PLAIN = 2
 
@@ -67,9 +71,13 @@ class GuessLength:
             tokens += weight
             weight *= share
             seconds = self.forwards.seconds(num_rows * (num_pending + length))
-            rate = tokens / (seconds + (tokens - 1) * draw + length * guess)
+            rate = tokens / max(seconds + (tokens - 1) * draw + length * guess, _SHORTEST)
             if rate > best_rate * (_MARGIN if not best else 1.0):
                 best, best_rate = length, rate
+            elif weight < _FEW or length > best + _NO_BETTER:
+                break
+        if best:
+            draft.skipped, draft.patience = 0, draft.FIRST_PATIENCE
         return best or self._probe(draft)
 
     def _probe(self, draft: RowDraft) -> int:

@@ -36,12 +36,12 @@ class Guessing:
         if asked:
             num_pending = max(1, *(row.num_pending for row in rows))
             longest = partial(self.length.best, num_rows=len(rows), num_pending=num_pending)
-            wishes = [Wish(row, row.draft, row.lookahead(), longest) for row in asked if row.draft is not None]
+            wishes = [Wish(row, row.draft, longest) for row in asked if row.draft is not None]
             for drafter in {id(wish.draft.drafter): wish.draft.drafter for wish in wishes}.values():
                 self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
             for row, wish in zip(asked, wishes, strict=True):
-                if wish.walk.token_ids:
-                    row.guess(wish.walk)
+                if wish.made is not None and wish.made.token_ids:
+                    row.guess(wish.made)
         self._since = self.clock()
 
     def _guess(self, drafter: Drafter, wishes: Sequence[Wish]) -> None:
@@ -56,7 +56,7 @@ class Guessing:
             drafter.keep(())
             for wish in wishes:
                 wish.draft.fail(error)
-        longest = max(wish.walk.num_drafted for wish in wishes)
+        longest = max(wish.made.num_drafted if wish.made is not None else 0 for wish in wishes)
         if longest:
             self.length.note_guess(drafter, (self.clock() - started) / longest)
 

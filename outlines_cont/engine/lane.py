@@ -126,7 +126,7 @@ class Lane:
         own, others = self._all_released(), other._all_released()
         here, there = len(self.rows), len(other.rows)
         self.rows += other.rows
-        self._open([*own[:here], *others[:there], *own[here:], *others[there:]])
+        self._open(self._based([*own[:here], *others[:there], *own[here:], *others[there:]]))
 
     def split(self, rows: Sequence[Row]) -> Lane:
         """Let some rows go on in a lane of their own; of nothing that is fed anything is left."""
@@ -159,9 +159,20 @@ class Lane:
         places = [*sources, *(len(self.rows) + guided.index(i) for i in sources if i in guided)]
         self.rows = list(rows)
         if self._kv is not None and rows:
-            self._open([shares[place] for place in places])
+            self._open(self._based([shares[place] for place in places]))
         else:
             self._kv = None
+
+    def _based(self, shares: list[RowKV | None]) -> list[RowKV | None]:
+        """Return what is held of all rows, the first tokens where they were taken from: rows that took the same share them."""
+        if not self._model.can_branch:
+            return shares
+        return [
+            share.beginning_with(one.base_kv, one.source_cached)
+            if share is not None and one.base_kv is not None and one.base_kv is not one.source.kv
+            else share
+            for one, share in zip(self.sequences, shares, strict=True)
+        ]
 
     def _open(self, shares: Sequence[RowKV | None]) -> None:
         """Hold keys and values of all rows; where there is no room to bring them together, none."""

@@ -6,7 +6,7 @@ a policy would go back, fork, wait, stop or raise: what is written there is deci
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from outlines_cont.engine.policy import RowView
 
 ONLY, HINT = "the only token", "a hint of a policy"
 """Kinds of guesses that need no drafter."""
+_LIKELY = 0.5
 MAX_GUESSED = 64
 """How many tokens a guess has at most, those that the policies leave no choice about included."""
 
@@ -61,6 +62,7 @@ class Lookahead:
         """
         self.token_ids: list[int] = []
         self.kinds: list[Hashable] = []
+        self._late: list[tuple[int, LateTokenSet]] = []
         self.num_drafted = 0
         self.mask: TokenSet | None = mask if room > 0 else None
         self.temperature = temperature
@@ -74,6 +76,14 @@ class Lookahead:
     def num_drawn(self) -> int:
         """How many of the tokens are drawn when the row comes there."""
         return len(self.kinds) - self.kinds.count(None)
+
+    def late_masks(self, chance: Callable[[Sequence[Hashable]], float]) -> list[TokenSet]:
+        """Return the masks behind guessed tokens that are yet to be made, as far as the row will more likely come there than not.
+
+        Args:
+            chance: from the kinds of some tokens to the probability that all of them are right.
+        """
+        return [mask for length, mask in self._late if chance(self.kinds[:length]) >= _LIKELY]
 
     @property
     def context(self) -> list[int]:
@@ -148,6 +158,8 @@ class Lookahead:
         if branch.sample_mask is None:
             return bool(branch.ff_tokens) and all(self._append(token_id, None) for token_id in branch.ff_tokens[0])
         self.mask, self._sequences, self.temperature = branch.sample_mask, branch.ff_tokens, branch.temperature
+        if isinstance(self.mask, LateTokenSet) and not self.mask.is_made:
+            self._late.append((len(self.token_ids), self.mask))
         only = _only_token(self.mask, self._vocab_size)
         return only is not None and not self._sequences and only not in self._eos and self._append(only, ONLY)
 

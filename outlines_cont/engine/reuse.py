@@ -49,16 +49,19 @@ class Reuse:
         least = self._cache.min_tokens
         if most - row.cached < least:
             return False
+        if self._running is None:
+            self._cache.refresh()
         token_ids = tuple(row.token_ids[:most])
         others = self._others(token_ids[:least])
         now, source, later, leader = self._longest(row, most, others)
         held = self._cache.num_held(token_ids)
-        if leader is not None and later - max(now, held) >= least and not row.job.is_joint:
+        can_wait = not (row.job.is_joint or row.job.is_steered)  # who steers from outside counts on rows that run
+        if leader is not None and can_wait and later - max(now, held) >= least:
             self.leaders.add(id(leader))
             return True
         others.append((row, None))
         if max(now, held) - row.cached >= least:
-            self._begin(row, token_ids, now if source is not None and now >= held else 0, source)
+            self._begin(row, token_ids, self._share_of(source, now) if source is not None else None, held)
         return False
 
     def groups(self, admitted: Sequence[Row]) -> list[list[Row]]:
@@ -70,12 +73,13 @@ class Reuse:
             groups.setdefault(length, []).append(row)
         return list(groups.values())
 
-    def _begin(self, row: Row, token_ids: tuple[int, ...], count: int, source: _Running | None) -> None:
-        """Let a row begin with the first `count` tokens of a row that runs, or with what the cache has, where that is more."""
-        found = self._share_of(source, count) if source is not None and count else None
-        if found is None or len(found) < count:
-            cached = self._cache.find(token_ids)
-            found = max((kv for kv in (found, cached) if kv is not None), key=len, default=None)
+    def _begin(self, row: Row, token_ids: tuple[int, ...], shared: RowKV | None, held: int) -> None:
+        """Let a row begin with what it shares with a row that runs, and behind that with what the cache has."""
+        found = shared
+        if shared is None or held > len(shared):
+            found = self._cache.find(token_ids)
+            if shared is not None and found is not None:
+                found = found.beginning_with(shared, len(shared))  # where others read it, too
         if found is not None and len(found) - row.cached >= self._cache.min_tokens:
             self._cache.note(len(found) - row.cached)
             row.begin_with(found)
@@ -111,17 +115,25 @@ class Reuse:
     def _share_of(self, source: _Running, count: int) -> RowKV | None:
         """Return the keys and values of the first tokens of a row, where they lie, or a copy where they lie among many others."""
         row, lane = source
-        if lane is None:
-            kv = row.base_kv
-        else:
-            if id(lane) not in self._shares:
-                self._shares[id(lane)] = lane.shares()
-            kv = next(kv for kv, other in zip(self._shares[id(lane)], lane.rows, strict=True) if other is row)
-        if kv is None:
-            return None
-        kv = kv[: min(count, kv.num_fresh)]
+        base, held = row.base_kv, row.source_cached
+        if base is not None and (lane is None or held >= count):
+            return base[:count]
+        assert lane is not None  # who was admitted just now has nothing else
+        if id(lane) not in self._shares:
+            self._shares[id(lane)] = lane.shares()
+        kv = next(kv for kv, other in zip(self._shares[id(lane)], lane.rows, strict=True) if other is row)
+        kv = kv[: min(count, kv.num_fresh)] if kv is not None else None
+        if not kv or len(kv) <= held:
+            return base[:held] if base is not None and held else None
+        more = self._worth_holding(kv.between(held, len(kv)))
+        # From now on the two share them where they lie.
+        row.base_kv = RowKV((*base[:held].parts, *more.parts)) if base is not None and held else more
+        return row.base_kv
+
+    def _worth_holding(self, kv: RowKV) -> RowKV:
+        """Return keys and values as they are, or a copy where they lie among many others."""
         own, store = kv.num_token_bytes, self._model.kv_store
-        if own >= _WORTH_SHARING * sum(kv.storage.values()) or not store.has_room(store.nbytes, own):
+        if own >= _WORTH_SHARING * sum(kv.storage.values()) or not store.has_room(own):
             return kv
         return RowKV((kv.compact(store),))
 

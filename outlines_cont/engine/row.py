@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -184,6 +185,7 @@ class Row:
         self._taken_back = (0, 0)  # how often since the row was longer than ever before, and how long it was
         self._kept = KeptLogits(0)
         self._is_partial = False  # the logits are exact for the tokens of the mask only
+        self._guessed_masks: list[TokenSet] = []
         self._is_guessed = False  # the logits are known because the tokens before them were guessed
         self.draft: RowDraft | None = None
         self._exclusions = piece.exclusions
@@ -272,8 +274,13 @@ class Row:
             return False
         return self.cached < len(self.token_ids)
 
-    def lookahead(self) -> Lookahead:
-        """Return a guess with nothing in it; the last token that there is room for need not be guessed, as nothing follows it."""
+    @property
+    def has_hint(self) -> bool:
+        """Whether a policy hints at the token that comes next; see `Policy.hint`."""
+        return any(track.policy.hint(track.states[-1], self) is not None for track in self._tracks)
+
+    def lookahead(self, *, takes_hints: bool) -> Lookahead:
+        """Return a guess with no more than hints in it. The last token that there is room for is not guessed, as nothing follows it."""
         room = self._room()
         return Lookahead(
             self,
@@ -284,12 +291,19 @@ class Row:
             room=MAX_GUESSED if room is None else room - 1,
             vocab_size=self._vocab_size,
             temperature=self.temperature,
-            takes_hints=self.draft is not None and self.draft.takes_hints,
+            takes_hints=takes_hints,
         )
+
+    @property
+    def next_masks(self) -> list[TokenSet]:
+        """The masks under which tokens will be drawn after the next forward: one, and those behind tokens that were guessed."""
+        return [self.mask, *self._guessed_masks] if self.want is Want.SAMPLE else []
 
     def guess(self, found: Lookahead) -> None:
         """Feed what was guessed behind what is pending."""
         self._expected = Expected(tuple(found.token_ids), kinds=tuple(found.kinds))
+        if self.draft is not None:
+            self._guessed_masks = found.late_masks(self.draft.chance)
         self._note_draft("proposed_tokens", found.num_drawn)
 
     def _note_draft(self, name: str, count: int = 1) -> None:
@@ -389,7 +403,11 @@ class Row:
         if self.is_ready and isinstance(self.mask, LateTokenSet):
             started = perf_counter()
             self._guard(lambda: self.mask.words)
+            for mask in self._guessed_masks:  # made by now on a CPU; elsewhere the device computes meanwhile
+                with suppress(Exception):
+                    _ = mask.words
             self.counts.mask_seconds += perf_counter() - started
+        self._guessed_masks = []
 
     def take(self, draw: Draw) -> None:
         """Append a sampled token, or end on it; the random number that it was drawn with is spent."""

@@ -6,6 +6,7 @@ keeps a `Memory` for each of them.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
@@ -32,6 +33,13 @@ class DraftedRow(Protocol):
     token_ids: list[int]
     stream: OpenStream
     job: Any
+
+    @property
+    def has_hint(self) -> bool:
+        """Whether a policy hints at the token that comes next."""
+
+    def lookahead(self, *, takes_hints: bool) -> Lookahead:
+        """Return a guess with no more than hints in it."""
 
     def counts_for(self, *, mirostat: bool) -> TokenCounts:
         """Return how often each token stands in the row."""
@@ -113,6 +121,10 @@ class RowDraft:
         for rates in (self._rates, self._others):
             rates.setdefault(kind, AcceptRate(share)).note(is_right)
 
+    def chance(self, kinds: Sequence[Hashable]) -> float:
+        """Return the probability that guesses of these kinds are all right; one that leaves no choice, None, is."""
+        return math.prod(self.share(kind, _EXPECTED) for kind in kinds if kind is not None)
+
     @property
     def takes_hints(self) -> bool:
         """Whether tokens that the policies hint at are guessed now: where most of them are right, and once in a while."""
@@ -151,21 +163,41 @@ class RowDraft:
         return other
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wish:
     """A guess that is wanted of one row.
 
     Attributes:
         row: the row; not to be changed.
         draft: its draft.
-        walk: where guessed tokens are pushed to.
         longest: from the share of guesses that are right to the number of tokens that are worth guessing; see `GuessLength`.
+        takes_hints: whether the policies are asked for hints.
+        made: the guess, where there is something in it.
     """
 
     row: DraftedRow
     draft: RowDraft
-    walk: Lookahead
     longest: Callable[[RowDraft, float], int]
+    takes_hints: bool = False
+    made: Lookahead | None = None
+
+    def __post_init__(self) -> None:
+        """Guess what the policies hint at."""
+        self.takes_hints = self.draft.takes_hints
+        if self.takes_hints and self.row.has_hint:
+            self.made = self.row.lookahead(takes_hints=True)
+
+    @property
+    def walk(self) -> Lookahead:
+        """Where guessed tokens are pushed to; made when it is first asked for."""
+        if self.made is None:
+            self.made = self.row.lookahead(takes_hints=self.takes_hints)
+        return self.made
+
+    @property
+    def context(self) -> Sequence[int]:
+        """All ids: those of the row, and those that are guessed. Not to be changed."""
+        return self.row.token_ids if self.made is None else self.made.context
 
     def length(self, kind: Hashable, expected: float) -> int:
         """Return how many tokens are worth guessing in some way; see `RowDraft.share`."""

@@ -270,10 +270,8 @@ class BatchedExecutor:
     def _fill(self, conversations: Sequence[Conversation], meter: Meter) -> None:
         chosen = [conversation for conversation in conversations if is_lacking(conversation._open())]
         rows = [conversation._open() for conversation in chosen]
-        filled = prefilled(self._model, rows)
-        for conversation, old, new in zip(chosen, rows, filled, strict=True):
-            meter.fed_tokens += max(len(old.token_ids) - old.cached, 1)
-            conversation._filled(new)
+        for conversation, row in zip(chosen, prefilled(self._model, rows, meter), strict=True):
+            conversation._filled(row)
         for conversation in conversations:
             conversation._pending = 0
 

@@ -189,10 +189,10 @@ class PrefixTree:
 
     def _make_room(self, nbytes: int, kept: Node) -> bool:
         """Drop what was used least recently until `nbytes` more fit; return whether they do. `kept` and what is above it stay."""
-        if nbytes > self._max_bytes or not self._store.has_room(0, nbytes):
+        if nbytes > self._max_bytes:
             return False
         path = {id(node) for node in self._path(kept)}
-        while self.nbytes + nbytes > self._max_bytes or not self._store.has_room(self._store.nbytes, nbytes):
+        while self.nbytes + nbytes > self._max_bytes or not self._store.has_room(nbytes):
             oldest = next(iter(self._by_use), None)
             if oldest is None or id(oldest) in path:
                 return False

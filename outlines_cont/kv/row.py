@@ -88,6 +88,12 @@ class RowKV:
             at += len(part)
         return RowKV(tuple(parts))
 
+    def beginning_with(self, base: RowKV, count: int) -> RowKV:
+        """Return the same with the first `count` tokens, or as many as there are, where `base` has them."""
+        total = sum(map(len, self.parts))
+        start = min(count, total)
+        return RowKV((*base[:start].parts, *self.between(start, total).parts))
+
     @property
     def num_token_bytes(self) -> int:
         """The bytes of the tokens alone, of parts that are held."""

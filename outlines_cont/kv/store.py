@@ -54,9 +54,9 @@ class KVStore:
         """Note that what was made so far is no longer what the model makes of the same tokens."""
         self.epoch += 1
 
-    def has_room(self, held: int, nbytes: int) -> bool:
-        """Return whether `nbytes` fit into the budget beside `held` bytes."""
-        return self.budget_bytes is None or held + nbytes <= self.budget_bytes
+    def has_room(self, nbytes: int) -> bool:
+        """Return whether `nbytes` more fit into the budget. Cost: none without a budget."""
+        return self.budget_bytes is None or self.nbytes + nbytes <= self.budget_bytes
 
     def reserve(self, buffer: Buffer, nbytes: int) -> None:
         """Make room for `nbytes` more in `buffer`, by evicting what nobody reads now: first what only the prefix cache needs.

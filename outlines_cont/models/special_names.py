@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from outlines_cont.interfaces import Tokenizer
@@ -35,6 +36,14 @@ class SpecialNames:
             text = text[:cut] + mark + text[cut:]
         return text
 
+    def encode_marked(self, text: str, mark: str, tokenizer: Tokenizer) -> list[int]:
+        """Return the ids of the start of a text in which the names are special tokens; those with `mark` inside are letters."""
+        return self.encode(
+            text,
+            lambda part: tokenizer.encode(part.replace(mark, "")),
+            lambda part: tokenizer.encode_inside(part.replace(mark, ""), ()),
+        )
+
     def encode(self, text: str, start: Encode, inside: Encode) -> list[int]:
         """Return the ids of a text in which the names are special tokens.
 
@@ -49,6 +58,28 @@ class SpecialNames:
             token_ids.append(self._ids[name])
             token_ids += inside(rest) if rest else []
         return token_ids
+
+
+# Characters that no text has (Unicode calls them noncharacters): they mark what is to be letters.
+MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+
+
+def mapped_texts(value: Any, change: Callable[[str], Any]) -> Any:
+    """Return a value of JSON with its texts changed; keys are texts, too."""
+    root = [value]
+    stack: list[tuple[Any, Any]] = [(root, 0)]
+    while stack:
+        holder, key = stack.pop()
+        item = holder[key]
+        if isinstance(item, str):
+            holder[key] = change(item)
+        elif isinstance(item, Mapping):
+            holder[key] = {change(name) if isinstance(name, str) else name: part for name, part in item.items()}
+            stack += [(holder[key], name) for name in holder[key]]
+        elif isinstance(item, list | tuple):
+            holder[key] = list(item)
+            stack += [(holder[key], index) for index in range(len(item))]
+    return root[0]
 
 
 _NAMES: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()

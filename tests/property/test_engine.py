@@ -101,6 +101,7 @@ def test_logprobs_are_those_of_one_whole_forward_over_the_final_ids(
     state = continuous(generate.text(model, sampler=samplers.multinomial(temperature=1.5)))(
         state.append(" and "), max_tokens=4, rng=seed
     )
+    assert len(prompts) == len(state.rows)
     for group in state.rows:
         for row in group:
             scores = rescored(model, row.token_ids)
@@ -284,7 +285,9 @@ def test_a_stream_joins_to_the_values_of_a_call(
     joined: Any = None
     for piece in generator.stream(prompts, max_tokens=12, rng=seed, stop_at=stops):
         joined = piece if joined is None else _joined(joined, piece)
-    if joined is not None:
+    if joined is None:  # nothing was written, so nothing was shown
+        assert not any(wanted if samples == 1 else itertools.chain.from_iterable(wanted))
+    else:
         assert wanted == joined
 
 

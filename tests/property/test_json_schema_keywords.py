@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fsm.automaton import Automaton
 from fsm.errors import BudgetExceeded, EmptyLanguage, SchemaError
 from fsm.schema import json_schema
+from tests.judged import at_least, judged
 from tests.walks import RANDOMS, random_text
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -152,6 +153,7 @@ def test_a_strict_automaton_alone_accepts_no_invalid_instance(schema: Any, found
         assert accepted == {valid} if key_order == "any" else valid or accepted == {False}
 
 
+@at_least(30)
 @relaxed
 @given(DOCUMENTS, RANDOMS, st.integers(0, 40), st.booleans())
 def test_every_text_that_passes_is_valid_json(schema: Any, random: Random, steps: int, strict: bool) -> None:
@@ -164,4 +166,5 @@ def test_every_text_that_passes_is_valid_json(schema: Any, random: Random, steps
     keys: list[str] = []
     value = json.loads(text, object_pairs_hook=lambda pairs: keys.extend(k for k, _ in pairs) or dict(pairs))
     if strict or expression.accepts(text):
+        judged()
         assert is_valid(schema, value)

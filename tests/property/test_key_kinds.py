@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
+from typing import Any
 
+import jsonschema_rs
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fsm import EmptyLanguage, json_schema
 from fsm import node as nodes
 from fsm.automaton import Automaton
 from fsm.derivative import Derivatives
@@ -44,3 +49,38 @@ def test_sets_and_few_texts_are_those_of_brute_force(base: nodes.Node, languages
 def test_a_walk_that_is_too_long_says_so() -> None:
     words = nodes.words(b"%08x" % (number * number * 7_919) for number in range(2_000))
     assert not KeyKinds(words, (), Derivatives()).is_complete
+
+
+NAMES = st.lists(st.sampled_from(["a", "b", "ab", "ba", "c"]), min_size=1, max_size=3, unique=True).map(
+    lambda names: {"enum": names}
+) | st.sampled_from([{"pattern": "^a"}, {"maxLength": 1}, {"pattern": "^[ab]{1,2}$"}])
+MEMBERS = st.dictionaries(
+    st.sampled_from(["^a", "b$", "^ab$", "."]),
+    st.sampled_from([{"const": 1}, True, False, {"type": "integer"}]),
+    max_size=3,
+)
+OBJECTS = st.fixed_dictionaries(
+    {"type": st.just("object"), "propertyNames": NAMES, "patternProperties": MEMBERS},
+    optional={
+        "additionalProperties": st.sampled_from([False, {"const": 2}]),
+        "properties": st.just({"a": {"minimum": 1}}),
+    },
+)
+KEYS = [keys for size in range(3) for keys in itertools.combinations(["a", "b", "ab", "c"], size)]
+VALUES = [dict(zip(keys, drawn, strict=True)) for keys in KEYS for drawn in itertools.product([1, 2], repeat=len(keys))]
+
+
+@pytest.mark.parametrize("max_states", [0, 1_000])
+@settings(max_examples=20, deadline=None)
+@given(schema=OBJECTS)
+def test_an_object_accepts_the_same_where_its_kinds_of_keys_are_searched_one_by_one(
+    max_states: int, schema: dict[str, Any]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fsm.schema.key_kinds._MAX_STATES", max_states)
+        try:
+            accepts = json_schema(schema, key_order="any").accepts
+        except EmptyLanguage:
+            accepts = lambda text: False  # noqa: E731
+    valid = jsonschema_rs.validator_for(schema).is_valid
+    assert [value for value in VALUES if valid(value)] == [value for value in VALUES if accepts(json.dumps(value))]

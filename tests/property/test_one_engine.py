@@ -155,8 +155,9 @@ class OneEngine(RuleBasedStateMachine):
         least=st.sampled_from([1, 8, 1024]),
         limit=st.sampled_from([16, 64, 8192]),
         stacks=st.booleans(),
+        reused=st.sampled_from([0, 30, 1000]),
     )
-    def begin(self, family: str, least: int, limit: int, stacks: bool) -> None:
+    def begin(self, family: str, least: int, limit: int, stacks: bool, reused: int) -> None:
         self.patches = [mock.patch("outlines_cont.kv.batch.SHARING", Sharing(min_copies=least, min_view=least))]
         if not stacks:
             never = mock.PropertyMock(return_value=False)
@@ -167,7 +168,10 @@ class OneEngine(RuleBasedStateMachine):
         # More than any single conversation needs, and less than six of them.
         self.budget = 400 * _BYTES_PER_TOKEN * (2 if family == "gpt2" else 1)
         network = random_network(family)
-        self.model = models.from_transformers(network, self.tokenizer, kv_budget_bytes=self.budget)
+        self.model = models.from_transformers(
+            network, self.tokenizer, kv_budget_bytes=self.budget, prefix_cache_bytes=reused * _BYTES_PER_TOKEN
+        )
+        self.model.prefix_cache.min_tokens = 2
         self.alone = models.from_transformers(random_network(family), self.tokenizer)
         engine_of(self.model).max_batch_tokens = limit
         self.executor = BatchedExecutor(self.model, seed=1)
@@ -189,8 +193,10 @@ class OneEngine(RuleBasedStateMachine):
         for _ in [*self.writers]:
             self.stop_writing(0)
         gc.collect()
+        cache = self.model.prefix_cache
+        assert cache.nbytes <= cache.max_bytes
         held = (self.executor.kv_bytes, self.model.kv_store.nbytes, self.executor.conversations)
-        assert held == (0, 0, [])
+        assert held == (0, cache.nbytes, [])
         for patch in self.patches:
             patch.stop()
 
@@ -232,8 +238,9 @@ class OneEngine(RuleBasedStateMachine):
     @rule()
     def infer(self) -> None:
         assert sum(slot.pending for slot in self.slots) == self.executor.num_pending
-        fed = self.executor.infer()
-        assert fed >= sum(slot.pending for slot in self.slots)
+        with self.model.meter() as meter:
+            fed = self.executor.infer()
+        assert fed + meter.reused_tokens >= sum(slot.pending for slot in self.slots)
         for slot in self.slots:
             slot.pending = 0
         assert self.executor.infer() == 0
@@ -396,7 +403,7 @@ def test_five_hundred_random_calls(family: str, limit: int, seed: int) -> None:
     """The same calls, each as often as any other; hypothesis leaves some out of most of its runs."""
     rng = np.random.default_rng(seed)
     machine = OneEngine()
-    machine.begin(family=family, least=8, limit=limit, stacks=True)
+    machine.begin(family=family, least=8, limit=limit, stacks=True, reused=200)
     kinds = [*_WRITERS]
     texts, modes = ["the name", "a", " of ", "日🙂", "x" * 9, ""], ["recompute", "recompute", "shift"]
 

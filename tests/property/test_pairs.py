@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import fsm
-from outlines_cont import Guidance, SequenceState, continuous, generate, policies, samplers
+from outlines_cont import Guidance, SequenceState, continuous, generate, models, policies, samplers
 from outlines_cont.generate import Generator
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.options import Options
 from outlines_cont.samplers import DRY, XTC, Mirostat
 from outlines_cont.state_row import WRITTEN, StateRow
-from tests.fakes import random_model
+from tests.fakes import FakeTokenizer, random_model, random_network
 from tests.plain_loop import PlainRow
 
 FEATURES = [
@@ -35,6 +35,7 @@ FEATURES = [
     "penalties",
     "guidance",
     "draft",
+    "prefix cache",
 ]
 # A search cannot be streamed, as it chooses at the end, and has no penalties and no guidance.
 NOT_WITH_BEAM = {"stream", "penalties", "guidance"}
@@ -52,6 +53,14 @@ GUIDANCE = [Guidance("red is green", 1.8), Guidance([70, 71], -0.7)]
 @pytest.fixture(scope="module")
 def model() -> HuggingFaceModel:
     return random_model()
+
+
+@pytest.fixture(scope="module")
+def reusing() -> HuggingFaceModel:
+    """The same model, where few tokens are worth reusing."""
+    model = models.from_transformers(random_network("llama"), FakeTokenizer(), prefix_cache_bytes=2**20)
+    model.prefix_cache.min_tokens = 2
+    return model
 
 
 def generator_of(model: HuggingFaceModel, pair: tuple[str, str], sampler: Any) -> Generator:
@@ -123,16 +132,19 @@ def start_of(model: HuggingFaceModel, pair: tuple[str, str]) -> SequenceState:
 
 @pytest.mark.parametrize(("pair", "seed"), CASES, ids=lambda case: "-".join(case) if isinstance(case, tuple) else None)
 def test_two_features_write_what_the_plain_loop_writes(
-    model: HuggingFaceModel, pair: tuple[str, str], seed: int
+    model: HuggingFaceModel, reusing: HuggingFaceModel, pair: tuple[str, str], seed: int
 ) -> None:
     sampler = sampler_of(pair, seed)
+    model = reusing if "prefix cache" in pair else model
     generator, start = generator_of(model, pair, sampler), start_of(model, pair)
     if "beam" in pair:
         start = start.take([(0, 0)]) if "fork" not in pair else start.take([(0, 1)])
     plain = continuous(generator)(start, max_tokens=MAX_TOKENS, guidance=guidance_of(pair, start))
     tokens = [row.token_ids for group in plain.rows for row in group]
     options = options_of(pair, str(plain.take([(0, 0)]))[len(str(start.take([(0, 0)]))) :], tokens)
-    state = written(generator, start, options, pair)
+    hits = model.prefix_cache.hits
+    state = written(generator, start.detach_cache() if "prefix cache" in pair else start, options, pair)
+    assert (model.prefix_cache.hits > hits) == ("prefix cache" in pair)
     steering = sampler if "beam" not in pair else samplers.greedy()
     for batch, (group, sources) in enumerate(zip(state.rows, start.rows, strict=True)):
         for row, source in zip(group, sources, strict=True):

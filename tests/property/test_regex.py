@@ -19,6 +19,7 @@ from fsm.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, intersect, in
 from fsm.ecma_pattern import ecma_search
 from fsm.errors import RegexSyntaxError, UnsupportedRegex
 from fsm.pattern import regex
+from tests.judged import at_least, judged
 from tests.strategies import Sample, ecma_patterns, python_patterns, texts_near
 
 SCALARS = [c for c in map(chr, range(MAX_CODE_POINT + 1)) if not 0xD800 <= ord(c) <= 0xDFFF]
@@ -72,6 +73,7 @@ def looking_patterns(draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
     return "|".join(rows) if draw(st.booleans()) else f"(?:{'|'.join(rows)})?{draw(piece)}"
 
 
+@at_least(25)
 @given(looking_patterns())
 @example(r"\B")
 @example(r"\ba\b.*\B")
@@ -85,6 +87,7 @@ def test_lookarounds_mean_what_they_mean_to_re(pattern: str) -> None:
         automaton = Automaton(regex(pattern).node)
     except UnsupportedRegex:
         return
+    judged()
     for length in range(4):
         for text in map("".join, product("ab \n", repeat=length)):
             assert bool(expected.fullmatch(text)) == automaton.accepts(text.encode()), text

@@ -144,8 +144,10 @@ def test_the_alternatives_are_the_most_probable_of_a_fresh_run(model: Any) -> No
     rows = told(
         continuous(generate.text(model, sampler=samplers.multinomial(2))).stream(PROMPTS, top=3, max_tokens=5, rng=1)
     )
+    assert 2 * len(PROMPTS) == len(rows)
     for (batch, _), row in rows.items():
         ids = model.tokenizer.encode(PROMPTS[batch], add_special_tokens=True)
+        assert row["ids"]
         for token_id, logprob, top in zip(row["ids"], row["logprobs"], row["top"], strict=True):
             wanted = next_logits(model, ids)[-1].log_softmax(-1)
             values, places = wanted.topk(3)

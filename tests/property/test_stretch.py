@@ -10,6 +10,7 @@ from fsm import node as nodes
 from fsm.automaton import DEAD, Automaton, as_stretch
 from fsm.stretch import Stretch, narrow_automaton
 from fsm.trie import Trie
+from tests.judged import at_least, judged
 from tests.property.test_token_fsm import check_everywhere
 from tests.property.test_walk import plain_step
 
@@ -73,6 +74,7 @@ def path(trie: Trie, node: int) -> bytes:
     return text
 
 
+@at_least(20)
 @given(terms(), RESTS)
 @settings(max_examples=100, deadline=None)
 def test_a_term_is_its_stretch_and_what_comes_after(term: nodes.Node, rest: nodes.Node) -> None:
@@ -80,6 +82,7 @@ def test_a_term_is_its_stretch_and_what_comes_after(term: nodes.Node, rest: node
     found = as_stretch(whole)
     if found is not None:
         stretch, after = found
+        judged()
         assert nodes.concat(stretch, after) is whole
 
 

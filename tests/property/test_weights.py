@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.state_row import FORCED, GENERATED
 from tests.fakes import random_model
+from tests.judged import at_least, judged
 from tests.oracle import rescored
 
 _WRITTEN = (GENERATED[0], FORCED[0])
@@ -115,6 +116,7 @@ def _after(state: SequenceState, account: Account, name: str, value: Any, folder
     return state
 
 
+@at_least(40)
 @settings(max_examples=30, deadline=None)
 @given(_OPERATIONS, st.integers(0, 2**32))
 def test_weights_and_log_probabilities_are_those_of_a_plain_account(
@@ -129,6 +131,7 @@ def test_weights_and_log_probabilities_are_those_of_a_plain_account(
                 return
             state = _after(state, account, name, value, Path(folder))
             row = _row(state)
+            judged()
             assert account.ids == list(row.token_ids)
             assert account.logprobs == pytest.approx(list(row.logprobs), abs=1e-6)
             assert account.weight == pytest.approx(row.weight, abs=1e-6), name

@@ -108,7 +108,9 @@ def test_whatever_finishes_is_valid(model: Any, schema: Any, sampler: Any) -> No
     state = continuous(generate.json(model, schema, sampler=sampler, key_order="any"))(
         "the name", max_tokens=200, rng=5
     )
-    for value in [v for group in state.values for v in group]:
+    values = [v for group in state.values for v in group]
+    assert len(values) == state.shape[1]
+    for value in values:
         assert value is not None
         assert jsonschema.Draft202012Validator(schema).is_valid(value)
 

@@ -51,7 +51,7 @@ def test_errors_of_the_setup_do_not_load_torch(tmp_path: Path) -> None:
 
 
 def test_help_fits_80_columns_and_has_no_escape_codes() -> None:
-    for arguments in (["--help"], ["demo", "--help"], ["extract", "--help"]):
+    for arguments in (["--help"], ["demo", "--help"], ["extract", "--help"], ["chat", "--help"]):
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
 
         assert result.exit_code == 0

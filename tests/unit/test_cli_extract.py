@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from outlines_cont.cli import app
+from outlines_cont.commands.extractor import load_extractor
+from outlines_cont.commands.options import ExtractOptions
+from outlines_cont.commands.schema import load_schema
 from tests.page_server import PageServer
 from tests.saved_model import save_model
 
@@ -200,6 +204,23 @@ def test_a_record_that_is_cut_is_an_error_that_says_what_to_do(saved_model: Path
     assert {"IncompleteOutput"} == {error["type"] for error in errors}
     assert "Raise --max-tokens" in errors[0]["message"]
     assert result.exit_code == 1
+
+
+def test_special_tokens_of_a_template_are_such_and_those_of_a_row_letters(saved_model: Path, folder: Path) -> None:
+    schema = load_schema(str(folder / "schema.json"))
+    extract = load_extractor(ExtractOptions(input="-", schema="", model=str(saved_model)), schema)
+    tokenizer = extract.generator.generator.model.tokenizer
+    marked = extract.marked({"text": "a <eos>", "row": {"text": ["<eos>", 1]}})
+    assert [name for name in ("text", "row") if "<eos>" in str(marked[name])] == []
+    for prompt, count in ((f"<eos>M: {marked['text']}<eos>", 2), ("<eos>M", 1), ("M", 0)):
+        state = extract._state([prompt], None)
+        ids = list(state.rows[0][0].token_ids)
+        assert ids.count(tokenizer.eos_token_id) == count
+        assert str(state).startswith(prompt.replace(chr(0xFDD0), ""))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = run(saved_model, "-", "--schema", "schema.json", input=b"a <eos> <eos>\n")
+    assert result.exit_code == 0
 
 
 def test_a_template_makes_the_prompt(saved_model: Path, folder: Path) -> None:

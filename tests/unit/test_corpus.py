@@ -52,27 +52,35 @@ def test_made_up_words_of_one_part_are_never_drawn_in_the_other() -> None:
 def test_held_out_names_never_occur_in_training_messages() -> None:
     training = " ".join(message.text for message in _messages(False, 1500))
     seen = set(re.findall(r"\w+", training.lower()))
-    for held_out in words.part_of([*words.FIRST_NAMES, *words.LAST_NAMES], True):
+    names = words.part_of([*words.FIRST_NAMES, *words.LAST_NAMES], True)
+    assert len(names) > 20
+    for held_out in names:
         parts = re.findall(r"\w+", held_out.lower())
         assert len(parts) > 1 or parts[0] not in seen, held_out
+    judged = 0
     for message in _messages(True, 300):
         # The first word of a name is always one that is held out: from a list, or of random syllables.
         first = str(message.facts.get("person", "")).split(" ")[0].split("-")[0].lower()
+        judged += len(first) >= 5
         assert len(first) < 5 or first not in seen, first
+    assert judged > 30
 
 
 @pytest.mark.parametrize("held_out", [False, True])
 def test_strings_of_a_record_stand_in_the_message(held_out: bool) -> None:
     rng = random.Random(2)
+    strings = 0
     for message in _messages(held_out, 400):
         for fact, value in message.facts.items():
             if fact not in {"due", "dated", "currency"}:
                 for text in _strings(value):
+                    strings += 1
                     assert text in message.text, (fact, text, message.text)
         task = corpus.draw_task(rng, message)
         Draft202012Validator(task.schema).validate(task.record)
         assert list(task.record) == task.schema["required"]
         assert task.record == json.loads(task.text)
+    assert strings > 400
 
 
 def test_complete_messages_tell_every_fact_of_the_demo() -> None:

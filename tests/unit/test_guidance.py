@@ -6,7 +6,7 @@ import gc
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -17,6 +17,7 @@ import torch
 import transformers
 
 from outlines_cont import (
+    Branch,
     ContextLengthError,
     EmptyPrompt,
     Guidance,
@@ -24,7 +25,10 @@ from outlines_cont import (
     InvalidLogits,
     KVBudgetError,
     OptionError,
+    Policy,
+    RowView,
     SequenceState,
+    TokenSet,
     UnknownOption,
     continuous,
     engine_of,
@@ -194,7 +198,7 @@ def test_both_sequences_run_in_the_same_forwards() -> None:
 
 def test_no_forward_has_more_tokens_than_the_engine_may_feed() -> None:
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
-    engine_of(model).max_batch_tokens = 8
+    engine_of(model).max_batch_tokens = 8 if model.can_branch else 0  # asked before, as that runs forwards of its own
     sizes, forward = [], model.forward
 
     def noted(input_ids: torch.Tensor, *arguments: Any) -> torch.Tensor:
@@ -402,6 +406,20 @@ def test_a_negative_prompt_that_many_rows_have_is_fed_once() -> None:
     assert state.shape[:2] == (1, 6)
 
 
+def test_a_long_negative_prompt_is_reused_by_the_next_call() -> None:
+    network, guidance = random_network("llama"), Guidance("red is green, " * 20, 2)
+    model = models.from_transformers(network, FakeTokenizer(), prefix_cache_bytes=2**20)
+    length = len(ids_of(model, guidance.negative_prompt))
+    generator = continuous(generate.text(model))
+    fed = []
+    for prompt in ("the", "name"):
+        with model.meter() as meter:
+            state = generator(prompt, max_tokens=3, guidance=guidance)
+        fed.append(meter.fed_tokens)
+        assert greedy_by_hand(model, prompt, guidance, 3) == piece(state)
+    assert fed[0] - fed[1] == length - 1
+
+
 def test_the_piece_ends_where_either_sequence_has_no_room_left() -> None:
     model = random_model()
     assert model.context_length == 256
@@ -467,6 +485,53 @@ def test_a_minus_infinity_is_the_models_and_where_only_the_negative_prompt_has_i
     )
     assert state.errors == [[None] * 60]
     assert "?" not in state.values[0]
+
+
+def test_the_state_of_a_stream_goes_on_from_every_moment() -> None:
+    model = random_model()
+    generator = continuous(generate.regex(model, PATTERN, sampler=samplers.multinomial()))
+    prompts, guidance = ["the name", "a"], [GREEN, None]
+    stream = generator.stream(prompts, rng=3, guidance=guidance)
+    states = [stream.state for _ in stream]
+    assert len(states) > 4
+    for state in states[::2]:
+        rest = generator.resume(state, guidance=guidance) if "length" in str(state.finish_reasons) else state
+        assert stream.state == rest
+
+
+class Splitting(Policy[int]):
+    """Goes on as two rows behind the second token."""
+
+    def initial(self, row: RowView) -> int:
+        return 0
+
+    def branches(self, state: int, row: RowView) -> list[Branch]:
+        free = Branch(sample_mask=TokenSet.of(range(65, 123)))
+        return [Branch(ff_tokens=[[66]]), Branch(ff_tokens=[[67, 68]])] if state == 2 else [free]
+
+    def advance(self, state: int, token_id: int) -> int:
+        return state + 1
+
+
+@pytest.mark.parametrize("stacks", [True, False])
+def test_a_row_that_forks_takes_its_negative_sequence_along(stacks: bool) -> None:
+    model = random_model()
+    run = Run(generate.text(model), "the name", Options(max_tokens=6, policies=(Splitting(),), guidance=GREEN), rng=1)
+    job = run._made()
+    job.can_fork = True
+    with nullcontext() if stacks else one_by_one():
+        engine_of(model).submit(job)
+        for _ in engine_of(model).steps(job):
+            pass
+    ids, negative = ids_of(model, "the name"), ids_of(model, GREEN.negative_prompt)
+    letters = torch.arange(65, 123)
+    for forced, row in zip(([66], [67, 68]), (job.done[0], job.done[1]), strict=True):
+        assert row.error is None
+        found: list[int] = []
+        while len(found) < 6:
+            law = by_hand(model, [*ids, *found], [*negative, *found], GREEN.scale)
+            found += forced if len(found) == 2 else [65 + int(law[letters].argmax())]
+        assert found == list(row.token_ids[len(ids) :])
 
 
 def test_what_is_no_guidance_is_refused() -> None:

@@ -499,6 +499,57 @@ def test_every_limit_has_a_name_and_can_be_raised() -> None:
         Limits(max_depth=0)
 
 
+def test_the_limits_are_those_that_the_documentation_promises() -> None:
+    assert dataclasses.asdict(Limits()) == {
+        "max_schema_characters": 10_000_000,
+        "max_grammar_characters": 100_000,
+        "max_templates": 1_000,
+        "max_left_recursion": 64,
+        "max_depth": 100,
+        "max_nesting": 64,
+        "max_subschemas": 100_000,
+        "max_alternatives": 10_000,
+        "max_properties": 10_000,
+        "max_key_kinds": 64,
+        "max_enum_values": 100_000,
+        "max_pattern_length": 10_000,
+        "max_number_digits": 1_000,
+        "max_work": 120_000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "is_read"), [("9" * 15, True), ("0" * 5_000 + "1" + "0" * 15, True), ("1" + "0" * 14 + "1", False)]
+)
+def test_a_count_of_a_pattern_is_at_most_a_thousand_billions(count: str, is_read: bool) -> None:
+    schema = {"type": "string", "pattern": f"^(?:a{{{count}}})?$"}
+    if is_read:
+        assert json_schema(schema).accepts('""')
+    else:
+        with pytest.raises(SchemaError, match="a count above 1,000,000,000,000,000"):
+            json_schema(schema)
+
+
+@pytest.mark.parametrize(("count", "level"), [(8, "exact"), (9, "checked")])
+def test_the_opposite_of_one_of_many_is_exact_up_to_eight(count: int, level: str) -> None:
+    expression = json_schema({"not": {"oneOf": [{"minimum": n} for n in range(count)]}, "type": "integer"})
+    assert [level] == [line.level for line in expression.report if line.pointer == "#/not/oneOf"]
+    assert [expression.accepts(text) for text in ("0", "1")] == [False, True]
+
+
+class OddUrl:
+    """A type whose schema has a key that nobody knows."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        return {"type": "url", "surprise": 1}
+
+
+def test_a_key_of_a_url_that_is_not_known_is_refused() -> None:
+    with pytest.raises(SchemaError, match="`surprise` of a `url` is not supported yet"):
+        json_schema(OddUrl)
+
+
 def test_alternatives_that_multiply_are_checked_and_many_give_a_named_limit() -> None:
     choice = {"anyOf": [{"minimum": n} for n in range(10)]}
     schema = {"allOf": [dict(choice) for _ in range(12)], "type": "integer"}

@@ -49,6 +49,7 @@ def test_rows_with_shorter_beginnings_in_common_share_no_more_than_these() -> No
     buffer = Buffer(KVStore(), 1)
     columns = [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 10, 11, 12, 13, 14], [0, 1, 2, 3, 4, 5, 6]]
     shares, _ = plan([RowKV((Part(buffer, 0, np.array(row)),)) for row in columns], Sharing(1, 1))
+    assert {0, 1, 2} == {row for share in shares for row in share.rows}
     for share in shares:
         for row in share.rows:
             assert set(share.part.columns.tolist()) <= set(columns[row])

@@ -255,7 +255,9 @@ def test_nested_counts_join_where_no_count_is_left_out(
     for times in range(outer[0], (most if outer[1] is None else outer[1]) + 1):
         high = most if inner[1] is None and times else (inner[1] or 0) * times
         expected.update(range(inner[0] * times, high + 1))
-    automaton = Automaton(nodes.repeat(nodes.repeat(ONE, *inner), *outer))
+    node = nodes.repeat(nodes.repeat(ONE, *inner), *outer)
+    assert (node.args[0] is ONE) == (len(expected) == max(expected) - min(expected) + 1)
+    automaton = Automaton(node)
     assert {n for n in expected if n <= most} == {n for n in range(most + 1) if automaton.accepts(b"a" * n)}
 
 

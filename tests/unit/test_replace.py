@@ -71,7 +71,10 @@ def test_what_was_put_there_is_not_replaced_again() -> None:
     policy = policies.replace({"a": "ba"})
     generator = generate.text(random_model(), sampler=samplers.multinomial(5))
 
-    for text in generator("x>", policies=[policy], max_tokens=20, rng=1):
+    texts = generator("x>", policies=[policy], max_tokens=20, rng=1)
+    assert len(texts) == 5
+    assert sum("ba" in text for text in texts) > 1
+    for text in texts:
         assert "a" not in text.replace("ba", "")
 
 

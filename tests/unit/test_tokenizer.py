@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ import sentencepiece
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
+from transformers.tokenization_mistral_common import MistralCommonBackend
 from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
 from outlines_cont.errors import OutlinesContError, TokenizerError
 from outlines_cont.models.token_bytes import PieceCode, byte_alphabet
 from outlines_cont.models.tokenizer import Tokenizer
-from tests.tokenizer_kinds import EVERY_KIND, KEEPS_TEXT, is_byte_level, tokenizer_of
+from tests.tokenizer_kinds import EVERY_KIND, KEEPS_TEXT, TEKKEN_BEGINS, is_byte_level, tokenizer_of, write_tekken
 from tests.vocabularies import (
     GPT2_EOS,
     LLAMA_3_PATTERN,
@@ -43,9 +45,12 @@ def texts(tokenizer: Tokenizer, token_ids: list[int]) -> list[bytes | None]:
 # The bytes of tokens
 
 
-@pytest.mark.parametrize("kind", ["tekken 131k in mistral-common", "tekken 131k as tokenizer.json"])
-def test_the_131k_vocabulary_is_read_exactly(kind: str, tekken: tuple[Tokens, list[int]]) -> None:
-    tokens, _ = tekken
+@pytest.mark.parametrize(
+    ("kind", "size"), [("tekken 131k in mistral-common", 131_072), ("tekken 12k as tokenizer.json", TEKKEN_BEGINS)]
+)
+def test_the_tekken_vocabulary_is_read_exactly(kind: str, size: int, tekken: tuple[Tokens, list[int]]) -> None:
+    tokens = tekken[0][:size]
+    assert size == len(tokens)
     tokenizer = tokenizer_of(kind)
     assert tuple(tokens) == tokenizer.token_bytes
     assert {i for i, token in enumerate(tokens) if token is None} == tokenizer.special_token_ids
@@ -70,9 +75,10 @@ def test_the_32k_vocabulary_has_text_for_control_pieces_that_llama_does_not_know
     assert eos_token_ids == [tokenizer.eos_token_id]
 
 
-def test_equal_vocabularies_have_equal_fingerprints() -> None:
+def test_equal_vocabularies_have_equal_fingerprints(tmp_path: Path) -> None:
     tekken = tokenizer_of("tekken 131k in mistral-common")
-    assert tokenizer_of("tekken 131k as tokenizer.json").fingerprint == tekken.fingerprint
+    first = Tokenizer(MistralCommonBackend(write_tekken(str(tmp_path))))
+    assert first.fingerprint == tokenizer_of("tekken 12k as tokenizer.json").fingerprint != tekken.fingerprint
     assert Tokenizer(tekken.hugging_face, vocab_size=131_073).fingerprint != tekken.fingerprint
     common = tokenizer_of("SentencePiece 32k in mistral-common")
     assert tokenizer_of("SentencePiece 32k in a slow tokenizer").fingerprint == common.fingerprint

@@ -150,6 +150,7 @@ def samples(name: str, count: int) -> list[str]:
             text.append(token_id)
             state = machine.next_state(state, token_id)
         found.append(text.decode())
+    assert len(found) == count
     return found
 
 
