@@ -285,6 +285,20 @@ def test_the_metaschema_of_a_draft_is_found_by_any_of_its_names(uri: str) -> Non
     assert not expression.accepts('[{"type": "text"}]')
 
 
+@pytest.mark.parametrize("reference", ["#/definitions/0", "#/minimum/0", "#/title/0", "#/enum/1", "#/enum/x"])
+def test_a_reference_of_an_older_draft_that_leads_nowhere_is_told(reference: str) -> None:
+    schema = {
+        "$schema": D7,
+        "definitions": {"a": {}},
+        "minimum": 5,
+        "title": "t",
+        "enum": [[1]],
+        "items": {"$ref": reference},
+    }
+    with pytest.raises(SchemaError, match=f"{reference}' leads nowhere"):
+        fsm.json_schema(schema)
+
+
 def test_an_unknown_metaschema_is_told() -> None:
     schema = {"$schema": "http://iglucentral.com/schemas/self-desc/schema/jsonschema/1-0-0#", "type": "null"}
     with pytest.warns(SchemaWarning, match=r"'#/\$schema': the metaschema .* is not known"):
