@@ -456,6 +456,7 @@ def test_a_value_with_a_lone_surrogate_is_refused_wherever_it_stands(schema: dic
         ("#/items/²", "#/items/²"),
         ("#/items/1/properties/a~1b", "#/prefixItems/1/properties/a~1b"),
         ("#/properties/a~1b/x", "#/properties/a~1b/x"),
+        ("#/properties/0", "#/properties/0"),
         ("other.json", "other.json"),
     ],
 )
