@@ -1,4 +1,4 @@
-"""`DraftPair`: a model of random weights and its first two layers as a smaller one, which agree as often as is asked for."""
+"""`DraftPair`: a model of random weights and its first two layers as a smaller one, whose guesses are accepted as often as is asked for."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ TEMPERATURE = 0.3
 
 _VOCAB_SIZE, _LAYERS, _KEPT = 512, 8, 2
 _BISECTIONS = 9
+_GUESSED = 4
 
 
 class DraftPair:
     """The target, of 8 layers of width 512, and a draft that is made of its embedding, its first two layers and its output.
 
-    What the other six layers add to the residual is multiplied by one number, found by bisection so that the draft agrees in the
-    share that is asked for; with 1 they are what they are. So every forward of both models costs what it would cost anyway. The
-    vocabulary has 512 tokens, so that layers and not the output are what a forward costs, as in large models.
+    What the other six layers add to the residual is multiplied by one number, found by bisection so that both draw the same token,
+    with the same random number, as often as it takes; with 1 they are what they are. So every forward of both models costs what it
+    would cost anyway. The vocabulary has 512 tokens, so that layers and not the output are what a forward costs, as in large models.
 
     Args:
-        share: in which share of the places both draw the same token with the same random number; 0 leaves the weights alone.
+        accepted: the share of tokens that is accepted of guesses of four tokens, as those behind a wrong one are not; 0 leaves the
+            weights alone.
 
     Attributes:
         target, draft: wrapped.
-        share: as found.
+        share: in which share of the places both draw the same token.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, accepted: float) -> None:
         from outlines_cont import models
 
         network = _target()
         small = _first_layers(network)
-        self.share = _set_share(network, small, share) if share else _share(network, small)
+        self.share = _set_share(network, small, _agreement(accepted)) if accepted else _share(network, small)
         self.target, self.draft = (
             models.from_transformers(each, byte_tokenizer(), prefix_cache_bytes=0) for each in (network, small)
         )
@@ -74,6 +76,16 @@ def _first_layers(network: Any) -> Any:
     )
     small.model.layers = network.model.layers[:_KEPT]
     return small
+
+
+def _agreement(accepted: float) -> float:
+    """Return how often single tokens must be right for this share of the tokens of guesses to be accepted."""
+    low, high = 0.0, 1.0
+    for _ in range(30):
+        share = (low + high) / 2
+        is_low = sum(share**length for length in range(1, _GUESSED + 1)) / _GUESSED < accepted
+        low, high = (share, high) if is_low else (low, share)
+    return low
 
 
 def _set_share(network: Any, small: Any, share: float) -> float:

@@ -67,11 +67,11 @@ def _forwards(rig: Rig, rounds: int) -> Figures:
     return {"ratio": per_token("drafted"), "without a draft": per_token("ours"), "outlines": per_token("outlines")}
 
 
-def _model_draft(share: float, rig: Rig, rounds: int) -> Figures:
+def _model_draft(accepted: float, rig: Rig, rounds: int) -> Figures:
     """One row of 128 tokens with the first two layers as draft, and without."""
     from outlines_cont import continuous, generate, samplers
 
-    pair, prompt = DraftPair(share), rig.text(64)
+    pair, prompt = DraftPair(accepted), rig.text(64)
     sampler = samplers.multinomial(temperature=TEMPERATURE)
     plain, drafted = (
         partial(
@@ -85,8 +85,8 @@ def _model_draft(share: float, rig: Rig, rounds: int) -> Figures:
     with pair.target.meter() as meter:
         assert plain() == drafted(), "a draft has changed the text"
     theirs, ours = _in_turn(rig, plain, drafted, rounds)
-    accepted = meter.accepted_tokens / max(meter.proposed_tokens, 1)
-    return ratio(ours, theirs, **{"agree": pair.share, "accepted": accepted, "proposed": meter.proposed_tokens})
+    found = {"right": pair.share, "accepted": meter.accepted_tokens, "of proposed": meter.proposed_tokens}
+    return ratio(ours, theirs, **found)
 
 
 # -- the prefix cache --------------------------------------------------------------------------------------------------
@@ -185,6 +185,7 @@ def _measure_memory(send: Send, count: int, max_bytes: int) -> None:
     send(
         {
             "ratio": peak / max_bytes,
+            "KB": peak / 1e3,
             "KB allowed": max_bytes / 1e3,
             "hits": float(cache.hits),
             "entries at the end": float(cache.entries),
@@ -228,7 +229,7 @@ CASES = [
     *(
         Comparison(
             f"share{round(share * 100)}",
-            f"a smaller model as draft, which agrees in a share of {share}, times no draft",
+            f"a smaller model as draft, of whose guesses a share of {share} is accepted, times no draft",
             aim,
             partial(_model_draft, share),
         )
@@ -246,7 +247,7 @@ CASES = [
 _NOTE = (
     f"Records: the bundled model (float32), {_RECORDS} held-out messages, greedy, a fresh process for each engine and round. A smaller "
     f"model as draft: a target with 512 tokens in place of 32,000, and its first two layers, at temperature {TEMPERATURE}; what the other "
-    "layers add is scaled so that both agree as often as said. Memory: a very small model."
+    "layers add is scaled so that of guesses of four tokens the share that is said is accepted. Memory: a very small model."
 )
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from outlines_cont.engine.accept_rate import AcceptRate
+from outlines_cont.engine.accept_rate import AcceptRate, Graded
 from outlines_cont.engine.drawing import Drawing
 from outlines_cont.engine.lookahead import HINT, Lookahead
 from outlines_cont.errors import DraftWarning
@@ -74,6 +74,16 @@ class Drafter(Protocol):
         """Let go of what is held for other rows than these: they have ended."""
 
 
+class Prices(Protocol):
+    """What guesses cost in one step, and what they bring; see `engine.guess_length`."""
+
+    def length(self, draft: RowDraft, share: float) -> int:
+        """Return how many tokens are worth guessing, where such a share of guesses is right."""
+
+    def pays(self, draft: RowDraft, length: int, chance: float) -> bool:
+        """Return whether a token is worth guessing behind `length` others, where all are right with such a probability."""
+
+
 class RowDraft:
     """The draft of one row.
 
@@ -117,9 +127,10 @@ class RowDraft:
 
     def note(self, kind: Hashable, is_right: bool) -> None:
         """Take note of whether a guessed token was drawn."""
-        share = self.share(kind, _EXPECTED)
-        for rates in (self._rates, self._others):
-            rates.setdefault(kind, AcceptRate(share)).note(is_right)
+        for one in (kind, kind.kind) if isinstance(kind, Graded) else (kind,):
+            share = self.share(one, _EXPECTED)
+            for rates in (self._rates, self._others):
+                rates.setdefault(one, AcceptRate(share)).note(is_right)
 
     def chance(self, kinds: Sequence[Hashable]) -> float:
         """Return the probability that guesses of these kinds are all right; one that leaves no choice, None, is."""
@@ -170,14 +181,14 @@ class Wish:
     Attributes:
         row: the row; not to be changed.
         draft: its draft.
-        longest: from the share of guesses that are right to the number of tokens that are worth guessing; see `GuessLength`.
+        prices: what guesses cost, and what they bring.
         takes_hints: whether the policies are asked for hints.
         made: the guess, where there is something in it.
     """
 
     row: DraftedRow
     draft: RowDraft
-    longest: Callable[[RowDraft, float], int]
+    prices: Prices
     takes_hints: bool = False
     made: Lookahead | None = None
 
@@ -201,7 +212,12 @@ class Wish:
 
     def length(self, kind: Hashable, expected: float) -> int:
         """Return how many tokens are worth guessing in some way; see `RowDraft.share`."""
-        return self.longest(self.draft, self.draft.share(kind, expected))
+        return self.prices.length(self.draft, self.draft.share(kind, expected))
+
+    def pays(self, share: float) -> bool:
+        """Return whether one more token is worth guessing, where such a share of guesses is right."""
+        chance = self.draft.chance(self.walk.kinds)
+        return self.prices.pays(self.draft, len(self.walk.token_ids), chance * share)
 
     @property
     def drawing(self) -> Drawing:
