@@ -41,7 +41,16 @@ def ratio(ours: list[float], theirs: list[float], **more: float) -> Figures:
     return {"ratio": other / own, "ours s": own, "theirs s": other, **more}
 
 
-def main(name: str, title: str, about: str, cases: Sequence[Comparison]) -> None:
+def main(
+    name: str,
+    title: str,
+    about: str,
+    cases: Sequence[Comparison],
+    *,
+    note: str = "",
+    packages: Sequence[str] = _PACKAGES,
+    rounds: int = 5,
+) -> None:
     """Measure what the command line asks for, print the table and write it below `benchmarks/results`.
 
     Args:
@@ -49,11 +58,14 @@ def main(name: str, title: str, about: str, cases: Sequence[Comparison]) -> None
         title: of the page.
         about: a sentence of `--help`.
         cases: all that can be measured.
+        note: what else the page says of how it is measured.
+        packages: whose versions the page names.
+        rounds: measurements of each side, where the command line does not say.
     """
-    options = _options(name, about, cases)
+    options = _options(name, about, cases, rounds)
     machine.use_one_thread()
     machine.pin(options.core)
-    described = machine.describe(_PACKAGES)
+    described = machine.describe(packages)
     import torch
 
     torch.set_num_threads(1)
@@ -67,15 +79,15 @@ def main(name: str, title: str, about: str, cases: Sequence[Comparison]) -> None
             found[case.name] = case.measure(rig, options.rounds)
             progress.advance(bar)
     report = {"machine": described, "rounds": options.rounds, "device": options.device, "cases": found}
-    text = _page(title, report, chosen)
+    text = _page(title, report, chosen, note)
     Console(width=200, highlight=False).print(text, markup=False)
     if options.output:
         table.write(options.output, report, text)
 
 
-def _options(name: str, about: str, cases: Sequence[Comparison]) -> argparse.Namespace:
+def _options(name: str, about: str, cases: Sequence[Comparison], rounds: int) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
-    parser.add_argument("--rounds", type=int, default=5, help="measurements of each side (default: 5)")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"measurements of each side (default: {rounds})")
     parser.add_argument("--cases", default="", help=f"of {', '.join(case.name for case in cases)} (default: all)")
     parser.add_argument("--device", default="cpu", help="where the model runs (default: cpu)")
     parser.add_argument("--core", type=int, help="processor core to run on (default: the last)")
@@ -83,7 +95,7 @@ def _options(name: str, about: str, cases: Sequence[Comparison]) -> argparse.Nam
     return parser.parse_args()
 
 
-def _page(title: str, report: dict[str, Any], chosen: list[Comparison]) -> str:
+def _page(title: str, report: dict[str, Any], chosen: list[Comparison], note: str) -> str:
     head = ["what", "aim", "measured", "figures"]
     rows = []
     for case in chosen:
@@ -93,6 +105,6 @@ def _page(title: str, report: dict[str, Any], chosen: list[Comparison]) -> str:
     return (
         f"# {title}\n\n{machine.sentence(report['machine'])} A Llama of random weights (width 512, 8 layers, 8 query and 2 key "
         f"heads, 32,000 tokens, float32) on {report['device']}, one core and one thread, medians of {report['rounds']} measurements "
-        "of each side in turn. 'Theirs' is transformers without this package, or the same without the cache.\n\n"
+        f"of each side in turn. 'Theirs' is transformers without this package, or the same without the cache.{note and ' '}{note}\n\n"
         + table.markdown(head, rows)
     )

@@ -33,12 +33,12 @@ def main() -> None:
     options = _options()
     machine.use_one_thread()
     described = machine.describe(_PACKAGES)
-    prompts = _prompts(options.records)
-    found = _all_rounds(prompts, options)
+    prompts = held_out_prompts(options.records)
+    found = all_rounds(options.engines.split(","), prompts, options.rounds, options.batch, options.core)
     report = {
         "machine": described,
         "settings": {"rounds": options.rounds, "records": options.records, "batch": options.batch},
-        "engines": {name: _summary(messages) for name, messages in found.items()},
+        "engines": {name: summary(messages) for name, messages in found.items()},
     }
     text = _page(report)
     Console(width=200, highlight=False).print(text, markup=False)
@@ -57,7 +57,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _prompts(count: int) -> list[str]:
+def held_out_prompts(count: int) -> list[str]:
     """Messages with names and things that the model never saw in training, the same on every machine."""
     from scripts.tiny.corpus import DEMO_KINDS, MessageSource
 
@@ -66,15 +66,17 @@ def _prompts(count: int) -> list[str]:
     return [f"Message: {message.text}\nRecord: " for message in messages]
 
 
-def _all_rounds(prompts: Sequence[str], options: argparse.Namespace) -> dict[str, list[Message]]:
-    names = options.engines.split(",")
+def all_rounds(
+    names: Sequence[str], prompts: Sequence[str], rounds: int, batch: int, core: int | None
+) -> dict[str, list[Message]]:
+    """Return what every engine has measured in each round, in a process of its own."""
     found: dict[str, list[Message]] = {name: [] for name in names}
     with Progress(console=Console(stderr=True)) as progress:
-        bar = progress.add_task("", total=options.rounds * len(names))
-        for number in range(options.rounds):
+        bar = progress.add_task("", total=rounds * len(names))
+        for number in range(rounds):
             for name in names:
                 progress.update(bar, description=f"round {number + 1}: {name}")
-                for message in in_process(_measure, name, prompts, options.batch, options.core):
+                for message in in_process(_measure, name, prompts, batch, core):
                     if "failed" in message:
                         raise SystemExit(f"{name}: {message['failed']}")
                     found[name].append(message)
@@ -136,7 +138,7 @@ def _is_valid(text: str) -> bool:
     return True
 
 
-def _summary(rounds: list[Message]) -> dict[str, Any]:
+def summary(rounds: list[Message]) -> dict[str, Any]:
     """Medians over the rounds, and the spread of the speed."""
     out: dict[str, Any] = {
         key: statistics.median(message[key] for message in rounds) for key in ("prepare_seconds", "warm_up_seconds")

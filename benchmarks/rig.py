@@ -27,7 +27,7 @@ class Rig:
 
     Attributes:
         network: bare.
-        model: wrapped; no token ends a text.
+        model: wrapped; no token ends a text, and nothing is reused from call to call.
         ending_model: wrapped; `</s>` ends a text, which constraints need.
         device: where it runs.
     """
@@ -53,8 +53,10 @@ class Rig:
         self.device = device
         self.network = transformers.LlamaForCausalLM(config).to(device).eval()
         self.network.generation_config.pad_token_id = 0
-        self.model = models.from_transformers(self.network, byte_tokenizer())
-        self.ending_model = models.from_transformers(self.network, byte_tokenizer(eos_token="</s>"))
+        self.model = models.from_transformers(self.network, byte_tokenizer(), prefix_cache_bytes=0)
+        self.ending_model = models.from_transformers(
+            self.network, byte_tokenizer(eos_token="</s>"), prefix_cache_bytes=0
+        )
         assert self.model.can_branch, self.model.capabilities
 
     def text(self, length: int, seed: int = 0) -> str:

@@ -78,14 +78,14 @@ class Writer(Protocol):
 
 
 class Ours:
-    """`generate.json` of this repository."""
+    """`generate.json` of this repository; nothing is reused from call to call."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Weights, draft: str | None = None) -> None:
         from outlines_cont import generate, models
 
         self.counts = weights.counts
-        self._model = models.from_transformers(weights.model, weights.tokenizer)
-        self._generator = generate.json(self._model, SCHEMA, whitespace="none")
+        self._model = models.from_transformers(weights.model, weights.tokenizer, prefix_cache_bytes=0)
+        self._generator = generate.json(self._model, SCHEMA, whitespace="none", draft=draft)
 
     def write(self, prompts: Sequence[str]) -> list[str]:
         with self._model.meter() as meter:
@@ -157,4 +157,14 @@ class Outlines:
         return texts
 
 
-WRITERS: dict[str, Callable[[Weights], Writer]] = {"ours": Ours, "transformers": Transformers, "outlines": Outlines}
+def drafted(weights: Weights) -> Ours:
+    """The same, guessing ahead what stands in the prompt."""
+    return Ours(weights, draft="lookup")
+
+
+WRITERS: dict[str, Callable[[Weights], Writer]] = {
+    "ours": Ours,
+    "drafted": drafted,
+    "transformers": Transformers,
+    "outlines": Outlines,
+}

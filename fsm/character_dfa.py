@@ -109,7 +109,7 @@ def character_dfa(node: Node, max_states: int) -> CharacterDFA:
     Cost: some 20 us per state and byte that leads somewhere else.
     """
     automaton = Automaton(node)
-    steps = _Steps(automaton)
+    steps = CharacterSteps(automaton)
     queue = [automaton.initial_state]
     numbers = {automaton.initial_state: 0}
     arcs: list[list[tuple[Ranges, int]]] = []
@@ -130,7 +130,7 @@ def character_dfa(node: Node, max_states: int) -> CharacterDFA:
     return CharacterDFA(arcs, (number for state, number in numbers.items() if automaton.is_accepting(state)))
 
 
-class _Steps:
+class CharacterSteps:
     """The steps of a byte automaton over whole characters."""
 
     def __init__(self, automaton: Automaton) -> None:

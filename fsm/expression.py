@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any, Literal, Self
 
 from fsm import node as nodes
@@ -18,11 +19,17 @@ from fsm.automaton import Automaton
 from fsm.captures import Captures, Part, together
 from fsm.character_dfa import character_dfa
 from fsm.checker import Checker, checks_of, has_checks
+from fsm.errors import BudgetExceeded
 from fsm.interegular_fsm import make_fsm
 from fsm.node import Node
 from fsm.origin import Named, Origin, Rules
+from fsm.picture import picture
 from fsm.recipe import Call, follow, recipe, remembered
 from fsm.rendering import render, shorten
+from fsm.state_graph import expression_graph
+
+PICTURE_STATES = 24
+"""How many states a picture in a notebook has at most; `draw` takes any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,15 @@ class Report(tuple[ReportLine, ...]):
         lines = (f"{line.level:9}  {line.pointer:{width}}  {line.note}".rstrip() for line in self)
         return "\n".join((*lines, *(f"spelling   {sentence}" for sentence in self.spelling)))
 
+    def _repr_html_(self) -> str:
+        """Return the same as a table, for notebooks."""
+        rows = [(line.level, line.pointer, line.note) for line in self] + [
+            ("spelling", "", text) for text in self.spelling
+        ]
+        cells = ("".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in row) for row in rows)
+        head = "<tr><th>enforced</th><th>where</th><th>note</th></tr>"
+        return f"<table>{head}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
 
 @dataclass(frozen=True, slots=True)
 class Expression:
@@ -88,6 +104,13 @@ class Expression:
     origin: Origin | None = field(default=None, compare=False, repr=False)
     # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
     made_by: Call | None = field(init=False, default=None, compare=False, repr=False)
+
+    def _repr_svg_(self) -> str | None:
+        """Return a picture of up to `PICTURE_STATES` states, for notebooks; None where that takes too much."""
+        try:
+            return picture(expression_graph(self.node, PICTURE_STATES))
+        except BudgetExceeded:
+            return None
 
     def __deepcopy__(self, memo: object) -> Self:
         """Return the same: it never changes."""

@@ -18,6 +18,12 @@ _KNOWN = {
 }
 
 
+def known_name(node: Node) -> str | None:
+    """Return the name of a term that is shown by name, without brackets."""
+    name = _KNOWN.get(node, "")
+    return name[1:-1] if name.startswith("<") else None
+
+
 def shorten(text: str, most: int = MAX_LENGTH) -> str:
     """`text`, its middle left out where it is longer than `most`."""
     kept = most * 2 // 3

@@ -20,9 +20,11 @@ from fsm.expression import Expression, as_bytes
 from fsm.loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.node import Kind, Node
 from fsm.open_walk import as_counted, has_count
+from fsm.picture import picture
 from fsm.rendering import render
 from fsm.short_loop import is_byte, is_narrow
 from fsm.spelling import Spelling, Steps, survivors
+from fsm.state_graph import token_graph
 from fsm.token_tables import TokenTables, token_tables
 from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
@@ -101,6 +103,13 @@ class TokenFSM:
     max_narrow_bytes = 24
     max_narrow_cost = 4_000
     max_targets = 20_000
+
+    def _repr_svg_(self) -> str | None:
+        """Return a picture of some states, for notebooks; None where a mask takes more than its budget. `fsm.draw` has options."""
+        try:
+            return picture(token_graph(self, max_states=12, max_tokens=4))
+        except BudgetExceeded:
+            return None
 
     def __init__(
         self,

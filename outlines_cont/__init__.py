@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outlines_cont import control, generate, models, policies, samplers
+    from outlines_cont.chat import Chat
     from outlines_cont.continuation import continuous
+    from outlines_cont.defaults import DEFAULT_MAX_TOKENS
     from outlines_cont.device_tables import DeviceTables
+    from outlines_cont.drafts import Proposer
     from outlines_cont.engine.branch import Branch, TokenSet
     from outlines_cont.engine.engine import Engine, engine_of
     from outlines_cont.engine.policy import Policy, RowView
@@ -20,12 +23,14 @@ if TYPE_CHECKING:
         BatchMismatch,
         BudgetError,
         CallbackTimeout,
+        ChatError,
         CheckFailed,
         ClosedError,
         ConstraintRequired,
         ContextLengthError,
         DeadEnd,
         DeadlockError,
+        DraftWarning,
         EmptyPrompt,
         EngineInterrupted,
         ForkBudgetError,
@@ -34,9 +39,12 @@ if TYPE_CHECKING:
         InvalidLogits,
         KVBudgetError,
         KVShareError,
+        LengthWarning,
         MissingEOS,
         MissingTokenizer,
         ModelMismatch,
+        ModelNotFound,
+        NoChatTemplate,
         NoHypothesis,
         NotPicklable,
         OptionError,
@@ -53,6 +61,7 @@ if TYPE_CHECKING:
         SavedError,
         ScriptError,
         SlicingError,
+        SpecialTokenWarning,
         StateFileError,
         StateMismatch,
         TokenBudgetError,
@@ -61,26 +70,33 @@ if TYPE_CHECKING:
         UnsupportedBranch,
         UnsupportedModel,
         UserCodeError,
+        VocabularyMismatch,
     )
     from outlines_cont.executor import BatchedExecutor, Conversation, Mark
-    from outlines_cont.guidance import Guidance, guide
+    from outlines_cont.guidance import Guidance
+    from outlines_cont.guided_conversation import GuidedConversation, guide
     from outlines_cont.options import PieceOptions
+    from outlines_cont.progress import Progress, ProgressBar
     from outlines_cont.span import Span
     from outlines_cont.state import SequenceState, kv_bytes
     from outlines_cont.streams import TokenStream
     from outlines_cont.streams.event import StreamEvent
     from outlines_cont.streams.state_stream import StateStream
+    from outlines_cont.tokens import Tokens
     from outlines_cont.tree import CompletionTree
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DEFAULT_MAX_TOKENS",
     "BanImpossible",
     "BatchMismatch",
     "BatchedExecutor",
     "Branch",
     "BudgetError",
     "CallbackTimeout",
+    "Chat",
+    "ChatError",
     "CheckFailed",
     "ClosedError",
     "CompletionTree",
@@ -90,20 +106,25 @@ __all__ = [
     "DeadEnd",
     "DeadlockError",
     "DeviceTables",
+    "DraftWarning",
     "EmptyPrompt",
     "Engine",
     "EngineInterrupted",
     "ForkBudgetError",
     "Guidance",
+    "GuidedConversation",
     "IncompleteOutput",
     "InferenceRequired",
     "InvalidLogits",
     "KVBudgetError",
     "KVShareError",
+    "LengthWarning",
     "Mark",
     "MissingEOS",
     "MissingTokenizer",
     "ModelMismatch",
+    "ModelNotFound",
+    "NoChatTemplate",
     "NoHypothesis",
     "NotPicklable",
     "OptionError",
@@ -112,8 +133,11 @@ __all__ = [
     "Policy",
     "ProgramCancelled",
     "ProgramTimeout",
+    "Progress",
+    "ProgressBar",
     "PromptRequired",
     "PromptTypeError",
+    "Proposer",
     "ReplayError",
     "ResumeError",
     "RetriesSpent",
@@ -125,6 +149,7 @@ __all__ = [
     "SequenceState",
     "SlicingError",
     "Span",
+    "SpecialTokenWarning",
     "StateFileError",
     "StateMismatch",
     "StateStream",
@@ -133,10 +158,12 @@ __all__ = [
     "TokenSet",
     "TokenStream",
     "TokenizerError",
+    "Tokens",
     "UnknownOption",
     "UnsupportedBranch",
     "UnsupportedModel",
     "UserCodeError",
+    "VocabularyMismatch",
     "continuous",
     "control",
     "engine_of",
@@ -153,13 +180,19 @@ _HOMES = {
     "BatchedExecutor": "executor",
     "Branch": "engine.branch",
     "Engine": "engine.engine",
+    "Chat": "chat",
     "CompletionTree": "tree",
+    "DEFAULT_MAX_TOKENS": "defaults",
     "Conversation": "executor",
     "DeviceTables": "device_tables",
     "Guidance": "guidance",
+    "GuidedConversation": "guided_conversation",
     "Mark": "executor",
     "PieceOptions": "options",
     "Policy": "engine.policy",
+    "Progress": "progress",
+    "ProgressBar": "progress",
+    "Proposer": "drafts",
     "RowView": "engine.policy",
     "SequenceState": "state",
     "Span": "span",
@@ -167,9 +200,10 @@ _HOMES = {
     "StreamEvent": "streams.event",
     "TokenSet": "engine.branch",
     "TokenStream": "streams",
+    "Tokens": "tokens",
     "continuous": "continuation",
     "engine_of": "engine.engine",
-    "guide": "guidance",
+    "guide": "guided_conversation",
     "kv_bytes": "state",
 }
 

@@ -1,4 +1,4 @@
-"""The command line: `outlines-cont demo`, `extract`, `schema` and `tree`. It parses and prints; `commands` does the work.
+"""The command line: `outlines-cont demo`, `extract`, `schema`, `tree` and `chat`. It parses and prints; `commands` does the work.
 
 Heavy imports happen inside the commands, so that `--help` and wrong options answer at once.
 """
@@ -19,6 +19,8 @@ import typer
 
 from outlines_cont import __version__
 from outlines_cont.commands.options import DType, ExtractOptions, InputFormat, Whitespace
+from outlines_cont.commands.threads import wait_passively
+from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OutlinesContError
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ _FAILED_ROWS, _UNUSABLE, _INTERRUPTED = 1, 2, 130
 _LONGEST_ERROR = 600
 _DEMO_INTRODUCTION = """\
 Three generators on one state for each message: choice, JSON, regex. Tokens are
-fed to the model, reused from the state, or forced by the constraint.
+fed to the model, reused from the state, or forced by the constraint. Votes: the
+record is sampled again, three times, from a fork of the state; how many samples
+agree with it is a hint at how sure the model is.
 """
 
 app = typer.Typer(
@@ -46,8 +50,9 @@ InputOption = Annotated[
     str,
     typer.Argument(
         metavar="INPUT",
-        help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .txt file (a message per line), "
-        "or - for the standard input (JSON lines if the first line is a JSON object, else text).",
+        help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .csv or .parquet table (with a `text` "
+        "column), a .txt file (a message per line), or - for the standard input (JSON lines if the first line is a JSON object, else "
+        "text).",
     ),
 ]
 SchemaOption = Annotated[
@@ -83,7 +88,13 @@ PromptOption = Annotated[
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="OUT.jsonl", help="Where to write.", show_default="standard output"),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="OUT.jsonl|.csv|.parquet",
+        help="Where to write: lines of JSON, or a table, made when all rows are there.",
+        show_default="standard output",
+    ),
 ]
 ResumeOption = Annotated[
     bool,
@@ -101,6 +112,22 @@ DeviceOption = Annotated[
     str | None, typer.Option(metavar="DEVICE", help="Where the model runs, such as cuda or mps.", show_default="cpu")
 ]
 DTypeOption = Annotated[DType | None, typer.Option(help="Float type of the weights.", show_default="the checkpoint's")]
+AnyOrderOption = Annotated[bool, typer.Option("--any-order", help="Allow the members of an object in any order.")]
+SamplerOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="How tokens are chosen: greedy, multinomial, 'multinomial(temperature=0.7, top_p=0.9)'."
+    ),
+]
+SeedOption = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", help="Of the random numbers. A row's record depends on it and on its prompt alone."
+    ),
+]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Say what was chosen, such as the number of threads.")
+]
 WhitespaceOption = Annotated[Whitespace, typer.Option(help="Spaces after : and , of the JSON that the model writes.")]
 ProgressOption = Annotated[
     bool | None,
@@ -120,6 +147,7 @@ StreamOption = Annotated[
 
 def main() -> None:
     """Run the command line and exit."""
+    wait_passively()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal without some character should show a question mark, not end the program.
@@ -175,15 +203,19 @@ def extract(
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
     batch_size: BatchSizeOption = 8,
-    max_tokens: MaxTokensOption = 1024,
+    max_tokens: MaxTokensOption = DEFAULT_MAX_TOKENS,
     text_field: TextFieldOption = "text",
     keep_text: KeepTextOption = False,
     input_format: InputFormatOption = InputFormat.AUTO,
     device: DeviceOption = None,
     dtype: DTypeOption = None,
-    whitespace: WhitespaceOption = Whitespace.NONE,
+    whitespace: WhitespaceOption = Whitespace.ONE_SPACE,
+    any_order: AnyOrderOption = False,
+    sampler: SamplerOption = "greedy",
+    seed: SeedOption = 0,
     progress: ProgressOption = None,
     stream: StreamOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Extract a record from every message of INPUT.
 
@@ -209,12 +241,18 @@ def extract(
         device=device,
         dtype=dtype,
         whitespace=whitespace,
+        any_order=any_order,
+        sampler=sampler,
+        seed=seed,
     )
     with _one_line_errors(lambda: _extract_interrupted(output)):
-        _extract(options, progress, stream)
+        _extract(options, progress, stream, verbose)
 
 
-@app.command(epilog="Example: outlines-cont schema order.json --draw order.svg")
+@app.command(
+    short_help="Say how each keyword of a schema is enforced.",
+    epilog="Example: outlines-cont schema order.json --draw order.svg",
+)
 def schema(
     source: Annotated[
         str, typer.Argument(metavar="FILE.json|module:Class", help="What a record is, as for `extract`.")
@@ -241,11 +279,19 @@ def schema(
         _schema(source, strict, any_order, draw)
 
 
-@app.command(epilog='Example: outlines-cont tree "Not many people know that" --output tree.svg')
+@app.command(
+    short_help="Grow a tree of completions in one batch.",
+    epilog='Example: outlines-cont tree "Not many people know that" --model Qwen/Qwen3-0.6B --output tree.svg',
+)
 def tree(
     prompt: Annotated[
-        str, typer.Argument(metavar="PROMPT", help="Where all completions begin.")
-    ] = "Not many people know that",
+        str | None,
+        typer.Argument(
+            metavar="PROMPT",
+            help="Where all completions begin.",
+            show_default='a message for the bundled model, "Not many people know that" for others',
+        ),
+    ] = None,
     depth: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of each completion.")] = 72,
     every: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens between two partings.")] = 16,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the random numbers.")] = 0,
@@ -265,7 +311,67 @@ def tree(
     Exit status: 0, 2 for a wrong option, a model that cannot be loaded or a file that cannot be written, 130 interrupted.
     """
     with _one_line_errors(lambda: "Interrupted."):
-        _tree(prompt, depth, every, seed, distinct, model, output, device, dtype)
+        _tree(_tree_prompt(prompt, model), depth, every, seed, distinct, model, output, device, dtype)
+
+
+@app.command(epilog="Example: outlines-cont chat Qwen/Qwen3-0.6B --system 'Be short.'")
+def chat(
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A chat model.", show_default="the bundled one")
+    ] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="How the model is to behave.")] = None,
+    template: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.jinja", help="A chat template.", show_default="that of the tokenizer"),
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="The most tokens of a reply.")] = 512,
+    sampler: SamplerOption = "greedy",
+    seed: SeedOption = 0,
+    device: DeviceOption = None,
+    dtype: DTypeOption = None,
+) -> None:
+    """Talk with a chat model; `/help` says what else can be typed.
+
+    After each reply a line shows how many tokens were fed to the model, and how many were kept from what came before. The bundled
+    model is no chat model: it reads a message and writes a record.
+
+    Exit status: 0, or 2 for a wrong option, a model that cannot be loaded or has no chat template.
+    """
+    with _one_line_errors(lambda: "Interrupted."):
+        _chat(model, system, template, max_tokens, sampler, seed, device, dtype)
+
+
+def _chat(
+    name: str | None,
+    system: str | None,
+    template: Path | None,
+    max_tokens: int,
+    sampler: str,
+    seed: int,
+    device: str | None,
+    dtype: DType | None,
+) -> None:
+    from outlines_cont.commands.chat import ChatSession, begun_chat, terminal_lines
+    from outlines_cont.commands.extractor import load_or_refuse
+    from outlines_cont.commands.sampler import make_sampler
+    from outlines_cont.commands.threads import set_threads
+
+    chosen = make_sampler(sampler)
+    model = load_or_refuse(name, device, dtype)
+    set_threads(model, 1)
+    begun = begun_chat(model, template, system, name is None, seed)
+    if sys.stdin.isatty():
+        typer.echo("Type a message, or /help.")
+    ChatSession(begun, chosen, max_tokens, sys.stdout).run(terminal_lines())
+
+
+def _tree_prompt(prompt: str | None, model: str | None) -> str:
+    """Return where a tree begins: the bundled model knows messages and records only."""
+    if prompt is not None:
+        return prompt
+    return (
+        "Not many people know that" if model is not None else "Message: Please send 12 desk lamps to Porto.\nRecord: "
+    )
 
 
 def _tree(
@@ -282,11 +388,13 @@ def _tree(
     from rich.console import Console
 
     from outlines_cont.commands.extractor import load_or_refuse
+    from outlines_cont.commands.threads import set_threads
     from outlines_cont.commands.tree import check_options, show_growing, write_picture
     from outlines_cont.tree import CompletionTree
 
     check_options(prompt, output)
     model = load_or_refuse(name, device, dtype)
+    set_threads(model, 4)
     grown = CompletionTree(model, prompt, depth=depth, every=every, seed=seed, distinct=distinct)
     started = time.monotonic()
     with model.meter() as meter:
@@ -305,9 +413,10 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
     from rich.console import Console
     from rich.table import Table
 
-    from outlines_cont.commands.describe import describe, write_picture
+    from outlines_cont.commands.describe import check_picture, describe, write_picture
     from outlines_cont.commands.schema import load_schema
 
+    check_picture(picture)
     options = {"strict": strict, "key_order": "any" if any_order else "schema"}
     expression, found = describe(load_schema(source).schema, **options)
     table = Table("keyword", "where", "enforced", box=None)
@@ -341,8 +450,11 @@ def _demo(output: Path, stream: bool) -> None:
         from outlines_cont.commands.demo_table import DemoTable
         from outlines_cont.commands.extractor import load_model
         from outlines_cont.commands.growing import GrowingRecords
+        from outlines_cont.commands.threads import set_threads
 
-        chain = Demo(load_model(None, None, None))
+        model = load_model(None, None, None)
+        set_threads(model, 1)
+        chain = Demo(model)
         table, growing = DemoTable(Console()), GrowingRecords(Console())
         typer.echo(_DEMO_INTRODUCTION)
         table.print_head()
@@ -375,7 +487,7 @@ def _demo_summary(rows: Sequence[DemoRow], seconds: float, output: Path) -> list
     ]
 
 
-def _extract(options: ExtractOptions, progress: bool | None, stream: bool) -> None:
+def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbose: bool) -> None:
     from rich.console import Console
 
     from outlines_cont.commands.errors import SetupError
@@ -390,7 +502,7 @@ def _extract(options: ExtractOptions, progress: bool | None, stream: bool) -> No
     with _plain_warnings():
         extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
         with progress_bar(extraction.tally, False if stream else progress) as bar:
-            for tally in extraction.run(_load_extractor, growing):
+            for tally in extraction.run(_verbose_extractor if verbose else _load_extractor, growing):
                 advance(bar, tally)
     typer.echo(_extract_summary(extraction.tally, options.output, time.monotonic() - started), err=True)
     if extraction.tally.failed:
@@ -401,6 +513,12 @@ def _load_extractor(options: ExtractOptions, schema: RecordSchema) -> Extract:
     from outlines_cont.commands.extractor import load_extractor
 
     return load_extractor(options, schema)
+
+
+def _verbose_extractor(options: ExtractOptions, schema: RecordSchema) -> Extract:
+    from outlines_cont.commands.extractor import load_extractor
+
+    return load_extractor(options, schema, lambda line: typer.echo(line, err=True))
 
 
 def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
@@ -415,8 +533,11 @@ def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
 
 
 def _extract_interrupted(output: Path | None) -> str:
+    from outlines_cont.commands.table_output import lines_path
+
     if output is None:
         return "Interrupted."
+    output = lines_path(output)
     if not output.exists():
         return "Interrupted before the first row; nothing was written."
     return f"Interrupted. {output} holds whole lines; to go on, give the same command with --resume."

@@ -57,6 +57,18 @@ class EmptyPrompt(OutlinesContError, ValueError):
     """A prompt encodes to no token at all, so there is nothing that a model could continue."""
 
 
+class SpecialTokenWarning(UserWarning):
+    """A special token is written in a text that was given as a `str`; its letters were encoded, not the control token."""
+
+
+class NoChatTemplate(OutlinesContError, ValueError):
+    """The tokenizer of a model has no chat template, and none was given."""
+
+
+class ChatError(OutlinesContError, ValueError):
+    """A conversation cannot go on so: the chat template refuses its messages, or a turn does not fit those before."""
+
+
 class PromptTypeError(OutlinesContError, TypeError):
     """A prompt is neither text, nor a state, nor a list of one of them."""
 
@@ -76,6 +88,10 @@ class OptionError(OutlinesContError, ValueError):
     def __init__(self, message: str, option: str) -> None:
         super().__init__(message)
         self.option = option
+
+
+class ModelNotFound(OptionError):
+    """A model was asked for by a name that is neither a folder nor an id that transformers finds."""
 
 
 class UnknownOption(OptionError, TypeError):
@@ -245,6 +261,18 @@ class ModelMismatch(OutlinesContError, ValueError):
 
 class NotPicklable(OutlinesContError, TypeError):
     """A model, or what belongs to it, was pickled that no other process could make again."""
+
+
+class VocabularyMismatch(OutlinesContError, ValueError):
+    """A draft model has other tokens than the model that it guesses for."""
+
+
+class LengthWarning(UserWarning):
+    """A text was cut after `DEFAULT_MAX_TOKENS` tokens, as no `max_tokens` was given."""
+
+
+class DraftWarning(UserWarning):
+    """A draft has failed; the text is written without it."""
 
 
 class StateFileError(OutlinesContError, ValueError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import json as json_module
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -23,12 +24,13 @@ from fsm import Expression
 from fsm.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
+from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.options import Options, PieceOptions, checked_policies
+from outlines_cont.options import GENERATORS_OWN, Options, PieceOptions, checked_policies
 from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
 from outlines_cont.policies.checked import MAX_RETRIES
 from outlines_cont.prompt import Prompt
@@ -54,6 +56,7 @@ class Generator:
         source: what a piece is to be, as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
         partial_type: the type of the value, for values of which only the beginning was written; None where there is no such type.
         steering: policies that steer every call, besides those of the call.
+        draft: what guesses the next tokens in every call that names no draft of its own.
         made_by: the function of `generate` that made it, and its arguments; None where none did.
     """
 
@@ -64,6 +67,7 @@ class Generator:
     source: str
     partial_type: PartialType | None = field(default=None, repr=False)
     steering: tuple[Policy[Any], ...] = field(default=(), repr=False)
+    draft: Any = field(default=None, repr=False)
     # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
 
@@ -115,7 +119,7 @@ class Generator:
         run = self._run(prompt, options, rng)
         for _ in run.steps():
             pass
-        return self._values(run.state())
+        return self._values(run.state(), options)
 
     async def acall(
         self,
@@ -128,7 +132,7 @@ class Generator:
         run = self._run(prompt, options, rng)
         async for _ in run.async_steps():
             pass
-        return self._values(run.state())
+        return self._values(run.state(), options)
 
     def stream(
         self,
@@ -165,7 +169,7 @@ class Generator:
         """
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
-        return self._stream(run, Shown(run, shown))
+        return self._stream(run, Shown(run, shown), options)
 
     def astream(
         self,
@@ -181,13 +185,17 @@ class Generator:
         """Do the same without holding up an event loop: `async for text in generator.astream(prompt)`."""
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
-        return self._astream(run, Shown(run, shown))
+        return self._astream(run, Shown(run, shown), options)
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return what steers a row of this generator: its constraint, what the options ask for, and the policies of the user."""
         main: Policy[Any] = self.constraint if self.constraint is not None else _free_text(self.model)
         stop = [_stop_at(options, self.model)] if options.stop_at else []
         return [main, *stop, *(policy.for_model(self.model) for policy in (*self.steering, *options.policies))]
+
+    def draft_of(self, options: Options) -> Any:
+        """Return what guesses tokens in a call: the draft of the call, else that of the generator."""
+        return self.draft if options.draft is GENERATORS_OWN else options.draft
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a row that has ended with its value; None where a constrained text was cut."""
@@ -213,21 +221,21 @@ class Generator:
         check_streamed(self.sampler)
         return Run(self, prompt, Options.of(options), rng=rng)
 
-    def _stream(self, run: Run, shown: Shown) -> Iterator[Any]:
+    def _stream(self, run: Run, shown: Shown, options: PieceOptions) -> Iterator[Any]:
         for _ in run.steps():
             yield from shown.items(shown.pull())
-        self._values(run.state())
+        self._values(run.state(), options)
 
-    async def _astream(self, run: Run, shown: Shown) -> AsyncIterator[Any]:
+    async def _astream(self, run: Run, shown: Shown, options: PieceOptions) -> AsyncIterator[Any]:
         async for _ in run.async_steps():
             # In a thread, since another task may have begun the next step, which holds the lock.
             for item in shown.items(await asyncio.to_thread(shown.pull)):
                 yield item
-        self._values(run.state())
+        self._values(run.state(), options)
 
-    def _values(self, state: SequenceState) -> Any:
+    def _values(self, state: SequenceState, options: PieceOptions) -> Any:
         """Return the values of a state, or raise the first error of its rows."""
-        errors = [[self._row_error(row) for row in group] for group in state.rows]
+        errors = [[self._row_error(row, options) for row in group] for group in state.rows]
         places = [(b, s) for b, group in enumerate(errors) for s, error in enumerate(group) if error is not None]
         if places:
             batch, sample = places[0]
@@ -240,18 +248,18 @@ class Generator:
             raise first
         return squeezed(state.values)
 
-    def _row_error(self, row: StateRow) -> Exception | None:
+    def _row_error(self, row: StateRow, options: PieceOptions) -> Exception | None:
         if row.error is not None or self.is_whole(row):
             return None if isinstance(row.error, NoHypothesis) else row.error
         text = _piece_text(self.model, row)
-        limit, advice = self._cut_by(row)
+        limit, advice = self._cut_by(row, options)
         return IncompleteOutput(
             f"expected a text that conforms to the constraint and has come to its end, but {limit} cut it to {_short(text)}. {advice}",
             text,
             row.finish_reason,
         )
 
-    def _cut_by(self, row: StateRow) -> tuple[str, str]:
+    def _cut_by(self, row: StateRow, options: PieceOptions) -> tuple[str, str]:
         """Return what has cut a text, and what to do about it."""
         if row.finish_reason == "length" and row.piece is not None and row.piece.retries:
             advice = "A ban or a check may leave nothing else to write; or raise `max_tokens`."
@@ -262,6 +270,11 @@ class Generator:
         if context is not None and len(row.token_ids) >= context:
             limit = f"the context of the model ({context} tokens)"
             return limit, "Shorten the prompt, or use a model with a longer context."
+        if row.piece is not None and len(row.token_ids) - row.piece.start < (
+            Options.of(options).max_tokens or math.inf
+        ):
+            limit = f"the context of the model ({context} tokens), which the negative prompt and the text fill,"
+            return limit, "Shorten the negative prompt, or use a model with a longer context."
         return "`max_tokens`", "Raise `max_tokens`, or use `continuous(generator)`, whose state `resume` goes on with."
 
 
@@ -294,11 +307,15 @@ def _made_again(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Ge
 
 @_pickled
 def text(
-    model: LanguageModel, *, sampler: Sampler | BeamSearch | None = None, policies: Sequence[Policy[Any]] = ()
+    model: LanguageModel,
+    *,
+    sampler: Sampler | BeamSearch | None = None,
+    policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
 ) -> Generator:
     """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
     _check(model, sampler)
-    return _steered(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies)
+    return _steered(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
 
 
 @_pickled
@@ -309,6 +326,7 @@ def regex(
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
 ) -> Generator:
     """Write text that matches `pattern` as a whole (Python's syntax and meaning). The value is the text.
 
@@ -317,7 +335,7 @@ def regex(
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing matches, or nothing that the model could write.
     """
     return _steered(
-        _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern)), policies
+        _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern)), policies, draft
     )
 
 
@@ -329,6 +347,7 @@ def choice(
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
 ) -> Generator:
     """Write one of `options`. The value is the option.
 
@@ -338,6 +357,7 @@ def choice(
     return _steered(
         _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options))),
         policies,
+        draft,
     )
 
 
@@ -350,6 +370,7 @@ def json(
     force: bool = True,
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
     **options: Any,
 ) -> Generator:
     """Write JSON that validates against `schema`.
@@ -364,6 +385,7 @@ def json(
         force: append text without a choice in one chunk instead of sampling it.
         max_retries: how often a row may go back; then it fails with `CheckFailed`.
         policies: what else steers every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
+        draft: what guesses the next tokens in every call, such as `"lookup"`; see `PieceOptions`. Every function of this module takes it.
         **options: given to `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.
@@ -379,7 +401,7 @@ def json(
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
     made = replace(_constrained(model, expression, sampler, force, parse, source, max_retries), partial_type=partial)
-    return _steered(made, policies)
+    return _steered(made, policies, draft)
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
@@ -402,6 +424,7 @@ def format(
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
 ) -> Generator:
     """Write one value of a Python type; the value has that type.
 
@@ -416,7 +439,7 @@ def format(
     """
     chosen = format_of(type)
     return _steered(
-        _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type)), policies
+        _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type)), policies, draft
     )
 
 
@@ -429,6 +452,7 @@ def cfg(
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
     **options: Any,
 ) -> Generator:
     """Write a text that a grammar in the language of Lark describes. The value is the text.
@@ -441,7 +465,7 @@ def cfg(
     """
     expression = fsm_package.grammar(grammar, start, **options)
     return _steered(
-        _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options])), policies
+        _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options])), policies, draft
     )
 
 
@@ -454,6 +478,7 @@ def fsm(
     force: bool = True,
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
 ) -> Generator:
     """Write a text of an expression of the package `fsm`; a `str` stands for exactly itself.
 
@@ -473,7 +498,7 @@ def fsm(
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
     return _steered(
-        _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries), policies
+        _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries), policies, draft
     )
 
 
@@ -524,9 +549,11 @@ def _constrained(
     return Generator(model, sampler or greedy(), constraint, parse, source)
 
 
-def _steered(generator: Generator, policies: Sequence[Policy[Any]]) -> Generator:
-    """Return a generator whose every call is steered by some policies, too."""
-    return replace(generator, steering=checked_policies(policies)) if policies else generator
+def _steered(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
+    """Return a generator whose every call is steered by some policies, too, and has its tokens guessed by a draft."""
+    open_draft(draft, generator.model)  # what is none is told now
+    steering = checked_policies(policies) if policies else ()
+    return replace(generator, steering=steering, draft=draft) if steering or draft is not None else generator
 
 
 def _source(kind: str, value: Any) -> str:

@@ -1,132 +1,90 @@
-"""`guide`: classifier-free guidance (Sanchez et al. 2023, arXiv:2306.17806) over two conversations or states.
+"""`Guidance`: classifier-free guidance (Sanchez et al. 2023, arXiv:2306.17806) by a negative prompt in the place of the prompt.
 
-The next token is drawn from `log_softmax(neg) + scale * (log_softmax(pos) - log_softmax(neg))`: with a scale of 1 the positive
-context alone counts, with more the negative one is avoided. Both contexts get the token.
+Tokens are drawn from the softmax of `scale * log_softmax(p) + (1 - scale) * log_softmax(n)`, where `p` are the logits of the model
+after the row, and `n` those after the negative prompt and the tokens of the piece.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import index
 
 import torch
 
-from outlines_cont.engine.branch import TokenSet
-from outlines_cont.errors import ModelMismatch, OptionError
-from outlines_cont.executor import BatchedExecutor, Conversation
-from outlines_cont.policies.free_text import FreeText
-from outlines_cont.samplers import Sampler
-from outlines_cont.state import SequenceState
+from outlines_cont.errors import OptionError
+from outlines_cont.tokens import Tokens
 
 
+@dataclass(frozen=True, slots=True)
 class Guidance:
-    """Two conversations that advance together. Make one with `guide`.
+    """What a text moves away from, and how far. Made of token ids, it holds them as a tuple.
 
     Attributes:
-        positive: what is written, and whose random numbers and constraint count.
-        negative: what is avoided.
-        scale: how much.
-    """
-
-    def __init__(self, positive: Conversation, negative: Conversation, scale: float) -> None:
-        """See `guide`."""
-        self.positive = positive
-        self.negative = negative
-        self.scale = scale
-
-    def infer(self) -> None:
-        """Feed what is pending of both, in one forward. `executor.infer()` does it, too."""
-        with self.positive._home.lock:
-            for conversation in (self.positive, self.negative):
-                conversation._needs_token()
-            self.positive._home.fill([self.positive, self.negative])
-
-    def scores(self) -> torch.Tensor:
-        """Return (V,) what the next token is drawn from; its softmax is the guided distribution.
-
-        Minus infinity where the positive context has it. Where only the negative one has it the log-probability is the
-        positive's.
-
-        Raises:
-            PromptRequired, InferenceRequired: call `prompt` on both, or `infer`, first.
-        """
-        positive, negative = (one.logits().log_softmax(-1) for one in (self.positive, self.negative))
-        if self.scale == 1:
-            return positive
-        guided = negative + self.scale * (positive - negative)
-        guided = torch.where(negative.isneginf(), positive, guided)
-        return guided.masked_fill(positive.isneginf(), -torch.inf)
-
-    def sample(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
-        """Return a token id drawn from `scores`; see `Conversation.sample`."""
-        with self.positive._home.lock:
-            return self.positive.sample(sampler, mask=mask, scores=self.scores())
-
-    def step(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
-        """The same as `sample`, and both conversations get the token; the positive one with its own log-probability."""
-        with self.positive._home.lock:
-            token_id = self.positive.step(sampler, mask=mask, scores=self.scores())
-            try:
-                self.negative.prompt(token_id)
-            except BaseException:
-                self.positive.rewind(1)
-                raise
-            return token_id
-
-    def write(self, max_tokens: int, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> SequenceState:
-        """Write up to an end of text, and return the state of the positive conversation.
-
-        Args:
-            max_tokens: the most tokens to write.
-            sampler: `samplers.greedy()` for None.
-            mask: what may be written; None for every token that has text, and ends of text.
-        """
-        model = self.positive._home.model
-        chosen = FreeText.of_model(model).token_ids if mask is None else mask
-        for _ in range(max_tokens):
-            self.infer()
-            if self._ends(self.step(sampler, mask=chosen), model.eos_token_ids):
-                break
-        return self.positive.state
-
-    def _ends(self, token_id: int, eos_token_ids: Collection[int]) -> bool:
-        if token_id not in eos_token_ids:
-            return False
-        # The end of a text is not one of its tokens.
-        self.positive.rewind(1)
-        self.negative.rewind(1)
-        return True
-
-
-def guide(
-    positive: Conversation | SequenceState, negative: Conversation | SequenceState, scale: float = 1.5
-) -> Guidance:
-    """Return two contexts that are to be continued together.
-
-    Args:
-        positive: a conversation, which will be prompted with what is sampled, or a state, which stays as it is.
-        negative: the same, of the same model; two conversations belong to one executor.
-        scale: 0 is the negative context alone, 1 the positive one alone, and more avoids what the negative one would say.
+        negative_prompt: a text or `Tokens`, encoded as a prompt is, or token ids, at least one. The empty text is the token that the
+            tokenizer puts at the beginning of every text; an error where it puts none.
+        scale: 1 is the model's own law; more moves away from what follows the negative prompt; 0 is the law of what follows it.
 
     Raises:
-        OptionError: `scale` is no finite number, both are the same conversation, or their executors differ.
-        ModelMismatch: they belong to different models.
+        OptionError: the negative prompt is neither a text nor token ids, or the scale is no finite number.
     """
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not math.isfinite(scale):
+
+    negative_prompt: str | Tokens | Sequence[int]
+    scale: float
+
+    def __post_init__(self) -> None:
+        check_scale(self.scale)
+        if not isinstance(self.negative_prompt, str | Tokens):
+            object.__setattr__(self, "negative_prompt", _checked_ids(self.negative_prompt))
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether the law is the model's own, so that the negative prompt is not fed."""
+        return self.scale == 1
+
+
+def guided_logits(positive: torch.Tensor, negative: torch.Tensor, scale: torch.Tensor | float) -> torch.Tensor:
+    """Return (..., V) logits of the guided distribution; what their exponentials sum to is not fixed.
+
+    Args:
+        positive: (..., V) logits after the text.
+        negative: the same after the negative prompt and what was written.
+        scale: one for all, or (..., 1).
+
+    Returns:
+        Minus infinity where `positive` has it. Where only `negative` has it, the log-probability of `positive`. NaN throughout a
+        row of which one of the two is no distribution.
+    """
+    norm = negative.logsumexp(-1, keepdim=True)
+    positive, negative = positive.log_softmax(-1), negative - norm
+    guided = negative + scale * (positive - negative)
+    guided = torch.where(negative.isneginf(), positive, guided).masked_fill_(positive.isneginf(), -torch.inf)
+    return guided.masked_fill_(~norm.isfinite(), torch.nan)
+
+
+def check_scale(scale: object) -> None:
+    """Refuse what is no scale.
+
+    Raises:
+        OptionError: it is no finite number.
+    """
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not abs(scale) < math.inf:
         raise OptionError(f"expected a finite number as `scale`, got {scale!r}", "scale")
-    contexts = (positive, negative)
-    for context in contexts:
-        if not isinstance(context, Conversation | SequenceState):
-            raise OptionError(f"expected conversations or states to guide, got {type(context).__name__}", "positive")
-    given = [context for context in contexts if isinstance(context, Conversation)]
-    if len(given) == 2 and (given[0] is given[1] or given[0]._home is not given[1]._home):
+
+
+def _checked_ids(prompt: object) -> tuple[int, ...]:
+    try:
+        if isinstance(prompt, bytes | bytearray) or not isinstance(prompt, Iterable):
+            raise TypeError
+        token_ids = tuple(index(item) for item in prompt)
+    except TypeError:
         raise OptionError(
-            "expected two conversations of one executor. A fork is a second one; a state goes with any of its model.",
-            "negative",
+            f"expected a text or token ids as `negative_prompt`, got {type(prompt).__name__}", "negative_prompt"
+        ) from None
+    if not token_ids:
+        raise OptionError(
+            "expected at least one token id as `negative_prompt`, got none. The empty text stands for the token at the beginning.",
+            "negative_prompt",
         )
-    found = [context._home.model if isinstance(context, Conversation) else context.model for context in contexts]
-    if found[0] is not found[1]:
-        raise ModelMismatch(f"expected two contexts of one model, got one of {found[0]!r} and one of {found[1]!r}")
-    executor = given[0]._home if given else BatchedExecutor(found[0], kept_logits_bytes=0)
-    first, second = (context if isinstance(context, Conversation) else executor.create(context) for context in contexts)
-    return Guidance(first, second, scale)
+    return token_ids

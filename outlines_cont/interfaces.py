@@ -34,7 +34,10 @@ class Tokenizer(Protocol):
         """A digest of the whole vocabulary: equal digests, equal tokens."""
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        """Return the ids of a text that stands at the beginning."""
+        """Return the ids of a text that stands at the beginning; special tokens that are written in it are letters."""
+
+    def encode_special(self, text: str) -> list[int]:
+        """Return the ids of such a text where special tokens that are written in it are read as such."""
 
     def encode_inside(self, text: str, before: Sequence[int]) -> list[int]:
         """Return ids whose bytes are exactly those of `text`, which goes on after the ids `before`."""
@@ -89,6 +92,16 @@ class BufferStore(Protocol):
     def token_bytes(self) -> int:
         """Bytes of the keys and values of one token; 0 where nothing was fed yet."""
 
+    @property
+    def epoch(self) -> int:
+        """A number that grows when keys and values that were made before are no longer those of the model."""
+
+    def begin_epoch(self) -> None:
+        """Note that what was made so far is no longer what the model makes of the same tokens."""
+
+    def has_room(self, nbytes: int) -> bool:
+        """Return whether so many more bytes fit into the budget."""
+
     def add(self, buffer: Any) -> None:
         """Take note of a new buffer."""
 
@@ -97,6 +110,31 @@ class BufferStore(Protocol):
 
     def reserve(self, buffer: Any, nbytes: int) -> None:
         """Make room for more bytes in a buffer."""
+
+
+class PrefixStore(Protocol):
+    """What the engine asks of the prefix cache of a model; `kv.PrefixCache` says what each method means."""
+
+    min_tokens: int
+
+    @property
+    def is_on(self) -> bool:
+        """Whether prefixes are reused at all."""
+
+    def refresh(self) -> None:
+        """Clear, if the weights are not those of the last call."""
+
+    def num_held(self, token_ids: tuple[int, ...]) -> int:
+        """Return how many of the first tokens of a sequence are held."""
+
+    def find(self, token_ids: tuple[int, ...]) -> Any:
+        """Return the `RowKV` of the first tokens of a sequence, as many as are held; None for none."""
+
+    def keep(self, token_ids: tuple[int, ...], kv: Any, least: int | None = None) -> None:
+        """Hold a copy of the keys and values of a sequence as far as they are new, where `least` tokens are, and there is room."""
+
+    def note(self, num_tokens: int) -> None:
+        """Count a row that has begun with so many tokens of others."""
 
 
 class LanguageModel(Protocol):
@@ -144,6 +182,14 @@ class LanguageModel(Protocol):
     @property
     def can_branch(self) -> bool:
         """Whether rows may read a prefix that they share where it lies."""
+
+    @property
+    def can_reuse(self) -> bool:
+        """Whether rows may begin with keys and values that other rows have fed."""
+
+    @property
+    def prefix_cache(self) -> PrefixStore:
+        """The keys and values of prompts and texts that ran lately."""
 
     @property
     def can_stack(self) -> bool:

@@ -7,15 +7,23 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Self, TypedDict
 
+from outlines_cont.defaults import DEFAULT_MAX_TOKENS
+from outlines_cont.drafts.opening import check_draft
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, UnknownOption
+from outlines_cont.guidance import Guidance
+from outlines_cont.progress import OnProgress
+
+GENERATORS_OWN = object()
+"""Stands for the draft that a generator was made with."""
 
 
 class PieceOptions(TypedDict, total=False):
     """The options of a piece, all of them optional.
 
     Keys:
-        max_tokens: the most tokens of a piece, forced ones included; None is up to the context.
+        max_tokens: the most tokens of a piece, forced ones included; None is up to the context. Where it is not given,
+            `DEFAULT_MAX_TOKENS`, and a `LengthWarning` where that cuts a text.
         stop_at: a text, or several, before the first of which the piece ends.
         min_tokens: until a piece has so many tokens, no end of text and no stop token is drawn where something else may follow.
         keep_stop: end after the stop text instead.
@@ -24,6 +32,11 @@ class PieceOptions(TypedDict, total=False):
         policies: more policies that steer each row, such as `policies.ban(["delve"])`; see docs/policies.md.
         heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
             that what follows may join it; see docs/heal.md. A piece that is resumed was healed when it began.
+        guidance: a negative prompt that the text moves away from; see docs/guide.md. A list has one, or None, for each batch entry.
+        on_progress: called with a `Progress` when a row ends, ten times a second, and at the end; `ProgressBar()` shows a bar. An error
+            that it raises ends the call.
+        draft: what guesses the next tokens, so that fewer forwards are needed for the same text: `"lookup"`, a smaller model, or an
+            object with `propose`; see docs/draft.md. None guesses nothing, whatever the generator says.
     """
 
     max_tokens: int | None
@@ -34,6 +47,10 @@ class PieceOptions(TypedDict, total=False):
     stop_token_ids: Sequence[int]
     policies: Sequence[Policy[Any]]
     heal: bool
+    guidance: Guidance | Sequence[Guidance | None] | None
+    on_progress: OnProgress | None
+
+    draft: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +58,12 @@ class Options:
     """`PieceOptions` as they were checked.
 
     Attributes:
-        See `PieceOptions`; `stop_at` is a tuple of texts.
+        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` is `GENERATORS_OWN` where none was given. `has_max_tokens`:
+        whether `max_tokens` was given.
     """
 
-    max_tokens: int | None = None
+    max_tokens: int | None = DEFAULT_MAX_TOKENS
+    has_max_tokens: bool = False
     stop_at: tuple[str, ...] = ()
     min_tokens: int = 0
     keep_stop: bool = False
@@ -52,6 +71,15 @@ class Options:
     stop_token_ids: tuple[int, ...] = ()
     policies: tuple[Policy[Any], ...] = ()
     heal: bool = False
+    guidance: Guidance | tuple[Guidance | None, ...] | None = None
+    on_progress: OnProgress | None = None
+    draft: Any = GENERATORS_OWN
+
+    @property
+    def is_guided(self) -> bool:
+        """Whether some row is drawn from another law than the model's own."""
+        found = self.guidance if isinstance(self.guidance, tuple) else (self.guidance,)
+        return any(one is not None and not one.is_neutral for one in found)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -61,25 +89,42 @@ class Options:
             UnknownOption: there is no such option.
             OptionError: a value is out of its range. What only a single row can tell fails that row.
         """
-        known = {field.name for field in fields(cls)}
+        known = {field.name for field in fields(cls)} - {"has_max_tokens"}
         for name in given:
             if name not in known:
                 raise _unknown(name, sorted(known))
         _check_max_tokens(given.get("max_tokens"))
+        min_tokens = _checked_min_tokens(given.get("min_tokens", 0), given.get("max_tokens"))
         stop_at = _texts(given.get("stop_at"))
         for name in ("keep_stop", "stop_in_prompt"):
             if given.get(name) and not stop_at:
                 raise OptionError(f"expected `stop_at` beside `{name}`, got none: say where the text stops", name)
         return cls(
-            max_tokens=given.get("max_tokens"),
+            max_tokens=given.get("max_tokens", max(DEFAULT_MAX_TOKENS, min_tokens)),
+            has_max_tokens="max_tokens" in given,
             stop_at=stop_at,
-            min_tokens=_checked_min_tokens(given.get("min_tokens", 0), given.get("max_tokens")),
+            min_tokens=min_tokens,
             keep_stop=bool(given.get("keep_stop")),
             stop_in_prompt=bool(given.get("stop_in_prompt")),
             stop_token_ids=_ids(given.get("stop_token_ids", ())),
             policies=checked_policies(given.get("policies", ())),
             heal=_checked_bool(given.get("heal", False), "heal"),
+            guidance=_checked_guidance(given.get("guidance")),
+            on_progress=_checked_callable(given.get("on_progress")),
+            draft=_checked_draft(given.get("draft", GENERATORS_OWN)),
         )
+
+
+def _checked_draft(draft: object) -> object:
+    if draft is not GENERATORS_OWN:
+        check_draft(draft)
+    return draft
+
+
+def _checked_callable(value: object) -> OnProgress | None:
+    if value is not None and not callable(value):
+        raise OptionError(f"expected a function, or `ProgressBar()`, as `on_progress`, got {value!r}", "on_progress")
+    return value
 
 
 def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
@@ -98,6 +143,20 @@ def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
     return found
 
 
+def _checked_guidance(guidance: object) -> Guidance | tuple[Guidance | None, ...] | None:
+    if guidance is None or isinstance(guidance, Guidance):
+        return guidance
+    found = tuple(guidance) if isinstance(guidance, list | tuple) else (guidance,)
+    odd = next((one for one in found if not isinstance(one, Guidance | None)), None)
+    if odd is not None:
+        raise OptionError(
+            "expected `Guidance(negative_prompt, scale)` as `guidance`, or a list with one or None for each batch entry, "
+            f"got {type(odd).__name__}",
+            "guidance",
+        )
+    return found
+
+
 # What other libraries call an option, and what stands for it here.
 _ELSEWHERE = {
     "max_new_tokens": "Write `max_tokens`.",
@@ -106,12 +165,29 @@ _ELSEWHERE = {
     "stop": "Write `stop_at`.",
     "stop_strings": "Write `stop_at`.",
     "seed": "Write `rng`.",
+    "guidance_scale": "Write `guidance=Guidance(negative_prompt, scale)`.",
+    "negative_prompt": "Write `guidance=Guidance(negative_prompt, scale)`.",
+    "negative_prompt_ids": "Write `guidance=Guidance(token_ids, scale)`.",
     "token_healing": "Write `heal=True`.",
     "banned_strings": "Write `policies=[policies.ban([...])]`.",
     "bad_words_ids": "Write `policies=[policies.ban([...])]` with texts.",
 }
 _OF_SAMPLERS = (
-    *("temperature", "top_k", "top_p", "min_p", "do_sample", "num_beams", "num_return_sequences", "n"),
+    *(
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "typical_p",
+        "top_a",
+        "dry",
+        "xtc",
+        "mirostat",
+        "do_sample",
+        "num_beams",
+        "num_return_sequences",
+        "n",
+    ),
     *("repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "length_penalty"),
 )
 

@@ -15,12 +15,13 @@ from outlines_cont.samplers import greedy
 from outlines_cont.state_row import StateRow
 
 
-def prefilled(model: LanguageModel, rows: Sequence[StateRow]) -> list[StateRow]:
+def prefilled(model: LanguageModel, rows: Sequence[StateRow], meter: Meter | None = None) -> list[StateRow]:
     """Return the rows with all tokens cached and the logits after them known; rows that failed or are empty as they are.
 
     Args:
         model: whose engine feeds them, beside what else runs there.
         rows: they are not changed.
+        meter: where `fed_tokens` counts those of these rows alone, if given.
 
     Raises:
         KVBudgetError: one row alone needs more than the budget. Where several do together they run one after the other, and
@@ -30,11 +31,11 @@ def prefilled(model: LanguageModel, rows: Sequence[StateRow]) -> list[StateRow]:
     Cost: one forward, or one per row for a model that cannot stack rows; more for long rows, see `Engine`; none where
     everything is known.
     """
-    return [row for row, _ in prefilled_before(model, rows, [0] * len(rows))]
+    return [row for row, _ in prefilled_before(model, rows, [0] * len(rows), meter)]
 
 
 def prefilled_before(
-    model: LanguageModel, rows: Sequence[StateRow], nums_before: Sequence[int]
+    model: LanguageModel, rows: Sequence[StateRow], nums_before: Sequence[int], meter: Meter | None = None
 ) -> list[tuple[StateRow, dict[int, torch.Tensor]]]:
     """Return the same, with the (V,) logits before each of the last tokens of a row, as many as asked for, and behind them, by index.
 
@@ -48,6 +49,8 @@ def prefilled_before(
         for i in lacking
     ]
     done = _read(model, readings, counts)
+    if meter is not None:
+        meter.fed_tokens += sum(reading.num_fed for reading in readings)
     filled: list[tuple[StateRow, dict[int, torch.Tensor]]] = [(row, {}) for row in rows]
     for i, row, reading in zip(lacking, done, readings, strict=True):
         filled[i] = row, {index + 1: line for index, line in reading.lines.items()}

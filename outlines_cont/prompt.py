@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from outlines_cont.chats.message import is_conversation
+from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.errors import (
     ContextLengthError,
     EmptyPrompt,
@@ -18,11 +20,14 @@ from outlines_cont.errors import (
 from outlines_cont.healing import NO_HEALING, Healing, healing_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.prefill import prefilled_before
+from outlines_cont.prompt_row import prompt_row
 from outlines_cont.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
+from outlines_cont.tokens import Given, Tokens, as_given, checked_given, prompt_ids
 
-Prompt = str | SequenceState | Sequence[str | SequenceState]
+Item = str | Tokens | Sequence[int] | Sequence[Mapping[str, Any]] | SequenceState
+Prompt = Item | Sequence[Item]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +52,27 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
 
     Args:
         model: the model that will continue them.
-        prompt: a text, a state, or a list of texts and states; a text becomes one batch entry.
+        prompt: a text, `Tokens`, token ids, the messages of a conversation, a state, or a list of them; all but a state become one
+            batch entry.
         num_samples: S, None to follow the states; 1 where there are only texts.
         rng: see `open_seeds`; None continues the streams of states.
         heal: find out what is to be given back at the end of each row.
 
     Raises:
         PromptTypeError: `prompt` is something else, or an empty list.
+        NoChatTemplate, ChatError: messages are given, and the tokenizer has no template, or it refuses them.
         EmptyPrompt, ContextLengthError, TokenizerError: there are only texts, and none of them can run. Where some can, the
             others keep their error.
         SampleMismatch, ModelMismatch: a state does not fit.
     """
-    items = _items(prompt)
+    items = _items(model, prompt)
     samples = _common_samples(model, items, num_samples)
-    entries = [entry for item in items for entry in ([item] if isinstance(item, str) else item.rows)]
+    entries = [entry for item in items for entry in (item.rows if isinstance(item, SequenceState) else [_Text(item)])]
     drawn, own = open_seeds(rng, len(entries))
     fresh = [RandomStream(seed, 0 if own else batch) for batch, seed in enumerate(drawn)]
-    texts = {b: _prompt_row(model, entry, fresh[b]) for b, entry in enumerate(entries) if isinstance(entry, str)}
+    texts = {
+        b: _prompt_row(model, entry.given, fresh[b]) for b, entry in enumerate(entries) if isinstance(entry, _Text)
+    }
     if texts and len(texts) == len(entries):
         _check_some_run(list(texts.values()))
     healing = {b: healing_of(model, row) if heal else NO_HEALING for b, row in texts.items()}
@@ -76,7 +85,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
             texts[b], healing[b] = row, replace(healing[b], logits=logits)
     rows: list[list[StateRow]] = []
     for batch, entry in enumerate(entries):
-        if isinstance(entry, str):
+        if isinstance(entry, _Text):
             rows.append([_at_sample(texts[batch], fresh[batch], sample) for sample in range(samples)])
         else:
             group = [_continued(row) for row in entry]
@@ -92,19 +101,52 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     return Opened(rows, seeds[0] if not own and len(set(seeds)) == 1 else tuple(seeds), reused, given_back)
 
 
-def _items(prompt: Any) -> list[str | SequenceState]:
-    """Return the texts and states of a prompt."""
-    items: Any = [prompt] if isinstance(prompt, str | SequenceState) else prompt
-    is_list = isinstance(items, Sequence) and not isinstance(items, bytes | bytearray)
-    if is_list and items and all(isinstance(item, str | SequenceState) for item in items):
-        return list(items)
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A batch entry that is no state."""
+
+    given: Given
+
+
+def _items(model: LanguageModel, prompt: Any) -> list[Given | SequenceState]:
+    """Return the texts and states of a prompt; the messages of a conversation as ids."""
+    prompt = _without_padding(prompt)
+    one = _item(model, prompt)
+    if one is not None:
+        return [one]
+    found = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    if isinstance(found, Sequence) and not isinstance(found, str | bytes | bytearray) and found:
+        items = [_item(model, item) for item in found]
+        known = [item for item in items if item is not None]
+        if len(known) == len(items):
+            return known
     raise PromptTypeError(
-        "expected a prompt that is a text, a SequenceState, or a list with one or more of them, "
-        f"got {_describe(prompt)}. Chat messages become a text by the tokenizer's `apply_chat_template`."
+        "expected a prompt that is a text, `Tokens`, a list of token ids, a list of messages, a SequenceState, or a list with one or "
+        f"more of them, got {_describe(prompt)}. A message is a dict with `role` and `content`; for a conversation see `Chat`."
     )
 
 
-def _common_samples(model: LanguageModel, items: Sequence[str | SequenceState], num_samples: int | None) -> int:
+def _item(model: LanguageModel, item: Any) -> Given | SequenceState | None:
+    if is_conversation(item):
+        return tuple(ChatTemplate.of(model, None, {}).token_ids(item, is_open=True))
+    return item if isinstance(item, SequenceState) else as_given(item)
+
+
+def _without_padding(prompt: Any) -> Any:
+    """Return the ids in what a tokenizer of transformers gives, without padding; anything else as it is."""
+    if not isinstance(prompt, Mapping) or "input_ids" not in prompt:
+        return prompt
+    ids, mask = (_listed(prompt[name]) if name in prompt else None for name in ("input_ids", "attention_mask"))
+    if not isinstance(ids, list) or not ids or not isinstance(ids[0], list) or mask is None:
+        return ids
+    return [[i for i, seen in zip(row, kept, strict=True) if seen] for row, kept in zip(ids, mask, strict=True)]
+
+
+def _listed(values: Any) -> Any:
+    return values.tolist() if hasattr(values, "tolist") else values
+
+
+def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState], num_samples: int | None) -> int:
     """Return S: what is asked for, or what the states have; 1 without either. A state without a batch entry fits any."""
     states = [item for item in items if isinstance(item, SequenceState)]
     for state in states:
@@ -134,21 +176,21 @@ def _check_some_run(rows: Sequence[StateRow]) -> None:
         raise located(first, 0) if len(rows) > 1 else first
 
 
-def _continued_seeds(items: Sequence[str | SequenceState], drawn: Sequence[int]) -> list[int]:
+def _continued_seeds(items: Sequence[Given | SequenceState], drawn: Sequence[int]) -> list[int]:
     """Return the seed of every batch entry where states keep theirs; `drawn` has new ones for the texts."""
     seeds: list[int] = []
     for item in items:
-        seeds += [drawn[len(seeds)]] if isinstance(item, str) else item.seeds
+        seeds += item.seeds if isinstance(item, SequenceState) else [drawn[len(seeds)]]
     return seeds
 
 
-def _prompt_row(model: LanguageModel, text: str, stream: RandomStream) -> StateRow:
+def _prompt_row(model: LanguageModel, given: Given, stream: RandomStream) -> StateRow:
     try:
-        token_ids = model.tokenizer.encode(text, add_special_tokens=True)
+        token_ids, num_start = prompt_ids(checked_given(given, model), model)
         _check_length(model, token_ids)
     except (TokenizerError, EmptyPrompt, ContextLengthError) as error:
         return replace(StateRow.of_prompt([], stream), error=error, finish_reason="error")
-    return StateRow.of_prompt(token_ids, stream)
+    return prompt_row(token_ids, model, stream, num_start)
 
 
 def _check_length(model: LanguageModel, token_ids: list[int]) -> None:

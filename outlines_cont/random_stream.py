@@ -75,18 +75,25 @@ class OpenStream:
         self._generator.random(rest)
         self._stream = stream
         self.drawn = stream.drawn
-        self._next: float | None = None
+        self._seen: list[float] = []  # the next numbers, as far as they were looked at
+        self._is_next = False  # whether the first of them is what something is drawn with now
 
     def peek(self) -> float:
         """Return the next number, float64, uniform in [0, 1), without taking it."""
-        if self._next is None:
-            self._next = float(self._generator.random())
-        return self._next
+        self._is_next = True
+        return self.ahead(0)
+
+    def ahead(self, offset: int) -> float:
+        """Return the number that comes `offset` numbers after the next one; nothing is drawn with it yet."""
+        while len(self._seen) <= offset:
+            self._seen.append(float(self._generator.random()))
+        return self._seen[offset]
 
     def take(self) -> None:
         """Take the number that was looked at; nothing where none was."""
-        if self._next is not None:
-            self.drawn, self._next = self.drawn + 1, None
+        if self._is_next:
+            self.drawn, self._is_next = self.drawn + 1, False
+            del self._seen[0]
 
     def draw(self) -> float:
         """Return the next number, and take it."""

@@ -1,6 +1,7 @@
 """The text of a row and its tokens, side by side: cutting and joining rows by characters or by tokens.
 
-A special token has no text. At the beginning of a row it belongs to position 0, elsewhere to the character that follows.
+A special token stands in the text as it is written; `row_bytes` says which do not. Those belong to position 0 at the beginning of a
+row, elsewhere to the character that follows. One that is cut is letters.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from dataclasses import replace
 from itertools import accumulate
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.state_row import APPENDED, SCORED, StateRow
+from outlines_cont.models.special_names import names_of
+from outlines_cont.row_bytes import begins_with_prefix_space, first_written, has_text, row_text, shown_text, written
+from outlines_cont.state_row import APPENDED, GENERATED, SCORED, StateRow
+from outlines_cont.tokens import Given, Tokens
 
 # What was written is given text where the tokens that it was written after are gone.
 _GIVEN = bytes.maketrans(SCORED, APPENDED * len(SCORED))
@@ -28,15 +32,16 @@ class RowText:
         """Cost: one pass over the bytes of the row."""
         self._row = row
         self._tokenizer = tokenizer
-        lengths = [len(tokenizer.text_bytes([token_id])) for token_id in row.token_ids]
-        self._data = tokenizer.text_bytes(row.token_ids)
-        self.text = tokenizer.decode(row.token_ids)
+        parts = written(row.token_ids, tokenizer, row.num_start_tokens)
+        lengths = [*map(len, parts)]
+        self._data = b"".join(parts)
+        self.text = row_text(row, tokenizer)
         whole, ends = _characters(self._data)
         # A prefix space is in the first token and not in the text.
         hidden = len(whole) - len(self.text)
         self._char_ends = ends[hidden:]
         self._token_ends = [0, *accumulate(lengths)]
-        self._leading = next((i for i, length in enumerate(lengths) if length), len(lengths))
+        self._leading = first_written(parts)
 
     def cut(self, part: slice) -> StateRow:
         """Return the row of the characters that `part` takes, a slice as `indexing.cut` makes it.
@@ -44,15 +49,23 @@ class RowText:
         From the start on, tokens that lie inside are kept with their keys and values; otherwise they start without.
         The characters of a token that is cut are encoded anew.
         """
-        if part.step != 1:
-            return self._anew("".join([self.text[i] for i in _chosen(part)]).encode())
         start, stop = part.start, max(part.start, part.stop)
+        if part.step == 1 and start == 0 and stop == len(self.text):
+            return self._row
+        chosen = _chosen(part)
+        return replace(
+            self._cut(part.step, start, stop, chosen), prompt_length=_num_below(chosen, self._row.prompt_length)
+        )
+
+    def _cut(self, step: int, start: int, stop: int, chosen: range) -> StateRow:
+        if step != 1:
+            return self._anew("".join([self.text[i] for i in chosen]).encode())
         if start == 0:
-            return self._row if stop == len(self.text) else self._head(stop)
+            return self._head(stop)
         return self._middle(start, stop) if start < stop else self._anew(b"")
 
     def num_tokens_inside(self, stop: int) -> int:
-        """Return how many tokens lie whole inside the first `stop` characters, special tokens at the beginning included."""
+        """Return how many tokens lie whole inside the first `stop` characters, those at the beginning included that have none."""
         if stop >= len(self.text):
             return len(self._row.token_ids)
         # A space that is hidden, but no prefix space, belongs to the first character.
@@ -65,7 +78,8 @@ class RowText:
         row = kept_tokens(self._row, kept)
         first = self._token_ends[kept] if row.starts_inside and stop else self._char_ends[self._char_at(kept)]
         rest = self._data[first : self._char_ends[stop]]
-        return row.append(_spelled(rest, row.token_ids, self._tokenizer, inside=row.starts_inside), reset=False)
+        inside = row.starts_inside or has_text(row, self._tokenizer)
+        return row.append(_spelled(rest, row.token_ids, self._tokenizer, inside=inside), reset=False)
 
     def _middle(self, start: int, stop: int) -> StateRow:
         """Return the row of the characters from `start` on, 0 < start < stop."""
@@ -78,7 +92,8 @@ class RowText:
             len(self._row.token_ids),
         )
         last = self._tokens_before(stop) if stop < len(self.text) else len(self._row.token_ids)
-        if _loses_space(self._row.token_ids[first:last], self._tokenizer):
+        left = self._row.token_ids[first:last]
+        if begins_with_prefix_space(left, written(left, self._tokenizer), self._tokenizer):
             # It would be read as a prefix space, so the token is encoded anew with what is before it.
             textual = next(i for i in range(first, last) if self._token_ends[i] < self._token_ends[i + 1])
             first = next((i for i in range(textual + 1, last + 1) if self._is_border(i)), last)
@@ -88,7 +103,8 @@ class RowText:
         head = _spelled(self._data[begin : self._token_ends[first]], (), self._tokenizer)
         row = _replaced(tail_tokens(self._row, first, last), 0, 0, head)
         rest = self._data[self._token_ends[last] : end]
-        return row.append(_spelled(rest, row.token_ids, self._tokenizer), reset=False)
+        inside = has_text(row, self._tokenizer)
+        return row.append(_spelled(rest, row.token_ids, self._tokenizer, inside=inside), reset=False)
 
     def _anew(self, data: bytes) -> StateRow:
         token_ids = _spelled(data, (), self._tokenizer)
@@ -98,7 +114,7 @@ class RowText:
         """Return how many tokens spell the first `stop` characters or less, up to a border of characters."""
         end = self._char_ends[stop]
         kept = bisect_right(self._token_ends, end) - 1
-        # Special tokens at the border belong to the character after it.
+        # Tokens without text at the border belong to the character after it.
         while kept and self._token_ends[kept - 1] == self._token_ends[kept]:
             kept -= 1
         while kept and not self._is_border(kept):
@@ -134,19 +150,30 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
         finish_reason="error" if row.error is not None else "",
         value=None,
         search=row.search.cut(count) if row.search is not None else None,
+        mirostat_start=row.mirostat_start if row.mirostat_start is not None and row.mirostat_start < count else None,
+        num_start_tokens=min(row.num_start_tokens, count),
     )
 
 
 def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
     """Return the row of the tokens that `part` takes, a slice as `indexing.cut` makes it; from the start on with its cache."""
-    if part.step == 1 and part.start == 0:
-        return kept_tokens(row, max(part.stop, 0))
     chosen = _chosen(part)
-    inside = row.starts_inside or bool(tokenizer.text_bytes(row.token_ids[: chosen.start]))
+    if part.step == 1 and part.start == 0:
+        return _with_prompt(kept_tokens(row, max(part.stop, 0)), row.prompt_length, tokenizer)
+    before = kept_tokens(row, min(chosen.start, len(row.token_ids)))
+    inside = row.starts_inside or has_text(before, tokenizer)
     if part.step == 1:
-        return replace(tail_tokens(row, chosen.start, max(chosen.start, chosen.stop)), starts_inside=inside)
+        tail = replace(tail_tokens(row, chosen.start, max(chosen.start, chosen.stop)), starts_inside=inside)
+        return _with_prompt(tail, row.prompt_length - len(row_text(before, tokenizer)), tokenizer)
     picked = kept_tokens(row, 0).append([row.token_ids[i] for i in chosen], reset=False)
-    return replace(picked, starts_inside=inside)
+    return replace(
+        picked, starts_inside=inside, num_start_tokens=_num_below(chosen, row.num_start_tokens), prompt_length=0
+    )
+
+
+def _with_prompt(row: StateRow, length: int, tokenizer: Tokenizer) -> StateRow:
+    """Return a row of whose text at most `length` characters are the prompt."""
+    return replace(row, prompt_length=min(max(length, 0), len(row_text(row, tokenizer))))
 
 
 def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
@@ -160,40 +187,65 @@ def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
         sampling_logprobs=zeros,
         starts_inside=False,
         search=None,
+        num_start_tokens=min(max(row.num_start_tokens - first, 0), last - first),
     )
 
 
 def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) -> StateRow:
     """Return the row with others, encoded anew, in place of the tokens from `first` up to `last`; without its cache."""
     zeros = (0.0,) * len(token_ids)
-    start = row.weight_start
+
+    def moved(index: int) -> int:
+        return index if index <= first else max(index, last) + len(token_ids) - (last - first)
+
     return replace(
         row,
         token_ids=row.token_ids[:first] + tuple(token_ids) + row.token_ids[last:],
         kinds=row.kinds[:first] + APPENDED * len(token_ids) + row.kinds[last:],
         logprobs=row.logprobs[:first] + zeros + row.logprobs[last:],
         sampling_logprobs=row.sampling_logprobs[:first] + zeros + row.sampling_logprobs[last:],
-        weight_start=start if start <= first else max(start, last) + len(token_ids) - (last - first),
+        weight_start=moved(row.weight_start),
+        mirostat_start=None if row.mirostat_start is None else moved(row.mirostat_start),
         kv=None,
         logits=None,
         search=None if row.search is None else row.search.moved(len(token_ids) - (last - first)),
     )
 
 
-def extended(row: StateRow, text: str, tokenizer: Tokenizer) -> StateRow:
-    """Return the row with `text` after it, encoded so that the text of the row is just longer by it."""
-    if not text:
-        return row
-    if tokenizer.text_bytes(row.token_ids):
-        return row.append(tokenizer.encode_inside(text, row.token_ids), reset=False)
-    return row.append(encoded_start(text, tokenizer), reset=False)
+def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
+    """Return the row with text or ids after it; text is encoded so that the text of the row is just longer by it."""
+    if isinstance(given, tuple):
+        return row.append(given, reset=False)
+    text, special = split_special(given, tokenizer)
+    token_ids = tokenizer.encode_special(special) if special else []
+    if row.num_start_tokens and row.num_start_tokens == len(row.token_ids) and not text:
+        start = list(row.token_ids)
+        if token_ids[: len(start)] == start:  # written once more by the text, as chat templates do
+            row, token_ids = replace(row, num_start_tokens=0), token_ids[len(start) :]
+    if has_text(row, tokenizer):
+        return row.append([*tokenizer.encode_inside(text, row.token_ids), *token_ids], reset=False)
+    return row.append([*encoded_start(text, tokenizer), *token_ids], reset=False)
 
 
-def healed(row: StateRow, text: str, tokenizer: Tokenizer) -> StateRow:
-    """Return the row with `text` after it, encoded together with the row's last token where that has text.
+def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:
+    """Return the text up to the first special token, and the rest; the second is empty where none is to be found."""
+    if not isinstance(given, Tokens) or not given.special:
+        return (given if isinstance(given, str) else given.text), ""
+    name = names_of(tokenizer).first_in(given.text)
+    at = given.text.index(name) if name is not None else len(given.text)
+    return given.text[:at], given.text[at:]
+
+
+def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
+    """Return the row with text after it, encoded together with the row's last token where both have text; ids are taken as they are.
 
     What the row and the new tokens have in common is kept with its keys and values.
     """
+    if isinstance(given, tuple):
+        return extended(row, given, tokenizer)
+    text, special = split_special(given, tokenizer)
+    if special:
+        return extended(healed(row, text, tokenizer), Tokens(special, True), tokenizer)
     last = tokenizer.text_bytes(row.token_ids[-1:])
     before = row.token_ids[:-1]
     try:
@@ -202,7 +254,7 @@ def healed(row: StateRow, text: str, tokenizer: Tokenizer) -> StateRow:
         joined = ""
     if not text or not last or not joined:
         return extended(row, text, tokenizer)
-    if tokenizer.text_bytes(before):
+    if has_text(kept_tokens(row, len(before)), tokenizer):
         token_ids = tokenizer.encode_inside(joined, before)
     else:
         token_ids = encoded_start(tokenizer.decode(row.token_ids[-1:]) + text, tokenizer)
@@ -220,14 +272,16 @@ def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
     """Return the row of `left` and, after it, that of `right`, byte by byte; the keys and values of `left` are kept, weights add.
 
     Where `right` is no slice of tokens from inside a row, it has a beginning, which is none after `left`: the special tokens
-    that the tokenizer puts in front of a text, and the prefix space.
+    that the tokenizer has put in front of it, and the prefix space.
     """
-    has_text = bool(tokenizer.text_bytes(left.token_ids))
-    opening = 0 if right.starts_inside else _num_opening(right.token_ids, tokenizer)
-    if left.token_ids in ((), right.token_ids[:opening]) and not right.starts_inside:
+    is_inside = has_text(left, tokenizer)
+    opening = 0 if right.starts_inside else right.num_start_tokens
+    is_bare = left.num_start_tokens == len(left.token_ids) and left.token_ids in ((), right.token_ids[:opening])
+    if is_bare and not right.starts_inside:
         whole = replace(right, ends=right.ends + left.weight, stream=left.stream, piece=None)
         return whole if left.error is None else replace(whole, error=left.error, finish_reason="error", value=None)
-    if has_text and not right.starts_inside:
+    is_prompt = left.prompt_length >= len(row_text(left, tokenizer))
+    if is_inside and not right.starts_inside:
         right = _without_prefix_space(right, left.token_ids, tokenizer)
     return replace(
         left,
@@ -243,38 +297,39 @@ def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
         value=None,
         error=left.error or right.error,
         search=left.joined_score(right, len(left.token_ids), opening),
-        starts_inside=left.starts_inside if has_text else left.starts_inside or right.starts_inside,
+        starts_inside=left.starts_inside if is_inside else left.starts_inside or right.starts_inside,
+        prompt_length=left.prompt_length + (right.prompt_length if is_prompt else 0),
+        mirostat_start=_joined_mirostat(left, right, opening),
     )
 
 
-def preceded(row: StateRow, text: str, tokenizer: Tokenizer) -> StateRow:
-    """Return the row with `text` in front, special tokens at the beginning staying there; without keys and values."""
-    if not text:
+def _joined_mirostat(left: StateRow, right: StateRow, opening: int) -> int | None:
+    """Return where `Mirostat` began in `left` and, behind it, `right` without its first `opening` tokens."""
+    if right.mirostat_start is not None:
+        return len(left.token_ids) + max(right.mirostat_start - opening, 0)
+    return None if GENERATED in right.kinds else left.mirostat_start
+
+
+def preceded(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
+    """Return the row with text or ids in front, what the tokenizer begins a text with staying there; without keys and values."""
+    leading = 0 if row.starts_inside else row.num_start_tokens
+    start = kept_tokens(row, 0).append(row.token_ids[:leading], reset=True)
+    front = extended(replace(start, num_start_tokens=leading, starts_inside=False), given, tokenizer)
+    if len(front.token_ids) == leading:
         return row
-    leading = 0 if row.starts_inside else _leading(row.token_ids, tokenizer)
-    front = replace(kept_tokens(row, 0), starts_inside=False)
-    front = front.append((*row.token_ids[:leading], *encoded_start(text, tokenizer)), reset=False)
     if not row.starts_inside:
         row = _without_prefix_space(row, front.token_ids, tokenizer)
-    return front.append(row.token_ids[leading:], reset=True)
-
-
-def _leading(token_ids: Sequence[int], tokenizer: Tokenizer) -> int:
-    """Return how many special tokens stand at the beginning."""
-    return next((i for i, t in enumerate(token_ids) if tokenizer.text_bytes([t])), len(token_ids))
-
-
-def _num_opening(token_ids: Sequence[int], tokenizer: Tokenizer) -> int:
-    """Return how many tokens at the beginning are the special ones that the tokenizer puts in front of every text."""
-    opening = tokenizer.encode("", add_special_tokens=True)
-    return len(opening) if list(token_ids[: len(opening)]) == opening and not tokenizer.text_bytes(opening) else 0
+    front_text = shown_text(front.token_ids, tokenizer, front.num_start_tokens)
+    whole = front.append(row.token_ids[leading:], reset=True)
+    return replace(whole, prompt_length=row.prompt_length + len(front_text))
 
 
 def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Tokenizer) -> StateRow:
     """Return a row as it goes on after text: the prefix space, which is no part of its text, is taken out of its first token."""
-    if not _loses_space(row.token_ids, tokenizer):
+    parts = written(row.token_ids, tokenizer, row.num_start_tokens)
+    if not begins_with_prefix_space(row.token_ids, parts, tokenizer):
         return row
-    first = _leading(row.token_ids, tokenizer)
+    first = first_written(parts)
     rest = tokenizer.text_bytes(row.token_ids[first : first + 1])[1:]
     return _replaced(row, first, first + 1, _spelled(rest, before, tokenizer, inside=True))
 
@@ -282,12 +337,12 @@ def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Token
 def _spelled(data: bytes, before: Sequence[int], tokenizer: Tokenizer, *, inside: bool = False) -> list[int]:
     """Return ids that spell `data` after `before`; bytes that are no text are spelled one by one.
 
-    Where no text is before it, `data` begins a row and may get a prefix space, unless it stands `inside` one.
+    Unless it stands `inside` a text, `data` begins a row and may get a prefix space.
     """
     token_ids: list[int] = []
     for text, broken in _runs(data):
         known = [*before, *token_ids]
-        if text and (inside or tokenizer.text_bytes(known)):
+        if text and (inside or token_ids):
             token_ids += tokenizer.encode_inside(text, known)
         elif text:
             token_ids += encoded_start(text, tokenizer)
@@ -312,13 +367,6 @@ def encoded_start(text: str, tokenizer: Tokenizer) -> list[int]:
         if tokenizer.decode(token_ids) == text:
             return token_ids
     return tokenizer.encode_inside(" " + text, ())
-
-
-def _loses_space(token_ids: Sequence[int], tokenizer: Tokenizer) -> bool:
-    """Return whether a text that began with these tokens would not show its leading space."""
-    first = _leading(token_ids, tokenizer)
-    token = token_ids[first : first + 1]
-    return len(tokenizer.decode(token)) < len(tokenizer.text_bytes(token).decode(errors="replace"))
 
 
 def _characters(data: bytes) -> tuple[str, list[int]]:
@@ -349,6 +397,11 @@ def _runs(data: bytes) -> Iterator[tuple[str, bytes]]:
             good, start, end = str(view[at : at + error.start], "utf-8"), at + error.start, at + error.end
         yield good, data[start:end]
         at = end
+
+
+def _num_below(chosen: range, length: int) -> int:
+    """Return how many indices at the beginning of `chosen` are below `length`."""
+    return next((count for count, index in enumerate(chosen) if index >= length), len(chosen))
 
 
 def _chosen(part: slice) -> range:

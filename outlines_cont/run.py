@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Protocol
 
 from fsm import FSMError
+from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.engine.guided_row import GuidedRow
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
+from outlines_cont.engine.row_draft import RowDraft
+from outlines_cont.errors import LengthWarning, MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
+from outlines_cont.negative_prompt import NegativePrompt, open_guidance
 from outlines_cont.options import Options, check_ids
+from outlines_cont.progress import Teller
 from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import RandomStream, Rng
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
@@ -50,6 +57,9 @@ class PieceMaker(Protocol):
     def partial_type(self) -> PartialType | None:
         """The type of the value, for values of which only the beginning was written; None where there is no such type."""
 
+    def draft_of(self, options: Options) -> Any:
+        """Return what guesses tokens in a call; None where nothing does."""
+
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return what steers each row."""
 
@@ -79,7 +89,9 @@ class Run:
         policies = maker.policies(options)
         check_ids(options.stop_token_ids, maker.model.vocab_size)
         self._eos_token_ids = maker.model.eos_token_ids.union(options.stop_token_ids)
-        if not self._eos_token_ids and options.max_tokens is None and not options.stop_at:
+        self._options = options
+        is_limited = options.has_max_tokens and options.max_tokens is not None
+        if not self._eos_token_ids and not is_limited and not options.stop_at:
             raise MissingEOS(
                 "expected a model with an end-of-sequence token, got one that names none, so the text would never end. "
                 "Pass `max_tokens` or `stop_at`, or set `eos_token_id` in the generation config."
@@ -88,6 +100,12 @@ class Run:
             raise UnsupportedModel(
                 f"expected a model whose rows can run in one batch, for beam search, got {maker.model!r}. "
                 "Use `samplers.best_of(n)`, whose samples run one by one."
+            )
+        if isinstance(maker.sampler, BeamSearch) and options.is_guided:
+            raise OptionError(
+                f"expected a sampler that draws token by token beside `guidance`, got {maker.sampler!r}: a search ranks texts by what the "
+                "model itself makes of them, which guidance leaves as it is. Use `samplers.greedy()` or `samplers.best_of(n)`.",
+                "guidance",
             )
         self._maker = maker
         sampler = maker.sampler
@@ -102,8 +120,14 @@ class Run:
         self._counts = Meter(reused_tokens=opened.reused)
         # Hypotheses are compared by all of their tokens.
         score_last = score_last or isinstance(sampler, BeamSearch | BestOf)
+        negatives = open_guidance(maker.model, options.guidance, (self._batch_size, self._num_samples))
+        negative_of = [negatives[b] for b, place in enumerate(self._places) for _ in place]
+        self._results = [
+            _failed_with(row, negative) if _runs(row, resume) else row
+            for row, negative in zip(self._results, negative_of, strict=True)
+        ]
         self.rows: list[Row | None] = [
-            Row(
+            _kind(negative)(
                 row,
                 policies,
                 maker.model,
@@ -118,10 +142,14 @@ class Run:
             )
             if _runs(row, resume)
             else None
-            for row, healing in zip(self._results, chain.from_iterable(opened.healing), strict=True)
+            for row, healing, negative in zip(
+                self._results, chain.from_iterable(opened.healing), negative_of, strict=True
+            )
         ]
+        self._set_draft(maker.draft_of(options), maker.model)
         self._job: Job | None = None
         self._is_collected = False
+        self._told: dict[int, Meter] = {}  # what the drafts of rows had guessed when that was told
         self._over: set[int] = set()  # rows whose end was told
         self._values: dict[int, StateRow] = {}  # rows that have ended, with their values
         self._partial: dict[int, PartialValue] = {}  # by row, where the values so far are shown
@@ -133,25 +161,56 @@ class Run:
 
         After the last one everything is there to be seen, whoever has taken the steps.
         """
-        job = self._made()
+        job, tell = self._made(), self._tell
         try:
             self.engine.submit(job)
-            yield from self.engine.steps(job)
+            for _ in self.engine.steps(job):
+                tell()
+                yield
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
+            tell(is_over=True)
         self._collect(job)
 
     async def async_steps(self) -> AsyncGenerator[None, None]:
         """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
-        job = self._made()
+        job, tell = self._made(), self._tell
         try:
             self.engine.submit(job)
             async with aclosing(self.engine.async_steps(job)) as steps:
                 async for _ in steps:
+                    tell()
                     yield
         finally:
             self.engine.cancel(job)
+            tell(is_over=True)
         self._collect(job)
+
+    @cached_property
+    def _tell(self) -> Callable[..., None]:
+        """What tells how far the run has come, where somebody wants to know."""
+        return _tell_nobody if self._options.on_progress is None else Teller(self._options.on_progress, self._progress)
+
+    def _progress(self) -> tuple[int, int, int, int]:
+        """Return how many texts there are, have ended and have failed, and how many tokens they have."""
+        with self.engine.lock:
+            rows = [row for row in self.rows if row is not None]
+            if isinstance(self._job, BeamJob):  # its hypotheses change places
+                rows = [] if self._job.is_over else self._job.rows
+            ended = [row.error for row in rows if row.is_over]
+            tokens = sum(len(row.token_ids) - row.piece_start for row in rows)
+            running = len(rows) - len(ended)
+            failed = sum(error is not None for error in [*ended, *(row.error for row in self._results)])
+            return len(self._results), len(self._results) - running, failed, tokens
+
+    def _set_draft(self, draft: Any, model: LanguageModel) -> None:
+        """Have tokens guessed for the rows; a search compares many texts, and guesses none of them."""
+        drafter = open_draft(draft, model)
+        if drafter is None or isinstance(self._maker.sampler, BeamSearch):
+            return
+        for row in self.rows:
+            if row is not None:
+                row.draft = RowDraft(drafter)
 
     @property
     def engine(self) -> Engine:
@@ -186,10 +245,11 @@ class Run:
         self._is_collected = True
         if isinstance(job, BeamJob):
             self._collect_found(job.ended)
-            return
-        running = [i for i, row in enumerate(self.rows) if row is not None]
-        for at, row in job.done.items():
-            self._results[running[at]] = self._finished(at, row)
+        else:
+            running = [i for i, row in enumerate(self.rows) if row is not None]
+            for at, row in job.done.items():
+                self._results[running[at]] = self._finished(at, row)
+        self._warn_of_cuts()
 
     def _collect_found(self, found: list[list[StateRow]]) -> None:
         streams = [[self._results[i].stream for i in place] for place in self._places]
@@ -200,6 +260,21 @@ class Run:
             for rows, own in zip(padded, streams, strict=True)
             for row, stream in zip(rows, _spread(own, self._num_samples), strict=True)
         ]
+
+    def _warn_of_cuts(self) -> None:
+        """Say so where a limit that nobody has given has cut a text."""
+        if self._options.has_max_tokens:
+            return
+        limit = self._options.max_tokens
+        cut = [row for row in self._results if row.finish_reason == "length" and row.piece is not None]
+        if any(len(row.token_ids) - row.piece.start >= (limit or 0) for row in cut if row.piece is not None):
+            warnings.warn(
+                f"{len(cut)} of {len(self._results)} texts were cut after {limit} tokens, as many as a piece has where `max_tokens` is not "
+                "given. Pass `max_tokens=...` (None is up to the context), or bound what is written: strings by `maxLength`, arrays by "
+                "`maxItems`. `continuous(generator).resume(state)` goes on.",
+                LengthWarning,
+                stacklevel=2,
+            )
 
     def state(self) -> SequenceState:
         """Return the state that the run has come to; to be asked after `steps`."""
@@ -214,6 +289,7 @@ class Run:
             state = self.state() if self._job is None or self._is_collected else self.snapshot()
             if self._job is not None:
                 self.engine.cancel(self._job)
+                self._tell(is_over=True)
             return state
 
     def _state_of(self, results: Sequence[StateRow]) -> SequenceState:
@@ -293,7 +369,16 @@ class Run:
             stop=row.stop if is_end else None,
             error=end.error if end is not None else None,
             value=self._value(index, news, end) if self._partial else None,
+            **self._drafted(index, row),
         )
+
+    def _drafted(self, index: int, row: Row) -> dict[str, int]:
+        """Return what the draft of a row has guessed since it was asked last, as the fields of an event."""
+        if row.draft is None:
+            return {}
+        before, now = self._told.get(index, Meter()), replace(row.draft.counts)
+        self._told[index] = now
+        return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
 
     def _end_of(self, index: int, row: Row) -> Row | StateRow | None:
         """Return what a row has come to, where it is over; with its value, where values are shown: that is a step later."""
@@ -356,6 +441,10 @@ class Run:
                 ) from row.error
 
 
+def _tell_nobody(*, is_over: bool = False) -> None:
+    """Take the place of a `Teller`."""
+
+
 def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
     """Return S for `open_prompt`; the forks of a state for `best_of` are as many as they are."""
     items = prompt if isinstance(prompt, list | tuple) else [prompt]
@@ -404,6 +493,17 @@ def _searched(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
     if isinstance(sampler, BeamSearch):
         return row.searched(sampler.length_penalty)
     return row.searched() if isinstance(sampler, BestOf) else row
+
+
+def _kind(negative: NegativePrompt | None) -> Callable[..., Row]:
+    """Return what makes a row of a batch entry."""
+    return Row if negative is None else partial(GuidedRow, negative=negative.row, scale=negative.scale)
+
+
+def _failed_with(row: StateRow, negative: NegativePrompt | None) -> StateRow:
+    """Return a row with the error of its negative prompt, where that has one."""
+    error = negative.row.error if negative is not None else None
+    return row if error is None else replace(row, error=error, finish_reason="error")
 
 
 def _short(text: str) -> str:

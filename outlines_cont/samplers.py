@@ -18,20 +18,25 @@ from outlines_cont.errors import OptionError
 from outlines_cont.sampling import Penalties, SamplerBatch, SamplingParams, TokenCounts
 from outlines_cont.sampling.batch import chain_of
 from outlines_cont.sampling.check import check, is_int, is_number
-from outlines_cont.sampling.params import standard_warpers
+from outlines_cont.sampling.params import WarperOptions
 from outlines_cont.sampling.penalties import NO_PENALTIES
-from outlines_cont.sampling.warpers import MinP, Temperature, TopK, TopP, Warper
+from outlines_cont.sampling.warpers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper
 
 __all__ = [
+    "DRY",
+    "XTC",
     "BeamSearch",
     "BestOf",
     "Greedy",
     "MinP",
+    "Mirostat",
     "Multinomial",
     "Sampler",
     "Temperature",
+    "TopA",
     "TopK",
     "TopP",
+    "TypicalP",
     "Warper",
     "beam_search",
     "best_of",
@@ -56,7 +61,7 @@ class Sampler(Protocol):
 
     @property
     def needs_counts(self) -> bool:
-        """Whether a draw depends on how often each token stands in the row."""
+        """Whether a draw depends on the tokens of the row."""
 
     def sample(
         self,
@@ -94,8 +99,8 @@ class _TokenSampler(ABC):
 
     @property
     def needs_counts(self) -> bool:
-        """Whether a penalty depends on how often each token stands in the row."""
-        return self.params.penalties.needs_counts
+        """Whether a penalty or a warper depends on the tokens of the row."""
+        return self.params.needs_counts
 
     def sample(
         self,
@@ -167,6 +172,8 @@ class Multinomial(_TokenSampler):
 
     def __post_init__(self) -> None:
         check("n", self.samples, is_int(self.samples) and self.samples >= 1, "an int, 1 or more")
+        num_coins = sum(isinstance(warper, XTC) for warper in self.warpers)
+        check("warpers", self.warpers, num_coins <= 1, "`XTC` once among the warpers at most")
 
     @property
     def num_samples(self) -> int | None:
@@ -178,14 +185,15 @@ class Multinomial(_TokenSampler):
         """What each token is chosen by."""
         return SamplingParams(is_greedy=False, penalties=self.penalties, warpers=self.warpers)
 
-    def filtered(self, logits: torch.Tensor) -> torch.Tensor:
+    def filtered(self, logits: torch.Tensor, counts: Sequence[TokenCounts | None] | None = None) -> torch.Tensor:
         """Return (R, V) logits of the distribution that is left of (R, V) ones; the penalties are left out.
 
-        They are minus infinity where a token is not kept, and may be shifted, by one number for each row.
+        They are minus infinity where a token is not kept, and may be shifted, by one number for each row. `counts` is what each row
+        holds, for `DRY` and `Mirostat`.
 
         Cost: some passes over whole rows; `sample` does without most of them.
         """
-        return chain_of(self.warpers, len(logits)).kept(logits)
+        return chain_of(self.warpers, len(logits)).kept(logits, counts)
 
     def __repr__(self) -> str:
         return _call("multinomial", self.samples, self.params)
@@ -250,8 +258,9 @@ def _no_temperature(sampler: object, temperature: float) -> OptionError:
 
 
 def _tempered(warpers: tuple[Warper, ...], temperature: Temperature) -> tuple[Warper, ...]:
-    """Return the warpers with another temperature, in the place of the first that they have; at the beginning where there is none."""
-    at = next((i for i, warper in enumerate(warpers) if isinstance(warper, Temperature)), 0)
+    """Return the warpers with another temperature, in the place of the first that they have; where there is none, before all but `DRY`."""
+    first = next((i for i, warper in enumerate(warpers) if not isinstance(warper, DRY)), len(warpers))
+    at = next((i for i, warper in enumerate(warpers) if isinstance(warper, Temperature)), first)
     others = [
         [warper for warper in part if not isinstance(warper, Temperature)] for part in (warpers[:at], warpers[at:])
     ]
@@ -281,6 +290,11 @@ def multinomial(
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
+    typical_p: float | None = None,
+    top_a: float | None = None,
+    dry: DRY | None = None,
+    mirostat: Mirostat | None = None,
+    xtc: XTC | None = None,
     temperature: float = 1.0,
     warpers: Sequence[Warper] | None = None,
     logit_bias: Mapping[int, float] | None = None,
@@ -297,8 +311,13 @@ def multinomial(
         top_k: keep the k most probable tokens.
         top_p: then keep the fewest most probable tokens that together have at least this share of what is left.
         min_p: then keep tokens with at least this share of the most probable one's probability.
+        typical_p: then keep the tokens whose surprise is nearest to the expected one, the fewest that have this share of what is left.
+        top_a: then keep tokens with at least this share of the square of the largest probability.
+        dry: before the temperature: make tokens less likely that would go on with a repetition, such as `DRY(allowed_length=3)`.
+        mirostat: then keep tokens up to a surprise that follows a target, such as `Mirostat(tau=5.0)`.
+        xtc: then exclude the likely tokens but one, at times, such as `XTC(threshold=0.1, probability=0.5)`.
         temperature: what the logits are divided by, before anything is left out.
-        warpers: in the place of these four: warpers in an order of one's own, such as `(TopK(50), Temperature(0.7))`.
+        warpers: in the place of all these: warpers in an order of one's own, such as `(TopK(50), Temperature(0.7))`.
         logit_bias: what is added to the logits of tokens, by their ids.
         repetition_penalty: what positive logits of tokens that stand in the row, prompt included, are divided by, and negative
             ones multiplied with; above 1 repeats less.
@@ -309,7 +328,18 @@ def multinomial(
         OptionError: an option is out of its range.
     """
     penalties = Penalties.of(logit_bias, repetition_penalty, frequency_penalty, presence_penalty)
-    return Multinomial(samples=n, warpers=_warpers(warpers, temperature, top_k, top_p, min_p), penalties=penalties)
+    options = WarperOptions(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        typical_p=typical_p,
+        top_a=top_a,
+        dry=dry,
+        mirostat=mirostat,
+        xtc=xtc,
+    )
+    return Multinomial(samples=n, warpers=_warpers(warpers, options), penalties=penalties)
 
 
 def best_of(
@@ -318,6 +348,11 @@ def best_of(
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
+    typical_p: float | None = None,
+    top_a: float | None = None,
+    dry: DRY | None = None,
+    mirostat: Mirostat | None = None,
+    xtc: XTC | None = None,
     temperature: float = 1.0,
     warpers: Sequence[Warper] | None = None,
     logit_bias: Mapping[int, float] | None = None,
@@ -334,7 +369,18 @@ def best_of(
         OptionError: an option is out of its range.
     """
     penalties = Penalties.of(logit_bias, repetition_penalty, frequency_penalty, presence_penalty)
-    return BestOf(samples=n, warpers=_warpers(warpers, temperature, top_k, top_p, min_p), penalties=penalties)
+    options = WarperOptions(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        typical_p=typical_p,
+        top_a=top_a,
+        dry=dry,
+        mirostat=mirostat,
+        xtc=xtc,
+    )
+    return BestOf(samples=n, warpers=_warpers(warpers, options), penalties=penalties)
 
 
 def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
@@ -363,11 +409,9 @@ def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
     return BeamSearch(beams=beams, length_penalty=length_penalty)
 
 
-def _warpers(
-    warpers: Sequence[Warper] | None, temperature: float, top_k: int | None, top_p: float | None, min_p: float | None
-) -> tuple[Warper, ...]:
+def _warpers(warpers: Sequence[Warper] | None, options: WarperOptions) -> tuple[Warper, ...]:
     """Return the warpers that a sampler was given, one by one or by the options of the standard ones."""
-    standard = standard_warpers(temperature, top_k, top_p, min_p)
+    standard = options.warpers()
     if warpers is None:
         return standard
     if standard:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from outlines_cont.interfaces import Tokenizer
+from outlines_cont.row_bytes import written
 from outlines_cont.state_row import APPENDED, FORCED, GENERATED, HEALED, PROMPT, StateRow
 
 KINDS = {PROMPT: "prompt", APPENDED: "appended", GENERATED: "generated", FORCED: "forced", HEALED: "healed"}
@@ -19,7 +20,8 @@ class Span:
         kind: `prompt`, `appended` (given, or encoded anew), `generated` (sampled), `forced` (without a choice) or `healed` (sampled
             or without a choice, and its text stood there before).
         tokens: their indices in the row, a range.
-        text: their bytes, decoded with `errors="replace"`; a character that ends in the next span is cut.
+        text: what they contribute to the text of the row, decoded with `errors="replace"`; a character that ends in the next span
+            is cut.
         is_piece: whether they belong to the last piece.
         num_healed: how many bytes at the beginning of `text` stood there before the last piece; such a token is a span of its own.
     """
@@ -40,10 +42,11 @@ def spans_of(row: StateRow, tokenizer: Tokenizer) -> list[Span]:
         keys.append((row.kinds[index : index + 1], index >= start, index >= start and left > 0))
         left -= len(tokenizer.text_bytes([token_id])) if index >= start and left > 0 else 0
     left = row.piece.healed if row.piece is not None else 0
+    parts = written(row.token_ids, tokenizer, row.num_start_tokens)
     out, at = [], 0
     for (kind, is_piece, is_healed), group in groupby(keys):
         stop = at + len(list(group))
-        data = tokenizer.text_bytes(row.token_ids[at:stop])
+        data = b"".join(parts[at:stop])
         num_healed = min(left, len(data)) if is_healed else 0
         left -= num_healed
         out.append(Span(KINDS[kind], range(at, stop), data.decode(errors="replace"), is_piece, num_healed))

@@ -25,12 +25,15 @@ from outlines_cont.indexing import Key, cut, parse_key
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
 from outlines_cont.prefill import prefilled
+from outlines_cont.prompt_row import prompt_row
 from outlines_cont.random_stream import RandomStream, Rng, open_seeds
+from outlines_cont.row_bytes import row_text
 from outlines_cont.row_text import RowText, extended, healed, joined, preceded, tokens_cut
 from outlines_cont.span import Span, spans_of
 from outlines_cont.state_file import load_state, save_state
 from outlines_cont.state_html import state_html
 from outlines_cont.state_row import StateRow
+from outlines_cont.tokens import Given, Tokens, as_given, checked_given
 
 Rows = tuple[tuple[StateRow, ...], ...]
 
@@ -127,6 +130,15 @@ class SequenceState:
     def stops(self) -> list[list[str | int | None]]:
         """B lists of S: the stop text, or the id of the stop token, that has ended the last piece of each row; None where none has."""
         return [[row.piece.stop if row.piece else None for row in group] for group in self.rows]
+
+    @property
+    def generated(self) -> str | list[list[str]]:
+        """What came after the prompt, text that was added included: one text for a state of one row, else B lists of S texts.
+
+        `str(state) == prompt + state.generated`, where the tokenizer keeps the text of the prompt as it is.
+        """
+        texts = self._grid(lambda row: row_text(row, self.tokenizer)[row.prompt_length :])
+        return texts[0][0] if len(self._flat) == 1 else texts
 
     @property
     def finished(self) -> torch.Tensor:
@@ -340,7 +352,7 @@ class SequenceState:
         for row, (ids, share) in enumerate(zip(token_ids.tolist(), shares, strict=True)):
             stream = RandomStream(seeds[row], 0 if own else row)
             kept = [token_id for token_id, real in zip(ids, seen[row], strict=True) if real]
-            groups.append((replace(StateRow.of_prompt(kept, stream), kv=share),))
+            groups.append((replace(prompt_row(kept, model, stream), kv=share),))
         return cls(model, tuple(groups), tuple(seeds) if own else seeds[0])
 
     def save(self, path: str | os.PathLike[str] | IO[bytes], *, kv: bool = True) -> None:
@@ -392,14 +404,14 @@ class SequenceState:
             ) from error
         return self._map(lambda row: _moved(row, self.model, target))
 
-    def append(self, text: str | Sequence[str], *, boundary: str = "as_is") -> SequenceState:
+    def append(self, text: Text | Sequence[Text], *, boundary: str = "as_is") -> SequenceState:
         """Return the state with text at the end of its rows; tokens, keys and values, and weights are kept.
 
-        The text is encoded without special tokens, as it goes on after the row. Nothing is fed before the next generator
-        runs, and then only the new tokens.
+        The text is encoded as it goes on after the row. Special tokens that are written in it are letters, with a warning, but in
+        `Tokens.of(text, special=True)`. Nothing is fed before the next generator runs, and then only the new tokens.
 
         Args:
-            text: one text for all rows, or a list of B texts, or of B * S texts.
+            text: one text for all rows, or a list of B texts, or of B * S texts. A list of token ids stands for a text, too.
             boundary: `as_is` leaves the tokens of the row alone; `heal` encodes the last one anew together with the text, as
                 one text would be encoded, so that a row that ends in "http:" and "//" is no worse than "http://".
 
@@ -407,6 +419,7 @@ class SequenceState:
             BatchMismatch: the list has neither B nor B * S texts.
             ContextLengthError: a row would be longer than the context of the model.
             TypeError: something else than text.
+            TokenizerError: a text cannot be encoded, or an id is none of the model.
             OptionError: another `boundary`.
         """
         if boundary not in ("as_is", "heal"):
@@ -424,7 +437,7 @@ class SequenceState:
         """
         if isinstance(other, SequenceState):
             return self._joined(other)
-        if not isinstance(other, str | list | tuple):
+        if not _is_text(other):
             return NotImplemented
         return self._with_texts(other, lambda row, item: extended(row, item, self.tokenizer).append((), reset=True))
 
@@ -432,11 +445,11 @@ class SequenceState:
         """Return the state with text in front of its rows; all of it is fed again. 0, with which `sum` begins, adds nothing."""
         if isinstance(text, int) and not isinstance(text, bool) and text == 0:
             return self
-        if not isinstance(text, str | list | tuple):
+        if not _is_text(text):
             return NotImplemented
         return self._with_texts(text, lambda row, item: preceded(row, item, self.tokenizer))
 
-    def _with_texts(self, text: str | Sequence[str], change: Callable[[StateRow, str], StateRow]) -> SequenceState:
+    def _with_texts(self, text: Any, change: Callable[[StateRow, Given], StateRow]) -> SequenceState:
         texts = iter(self._texts(text))
         return self._map(lambda row: self._fitting(change(row, next(texts))))
 
@@ -504,13 +517,13 @@ class SequenceState:
     def _map(self, change: Callable[[StateRow], StateRow]) -> SequenceState:
         return replace(self, rows=tuple(tuple(change(row) for row in group) for group in self.rows))
 
-    def _texts(self, text: str | Sequence[str]) -> list[str]:
-        if not isinstance(text, str | list | tuple):
+    def _texts(self, text: Any) -> list[Given]:
+        if not _is_text(text):
             raise TypeError(f"expected text or a list of texts, got {type(text).__name__}")
-        texts = [text] * len(self._flat) if isinstance(text, str) else list(text)
-        odd = next((item for item in texts if not isinstance(item, str)), None)
-        if odd is not None:
-            raise TypeError(f"expected text or a list of texts, got {type(odd).__name__} in the list")
+        one = as_given(text)
+        if one is not None:
+            return [checked_given(one, self.model)] * len(self._flat)
+        texts = [checked_given(_text_in_list(item), self.model) for item in text]
         if len(texts) == len(self._flat):
             return texts
         if len(texts) == self.batch_size:
@@ -521,7 +534,7 @@ class SequenceState:
         )
 
     def __iter__(self) -> Iterator[str]:
-        return iter([self.tokenizer.decode(row.token_ids) for row in self._flat])
+        return iter([row_text(row, self.tokenizer) for row in self._flat])
 
     def __reversed__(self) -> Iterator[str]:
         """The texts of the rows, the last row first; `state[..., ::-1]` has the characters in reverse."""
@@ -560,7 +573,10 @@ class SequenceState:
         )
 
     def __eq__(self, other: object) -> bool:
-        """The same model and, row by row, the same token ids, and so the same texts; not weights, caches or random streams."""
+        """The same model and, row by row, the same token ids; not weights, caches or random streams.
+
+        The texts are the same, too, but where one of two texts writes the BOS that the tokenizer has put in front of the other.
+        """
         if not isinstance(other, SequenceState):
             return NotImplemented
         return self.model is other.model and self._key == other._key
@@ -614,6 +630,21 @@ class TokenView:
         """Return some rows, and of each the tokens that the last part of the key takes; else as `state[key]`."""
         tokenizer = self.state.tokenizer
         return self.state._cut(key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at), tokenizer))
+
+
+Text = str | Tokens | Sequence[int]
+
+
+def _is_text(item: object) -> bool:
+    """Return whether something may be a text, ids, or a list of them."""
+    return isinstance(item, str | Tokens | list | tuple) or as_given(item) is not None
+
+
+def _text_in_list(item: object) -> Given:
+    given = as_given(item)
+    if given is None:
+        raise TypeError(f"expected text or a list of texts, got {type(item).__name__} in the list")
+    return given
 
 
 def _loaded(cls: type[SequenceState], model: LanguageModel, data: bytes) -> SequenceState:

@@ -17,6 +17,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
@@ -36,8 +37,10 @@ from outlines_cont.kv import Part, RowKV
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv_layout import LayerLayout, kv_layout
 from outlines_cont.random_stream import RandomStream
+from outlines_cont.row_bytes import shown_text
 from outlines_cont.search_score import SearchScore
-from outlines_cont.state_row import GENERATED, HEALED, SCORED, Piece, StateRow
+from outlines_cont.state_row import GENERATED, HEALED, PROMPT, SCORED, Piece, StateRow
+from outlines_cont.tokens import num_start_tokens, start_ids
 
 _FORMAT = "outlines-cont state 1"
 _METADATA = "outlines_cont"
@@ -102,7 +105,11 @@ class _RowRecord(_Record):
     starts_inside: bool = False
     exclusions: list[_ExclusionRecord] = []
     healed: _Count = 0
+    # None where the tokens say it.
+    num_start_tokens: _Count | None = None
+    prompt_length: _Count | None = None
     stop: str | int | None = None
+    mirostat_start: _Count | None = None
 
 
 class _StateRecord(_Record):
@@ -114,6 +121,8 @@ class _StateRecord(_Record):
     num_layers: _Count
     rows: list[_RowRecord]
     constrained_from: _Count | None = None
+    # The messages of a conversation, as JSON.
+    chat: str | None = None
     # Of a state without rows, which batch entries may have none of.
     batch_size: int | None = Field(default=None, ge=1, le=_MAX_EMPTY)
 
@@ -126,13 +135,15 @@ def save_state(
     *,
     kv: bool,
     constrained_from: int | None = None,
+    chat: str | None = None,
 ) -> None:
     """Write rows to `path`, all or nothing. See `SequenceState.save`.
 
-    `constrained_from` is the token at which the constraint of a conversation began that still holds.
+    `constrained_from` is the token at which the constraint of a conversation began that still holds; `chat` are the messages of a
+    `Chat` as JSON.
     """
     flat = [row for group in rows for row in group]
-    shelf = _Shelf(kv)
+    shelf = _Shelf(kv, model)
     records = [shelf.put(row) for row in flat]
     record = _StateRecord(
         format=_FORMAT,
@@ -144,6 +155,7 @@ def save_state(
         num_layers=shelf.num_layers,
         rows=records,
         constrained_from=constrained_from,
+        chat=chat,
     )
     tensors = shelf.tensors(flat)
     # Without a constraint the file is one that older versions read, too.
@@ -159,6 +171,23 @@ def load_state(
     path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
 ) -> tuple[Rows, int | tuple[int, ...], int | None]:
     """Return rows and seed of the state at `path`, and where its constraint began. See `SequenceState.load`."""
+    rows, seed, record = _loaded(path, model)
+    return rows, seed, record.constrained_from
+
+
+def load_chat(
+    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
+) -> tuple[Rows, int | tuple[int, ...], str]:
+    """Return rows and seed of the conversation at `path`, and its messages as JSON. See `Chat.load`."""
+    rows, seed, record = _loaded(path, model)
+    if record.chat is None or len(rows) != 1 or len(rows[0]) != 1:
+        raise _broken(path, "it holds a state and no conversation; `SequenceState.load` reads it")
+    return rows, seed, record.chat
+
+
+def _loaded(
+    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
+) -> tuple[Rows, int | tuple[int, ...], _StateRecord]:
     tensors, text = _read(_path(path)) if isinstance(path, str | os.PathLike) else _read_bytes(path)
     try:
         record = _StateRecord.model_validate_json(text)
@@ -173,14 +202,16 @@ def load_state(
     groups = tuple(tuple(rows[i : i + samples]) for i in range(0, len(rows), max(samples, 1)))
     groups = groups or ((),) * (record.batch_size or 0)
     seed = tuple(record.seed) if isinstance(record.seed, list) else record.seed
-    return groups, seed, record.constrained_from
+    return groups, seed, record
 
 
 class _Shelf:
     """Keys, values and logits that are to be written, each once."""
 
-    def __init__(self, with_kv: bool) -> None:
+    def __init__(self, with_kv: bool, model: LanguageModel) -> None:
         self.num_layers = 0
+        self._model = model
+        self._start = start_ids(model)
         self._with_kv = with_kv
         self._columns: dict[tuple[int, int], np.ndarray[Any, Any]] = {}
         self._parts: dict[tuple[int, int], Part] = {}
@@ -191,6 +222,7 @@ class _Shelf:
         """Return the description of a row, and note what it needs."""
         held = self._with_kv and row.kv is not None and bool(row.kv.parts)
         parts = [self._put_part(part) for part in row.kv[: row.cached].parts] if held and row.kv is not None else []
+        num_start, prompt_length = _told_start(row, self._start), _told_prompt(row, self._model)
         return _RowRecord(
             length=len(row.token_ids),
             weight_start=row.weight_start,
@@ -204,7 +236,7 @@ class _Shelf:
             if row.piece is not None
             else None,
             finish_reason=row.finish_reason,  # type: ignore[arg-type]
-            value=_plain(row.value),
+            value=plain(row.value),
             error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",
             parts=parts,
             logits=self._put_logits(row.logits) if held else None,
@@ -213,6 +245,9 @@ class _Shelf:
             exclusions=[] if row.piece is None else [*map(_exclusion_record, row.piece.exclusions)],
             healed=0 if row.piece is None else row.piece.healed,
             stop=None if row.piece is None else row.piece.stop,
+            mirostat_start=row.mirostat_start,
+            num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
+            prompt_length=None if row.prompt_length == prompt_length else row.prompt_length,
         )
 
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
@@ -284,6 +319,7 @@ class _Reader:
         self._record = record
         self._tensors = tensors
         self._model = model
+        self._start = start_ids(model)
         self._buffers: dict[int, RowKV] = {}
         self._layout: list[LayerLayout | None] = []
         # Which place, after which tokens, the keys and values of a store and a column are for.
@@ -363,17 +399,19 @@ class _Reader:
         token_ids, kinds, logprobs, sampling_logprobs = columns
         if not self._are_ids(token_ids):
             raise ValueError("a token id is out of range")
-        if not set(kinds) <= set(b"pagfh") or row.weight_start > row.length:
-            raise ValueError("a token is of an unknown kind, or a weight begins beyond its row")
+        if not set(kinds) <= set(b"pagfh") or max(row.weight_start, row.mirostat_start or 0) > row.length:
+            raise ValueError("a token is of an unknown kind, or what is counted begins beyond its row")
         _check_logprobs(logprobs, kinds, SCORED)
         _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
         if row.piece is not None and (row.piece[0] > row.length or not self._are_ids(row.piece[1])):
             raise ValueError("a piece begins beyond its row, or lacks a token that is out of range")
+        if any(self._model.tokenizer.token_bytes[i] is not None for i in token_ids[: row.num_start_tokens or 0]):
+            raise ValueError("a token of text is said to be no part of the text")
         if row.healed > len(
             self._model.tokenizer.text_bytes(token_ids[row.piece[0] if row.piece is not None else row.length :])
         ):
             raise ValueError("a piece has healed more text than it has")
-        return StateRow(
+        found = StateRow(
             tuple(token_ids),
             bytes(kinds),
             tuple(logprobs),
@@ -389,7 +427,13 @@ class _Reader:
             error=None if row.error is None else SavedError(row.error),
             search=self._search(row),
             starts_inside=row.starts_inside,
+            mirostat_start=row.mirostat_start,
+            num_start_tokens=row.num_start_tokens or 0,
         )
+        if row.num_start_tokens is None:
+            found = replace(found, num_start_tokens=_told_start(found, self._start))
+        length = _told_prompt(found, self._model) if row.prompt_length is None else row.prompt_length
+        return replace(found, prompt_length=length)
 
     def _are_ids(self, token_ids: Sequence[int]) -> bool:
         return not token_ids or (min(token_ids) >= 0 and max(token_ids) < self._model.vocab_size)
@@ -455,6 +499,17 @@ class _Reader:
         if not math.isfinite(float(logits.max())):
             raise ValueError(f"`logits.{number}` has NaN or infinity")
         return logits.to(self._model.device)
+
+
+def _told_start(row: StateRow, start: Sequence[int]) -> int:
+    """Return how many tokens at the beginning are no part of the text, as far as the tokens say it."""
+    return 0 if row.starts_inside else num_start_tokens(row.token_ids, start)
+
+
+def _told_prompt(row: StateRow, model: LanguageModel) -> int:
+    """Return how many characters of the text are the prompt, as far as the tokens say it."""
+    num_given = len(row.kinds) - len(row.kinds.lstrip(PROMPT))
+    return len(shown_text(row.token_ids[:num_given], model.tokenizer, row.num_start_tokens))
 
 
 def _check_origin(path: Any, record: _StateRecord, model: LanguageModel) -> None:
@@ -564,7 +619,7 @@ def _broken(path: Any, reason: str) -> StateFileError:
     )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value that JSON can hold; None for others, such as objects of a class of the user."""
     try:
         return value if json.loads(json.dumps(value, allow_nan=False)) == value else None

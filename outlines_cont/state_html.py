@@ -56,11 +56,12 @@ def _row(b: int, s: int, row: StateRow, tokenizer: Tokenizer, numbered: bool) ->
 def _token(row: StateRow, index: int, tokenizer: Tokenizer) -> str:
     token_id, kind = row.token_ids[index], row.kinds[index : index + 1]
     data = tokenizer.text_bytes([token_id])
-    text = data.decode(errors="replace") if data else f"<{token_id}>"
+    name = "" if data else tokenizer.special_tokens.get(token_id, f"<{token_id}>")
+    text = data.decode(errors="replace") or name
     classes = "t" + " c" * (index < row.cached) + " f" * (kind == FORCED) + " s" * (not data)
     written = kind in SCORED
     logprob = row.logprobs[index]
-    title = f"token {token_id}, {data!r}" if data else f"special token {token_id}"
+    title = f"token {token_id}, {data!r}" if data else f"special token {token_id}, {name}"
     title += f", probability {math.exp(logprob):.3g}" if written else ""
     style = f' style="{_colour(logprob)}"' if kind in GENERATED + HEALED else ""
     # A line break is shown, and is one.

@@ -11,6 +11,7 @@ import torch
 from outlines_cont.exclusions import NO_EXCLUSIONS, Exclusions
 from outlines_cont.kv import RowKV
 from outlines_cont.random_stream import RandomStream
+from outlines_cont.sampling.token_counts import TokenCounts
 from outlines_cont.search_score import SearchScore
 
 PROMPT, APPENDED, GENERATED, FORCED, HEALED = b"p", b"a", b"g", b"f", b"h"
@@ -56,6 +57,8 @@ class StateRow:
         logprobs: T natural logarithms, the model's own; 0 for prompt and appended tokens.
         sampling_logprobs: T, the same as they were sampled; 0 for forced tokens, too.
         weight_start: index of the first token that counts in `weight`.
+        mirostat_start: index of the first token that counts in the bound of `Mirostat`; None where what was drawn last was not drawn
+            with it.
         ends: what else counts in it: log-probabilities of the ends of sequence that were sampled since then, and the weight
             of a state that this one was added to.
         kv: keys and values of the first tokens; None where nothing is held.
@@ -68,6 +71,8 @@ class StateRow:
         search: what counts in `score`; None where no search has written in the row.
         starts_inside: the tokens were cut out of the middle of a text: they have no beginning, and a space there is no prefix
             space. It counts where the row is joined to another.
+        num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are no part of it.
+        prompt_length: how many characters of the text are the prompt.
     """
 
     token_ids: tuple[int, ...]
@@ -85,12 +90,25 @@ class StateRow:
     error: Exception | None = None
     search: SearchScore | None = None
     starts_inside: bool = False
+    mirostat_start: int | None = None
+
+    num_start_tokens: int = 0
+    prompt_length: int = 0
 
     @classmethod
-    def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream) -> StateRow:
-        """Return a row of which nothing was fed yet."""
+    def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream, num_start_tokens: int = 0) -> StateRow:
+        """Return a row of which nothing was fed yet; the length of the prompt is for the caller to set."""
         zeros = (0.0,) * len(token_ids)
-        return cls(tuple(token_ids), PROMPT * len(token_ids), zeros, zeros, stream, weight_start=len(token_ids))
+        length = len(token_ids)
+        return cls(
+            tuple(token_ids),
+            PROMPT * length,
+            zeros,
+            zeros,
+            stream,
+            weight_start=length,
+            num_start_tokens=num_start_tokens,
+        )
 
     @property
     def cached(self) -> int:
@@ -149,6 +167,14 @@ class StateRow:
             logits=None,
             piece=None,
         )
+
+
+def counts_of(
+    token_ids: Sequence[int], kinds: bytes | bytearray, sampling_logprobs: Sequence[float], mirostat_start: int | None
+) -> TokenCounts:
+    """Return the counts of a row, which samplers need. Cost: O(T log T)."""
+    drawn = [x if kind == GENERATED[0] else None for kind, x in zip(kinds, sampling_logprobs, strict=True)]
+    return TokenCounts(token_ids, [kind in WRITTEN for kind in kinds], drawn, mirostat_start)
 
 
 def num_written(kinds: bytes | bytearray, start: int) -> int:

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from outlines_cont import models
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.special_names import SpecialNames
 
 BOS, EOS, END_OF_TURN = 0, 1, 2
 _WORDS = sorted(
@@ -67,6 +68,9 @@ class FakeTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         ids = self._spell(text.encode())
         return [self.bos_token_id, *ids] if add_special_tokens and self.bos_token_id is not None else ids
+
+    def encode_special(self, text: str) -> list[int]:
+        return SpecialNames(self.special_tokens).encode(text, self.encode, self.encode_inside)
 
     def encode_inside(self, text: str, before: Sequence[int] = ()) -> list[int]:
         goes_on = self.text_bytes(before)[-1:].isalpha()
@@ -137,9 +141,13 @@ def random_network(family: str, *, dtype: torch.dtype = torch.float64, seed: int
 
 
 @cache
-def random_model(family: str = "llama", *, dtype: torch.dtype = torch.float64) -> HuggingFaceModel:
-    """The same, wrapped; shared between tests, since a model does not change."""
-    return models.from_transformers(random_network(family, dtype=dtype), FakeTokenizer())
+def random_model(
+    family: str = "llama", *, dtype: torch.dtype = torch.float64, prefix_cache_bytes: int = 0
+) -> HuggingFaceModel:
+    """The same, wrapped; shared between tests, since a model does not change: what one of them feeds is not reused in another."""
+    return models.from_transformers(
+        random_network(family, dtype=dtype), FakeTokenizer(), prefix_cache_bytes=prefix_cache_bytes
+    )
 
 
 Script = Callable[[list[int]], dict[int, float]]

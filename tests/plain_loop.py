@@ -34,6 +34,7 @@ class PlainRow:
         stream: the random numbers.
         max_tokens: the most tokens of the piece.
         heal: give tokens back at the end, whose text is spelled first.
+        negative: the ids of a negative prompt, and the scale of the guidance.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class PlainRow:
         max_tokens: int,
         *,
         heal: bool = False,
+        negative: tuple[Sequence[int], float] | None = None,
     ) -> None:
+        self.negative = negative
         kept = len(token_ids) - (num_open(model.tokenizer.token_bytes, token_ids) if heal else 0)
         self.healed = model.tokenizer.text_bytes(token_ids[kept:])
         token_ids, written = token_ids[:kept], written[:kept]
@@ -75,8 +78,13 @@ class PlainRow:
         excluded, avoided, _, _ = self.refused.get(index, (set(), set(), 0, 0))
         return frozenset(excluded | avoided)
 
-    def logits_before(self, index: int) -> torch.Tensor | None:
-        return next_logits(self.model, self.token_ids[:index])[-1]
+    def logits_before(self, index: int) -> torch.Tensor:
+        positive = next_logits(self.model, self.token_ids[:index])[-1]
+        if self.negative is None:
+            return positive
+        prompt, scale = self.negative
+        negative = next_logits(self.model, [*prompt, *self.token_ids[self.piece_start : index]])[-1]
+        return scale * positive.log_softmax(-1) + (1 - scale) * negative.log_softmax(-1)
 
     def uniform(self, *key: int) -> float:
         return self.stream.decision(*key)
@@ -186,9 +194,11 @@ class PlainRow:
             return
         logits = torch.full((1, size), -torch.inf, dtype=torch.float64)
         places = sorted(left)
-        logits[0, places] = next_logits(self.model, self.token_ids)[-1][places].double()
+        logits[0, places] = self.logits_before(len(self.token_ids))[places].double()
         uniforms = torch.tensor([self.stream.draw()], dtype=torch.float64) if self.is_random else None
-        token_ids, logprobs = self.sampler.sample(logits, uniforms, [TokenCounts(self.token_ids, self.written)])
+        known = [x if drawn else None for x, drawn in zip(self.sampling_logprobs, self.drawn, strict=True)]
+        counts = TokenCounts(self.token_ids, self.written, known, mirostat_start=0)
+        token_ids, logprobs = self.sampler.sample(logits, uniforms, [counts])
         if int(token_ids[0]) in eos:
             self._end("stop")
         else:

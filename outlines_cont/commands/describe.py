@@ -10,7 +10,7 @@ from typing import Any
 import fsm
 from fsm.automaton import Automaton
 from fsm.shortest import shortest_text
-from outlines_cont.commands.errors import OutputError
+from outlines_cont.commands.errors import OutputError, SetupError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,14 @@ def describe(schema: Any, **options: Any) -> tuple[fsm.Expression, Description]:
     shown = None if text is None else text.decode()
     passes = text is not None and expression.accepts(text)
     return expression, Description(expression.report, expression.checks, shown, passes, len(automaton) - 1, ways)
+
+
+def check_picture(path: Path | None) -> None:
+    """Raise `SetupError` for a picture of another kind than SVG."""
+    if path is not None and path.suffix.lower() != ".svg":
+        raise SetupError(
+            f"expected a file that ends in .svg as --draw, got {str(path)!r}. Browsers show SVG files, and print them."
+        )
 
 
 def write_picture(expression: fsm.Expression, path: Path) -> None:

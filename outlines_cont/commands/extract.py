@@ -12,16 +12,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import fsm
 from outlines_cont import __version__
 from outlines_cont.commands.errors import RowError, SetupError
 from outlines_cont.commands.growing import GrowingRecords, ShowRecord
-from outlines_cont.commands.options import ExtractOptions, Whitespace
+from outlines_cont.commands.options import ExtractOptions
 from outlines_cont.commands.output import Done, FileOutput, Output, StreamOutput, check_output, match_done
-from outlines_cont.commands.rows import STDIN, InputRow, RowSource
+from outlines_cont.commands.row import InputRow
+from outlines_cont.commands.rows import STDIN, RowSource
+from outlines_cont.commands.sampler import parse_sampler
 from outlines_cont.commands.schema import RecordSchema, load_schema
+from outlines_cont.commands.table_output import TableOutput, lines_path
+from outlines_cont.commands.table_rows import pyarrow
 from outlines_cont.commands.template import DEFAULT_SOURCE, PromptTemplate
 
 
@@ -30,6 +34,14 @@ class Extract(Protocol):
 
     def __call__(self, prompts: list[str], show: ShowRecord | None = None) -> list[Any]:
         """Return a value, or an `Exception`, for every prompt; show the values while they are written."""
+
+
+@runtime_checkable
+class MarksRows(Protocol):
+    """An `Extract` that keeps what is written in a row from becoming a special token."""
+
+    def marked(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of a row as the template is to get them."""
 
 
 @dataclass(slots=True)
@@ -67,14 +79,16 @@ class Extraction:
             PromptTemplate(DEFAULT_SOURCE) if options.prompt is None else PromptTemplate.from_file(options.prompt)
         )
         self.schema = load_schema(options.schema)
-        _check_schema(self.schema, options.whitespace)
+        fsm.json_schema(self.schema.schema, **options.schema_options)  # a bad one is told before a model is loaded
+        parse_sampler(options.sampler)
         self._settings = _settings_digest(options, self._template, self.schema)
-        self._has_output = options.output is not None and options.output.exists()
+        self._lines_path = None if options.output is None else lines_path(options.output)
+        self._has_output = self._lines_path is not None and self._lines_path.exists()
         self.tally = Tally(source.count())
         self._rows = iter(source)
         self._done = Done()
-        if options.output is not None and options.resume and self._has_output:
-            self._done = match_done(options.output, self._rows, self._settings)
+        if self._lines_path is not None and options.resume and self._has_output:
+            self._done = match_done(self._lines_path, self._rows, self._settings)
             self.tally.skipped, self.tally.failed = self._done.rows, self._done.failed
 
     def run(self, load: LoadExtract, growing: GrowingRecords | None = None) -> Iterator[Tally]:
@@ -99,10 +113,12 @@ class Extraction:
     def _output(self) -> Output:
         if self.options.output is None:
             return StreamOutput(self._stdout)
-        return FileOutput(self.options.output, self._done.size if self._has_output else None)
+        keep = self._done.size if self._has_output else None
+        is_table = self._lines_path != self.options.output
+        return TableOutput(self.options.output, keep) if is_table else FileOutput(self.options.output, keep)
 
     def _lines(self, rows: list[InputRow], extract: Extract, growing: GrowingRecords | None) -> list[bytes]:
-        results = [self._prompt(row) for row in rows]
+        results = [self._prompt(row, extract) for row in rows]
         good = [at for at, result in enumerate(results) if isinstance(result, str)]
         if good:
             prompts = [results[at] for at in good]
@@ -115,12 +131,13 @@ class Extraction:
                 results[at] = self._dumped(value)
         return [self._line(row, result) for row, result in zip(rows, results, strict=True)]
 
-    def _prompt(self, row: InputRow) -> Any:
+    def _prompt(self, row: InputRow, extract: Extract) -> Any:
         """Return the prompt of a row, or the error that it has."""
         if row.error is not None:
             return row.error
         try:
-            return self._template.render(self._values(row.fields))
+            values = self._values(row.fields)
+            return self._template.render(extract.marked(values) if isinstance(extract, MarksRows) else values)
         except RowError as error:
             return error
 
@@ -203,6 +220,22 @@ def _check_options(options: ExtractOptions) -> None:
     if options.output is not None:
         input_path = None if options.input == STDIN else Path(options.input)
         check_output(options.output, input_path, resume=options.resume, overwrite=options.overwrite)
+        if lines_path(options.output) != options.output:
+            _check_table(options)
+
+
+def _check_table(options: ExtractOptions) -> None:
+    """Check a table and the file of lines beside it."""
+    assert options.output is not None
+    lines = lines_path(options.output)
+    if options.output.suffix.lower() == ".parquet":
+        pyarrow()
+    if options.resume and options.output.exists() and not lines.exists():
+        raise SetupError(
+            f"the table {str(options.output)!r} is complete. To go on with it when the input has grown, write to a .jsonl file; to make it "
+            "anew, pass --overwrite."
+        )
+    check_output(lines, None, resume=options.resume, overwrite=options.overwrite)
 
 
 def _check_model(name: str) -> None:
@@ -215,11 +248,6 @@ def _check_model(name: str) -> None:
         )
 
 
-def _check_schema(schema: RecordSchema, whitespace: Whitespace) -> None:
-    """Compile the schema once without a vocabulary, so that a bad one is reported before a model is loaded."""
-    fsm.json_schema(schema.schema, whitespace=whitespace.value)
-
-
 def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: RecordSchema) -> str:
     """Return 12 hexadecimal digits that change with anything that decides a record beside its row."""
     model = options.model or f"bundled {__version__}"
@@ -229,7 +257,8 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
         model,
         options.dtype,
         options.max_tokens,
-        options.whitespace,
+        options.schema_options,
+        [options.sampler, options.seed],
         options.text_field,
         options.keep_text,
     ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers.utils.logging import disable_progress_bar
@@ -13,11 +15,16 @@ from outlines_cont import continuous, generate, models
 from outlines_cont.commands.errors import SetupError
 from outlines_cont.commands.growing import ShowRecord
 from outlines_cont.commands.options import DType, ExtractOptions
+from outlines_cont.commands.sampler import make_sampler
 from outlines_cont.commands.schema import RecordSchema
+from outlines_cont.commands.threads import set_threads
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput, OutlinesContError
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.special_names import MARKS, mapped_texts, names_of
+from outlines_cont.prompt import Item
 from outlines_cont.state import SequenceState
+from outlines_cont.tokens import Tokens, start_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +34,17 @@ class Extractor:
     Attributes:
         generator: writes a record after a prompt.
         max_tokens: the most tokens of a record.
+        seed: of the random numbers; None where none are drawn.
     """
 
     generator: Continuation
     max_tokens: int
+    seed: int | None = None
+
+    def marked(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of a row with a mark inside what is written like a special token, so that it stays letters in a prompt."""
+        names = names_of(self.generator.generator.model.tokenizer)
+        return cast(dict[str, Any], mapped_texts(values, lambda text: names.marked(text, MARKS[0])))
 
     def __call__(self, prompts: list[str], show: ShowRecord | None = None) -> list[Any]:
         """Return the value of every prompt, or the `Exception` that its row has failed with; show them while they are written."""
@@ -45,12 +59,23 @@ class Extractor:
         return [self._result(state, at) for at in range(len(prompts))]
 
     def _state(self, prompts: list[str], show: ShowRecord | None) -> SequenceState:
+        seeds = None if self.seed is None else [_row_seed(self.seed, prompt) for prompt in prompts]
+        given = [self._given(prompt) for prompt in prompts]
         if show is None:
-            return self.generator(prompts, max_tokens=self.max_tokens)
-        stream = self.generator.stream(prompts, partial=True, max_tokens=self.max_tokens)
+            return self.generator(given, max_tokens=self.max_tokens, rng=seeds)
+        stream = self.generator.stream(given, partial=True, max_tokens=self.max_tokens, rng=seeds)
         for event in stream:
             show(event.batch, event.value, event.finish_reason not in ("", "length", "error"))
         return stream.state
+
+    def _given(self, prompt: str) -> Item:
+        """Return a prompt in which the special tokens of the template are such, and those of its row letters."""
+        model = self.generator.generator.model
+        if MARKS[0] not in prompt:
+            return Tokens.of(prompt, special=True)
+        token_ids = names_of(model.tokenizer).encode_marked(prompt, MARKS[0], model.tokenizer)
+        start = start_ids(model)
+        return token_ids if token_ids[: len(start)] == start else [*start, *token_ids]
 
     def _result(self, state: SequenceState, at: int) -> Any:
         error = state.errors[at][0]
@@ -71,16 +96,32 @@ def _behind(show: ShowRecord, count: int) -> ShowRecord:
     return lambda number, value, is_whole: show(number + count, value, is_whole)
 
 
-def load_extractor(options: ExtractOptions, schema: RecordSchema) -> Extractor:
-    """Load the model and compile the schema for its vocabulary.
+def load_extractor(
+    options: ExtractOptions, schema: RecordSchema, say: Callable[[str], None] | None = None
+) -> Extractor:
+    """Load the model, choose its threads, and compile the schema for its vocabulary.
+
+    Args:
+        options: those of the command.
+        schema: what a record is.
+        say: takes what was chosen, for people.
 
     Raises:
         SetupError: the model cannot be loaded.
         fsm.FSMError, OutlinesContError: the model cannot write what the schema asks for.
     """
+    sampler = make_sampler(options.sampler)
     model = load_or_refuse(options.model, options.device, options.dtype)
-    generator = generate.json(model, schema.schema, whitespace=options.whitespace)
-    return Extractor(continuous(generator), options.max_tokens)
+    choice = set_threads(model, options.batch_size)
+    if say is not None:
+        say(str(choice))
+    generator = generate.json(model, schema.schema, sampler=sampler, **options.schema_options)
+    return Extractor(continuous(generator), options.max_tokens, options.seed if sampler.needs_random else None)
+
+
+def _row_seed(seed: int, prompt: str) -> int:
+    """Return the seed of a row: whatever rows run beside it, and in whatever order, its record is the same."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {prompt}".encode("utf-8", "surrogatepass")).digest()[:7])
 
 
 def load_or_refuse(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:

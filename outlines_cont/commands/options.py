@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
+
+from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 
 
 class InputFormat(StrEnum):
@@ -13,6 +16,8 @@ class InputFormat(StrEnum):
     AUTO = "auto"
     JSONL = "jsonl"
     TXT = "txt"
+    CSV = "csv"
+    PARQUET = "parquet"
 
 
 class DType(StrEnum):
@@ -35,7 +40,7 @@ class ExtractOptions:
     """One attribute per option.
 
     Attributes:
-        input: a .jsonl or .txt file, or `-`.
+        input: a .jsonl, .txt, .csv or .parquet file, or `-`.
         schema: a JSON Schema file, or `module:Class`.
         model: hub id or path; None is the bundled model.
         prompt: a Jinja template file; None is the default prompt.
@@ -50,6 +55,9 @@ class ExtractOptions:
         device: where the model runs; None leaves it to transformers, that is the CPU.
         dtype: the float type of the weights; None is the checkpoint's.
         whitespace: the spaces in a record as the model writes it.
+        any_order: whether the members of an object may come in any order.
+        sampler: how tokens are chosen; see `sampler.parse_sampler`.
+        seed: of the random numbers; each row has its own, by its prompt.
     """
 
     input: str
@@ -60,10 +68,18 @@ class ExtractOptions:
     resume: bool = False
     overwrite: bool = False
     batch_size: int = 8
-    max_tokens: int = 1024
+    max_tokens: int = DEFAULT_MAX_TOKENS
     text_field: str = "text"
     keep_text: bool = False
     input_format: InputFormat = InputFormat.AUTO
     device: str | None = None
     dtype: DType | None = None
-    whitespace: Whitespace = Whitespace.NONE
+    whitespace: Whitespace = Whitespace.ONE_SPACE
+    any_order: bool = False
+    sampler: str = "greedy"
+    seed: int = 0
+
+    @property
+    def schema_options(self) -> dict[str, Any]:
+        """What `fsm.json_schema` is given besides the schema."""
+        return {"whitespace": self.whitespace.value, "key_order": "any" if self.any_order else "schema"}

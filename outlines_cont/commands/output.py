@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self
 
 from outlines_cont.commands.errors import OutputError, SetupError
-from outlines_cont.commands.rows import InputRow
+from outlines_cont.commands.row import InputRow
 
 
 class Output(Protocol):

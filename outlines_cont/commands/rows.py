@@ -1,4 +1,4 @@
-"""Rows of an input: lines of JSON, or lines of text.
+"""Rows of an input: lines of JSON, lines of text, or rows of a table.
 
 A line ends with a line feed; blank lines are no rows. A line that cannot be used is a row with an error, so that every line
 of the input is accounted for.
@@ -9,34 +9,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from outlines_cont.commands.errors import RowError, SetupError
 from outlines_cont.commands.options import InputFormat
+from outlines_cont.commands.row import OUTPUT_FIELDS, InputRow
+from outlines_cont.commands.table_rows import csv_rows, parquet_count, parquet_rows
 
-OUTPUT_FIELDS = ("_line", "_digest", "record", "error")
-"""The fields that the output adds; a row may not have them."""
 STDIN = "-"
-_SUFFIXES = {".jsonl": InputFormat.JSONL, ".ndjson": InputFormat.JSONL, ".txt": InputFormat.TXT}
-
-
-@dataclass(frozen=True, slots=True)
-class InputRow:
-    """One line of the input.
-
-    Attributes:
-        line: its number, from 1, blank lines counted.
-        digest: 12 hexadecimal digits that change when the line changes.
-        fields: the JSON object, or the text under the name of the text field; empty where the line is unusable.
-        error: why the line is unusable, else None.
-    """
-
-    line: int
-    digest: str
-    fields: dict[str, Any] = field(default_factory=dict)
-    error: RowError | None = None
+_SUFFIXES = {
+    ".jsonl": InputFormat.JSONL,
+    ".ndjson": InputFormat.JSONL,
+    ".txt": InputFormat.TXT,
+    ".csv": InputFormat.CSV,
+    ".parquet": InputFormat.PARQUET,
+}
 
 
 class RowSource:
@@ -44,8 +32,8 @@ class RowSource:
 
     Args:
         path: a file, or `-` for `stdin`.
-        input_format: what the lines are. `AUTO` goes by the name of a file (.jsonl or .ndjson, .txt); of the standard input the
-            first line that is not blank decides: when it is a JSON object, all lines are JSON, otherwise all are text.
+        input_format: what the lines are. `AUTO` goes by the name of a file (.jsonl or .ndjson, .txt, .csv, .parquet); of the standard
+            input the first line that is not blank decides: when it is a JSON object, all lines are JSON, otherwise all are text.
         text_field: under which name a line of text is kept.
         stdin: the standard input, as bytes.
 
@@ -62,22 +50,34 @@ class RowSource:
             _check_readable(self._path)
             if input_format is InputFormat.AUTO:
                 self._format = _format_of(self._path)
+        elif input_format is InputFormat.PARQUET:
+            raise SetupError("expected a file beside --input-format parquet, got the standard input. Name the file.")
 
     def count(self) -> int | None:
         """Return the number of rows of a file, None for a stream. Cost: one pass over the file."""
         if self._path is None or not self._path.is_file():
             return None
+        if self._format is InputFormat.PARQUET:
+            return parquet_count(self._path)
         with self._path.open("rb") as file:
+            if self._format is InputFormat.CSV:
+                return sum(1 for _ in csv_rows(file))
             return sum(1 for line in file if line.strip())
 
     def __iter__(self) -> Iterator[InputRow]:
         if self._path is None:
             yield from self._rows(self._stdin)
             return
+        if self._format is InputFormat.PARQUET:
+            yield from parquet_rows(self._path)
+            return
         with self._path.open("rb") as file:
             yield from self._rows(file)
 
     def _rows(self, file: BinaryIO) -> Iterator[InputRow]:
+        if self._format is InputFormat.CSV:
+            yield from csv_rows(file)
+            return
         for number, line in enumerate(file, start=1):
             data = line.rstrip(b"\r\n")
             if number == 1:
@@ -105,7 +105,7 @@ def _check_readable(path: Path) -> None:
     except OSError as error:
         raise SetupError(
             f"expected a file of messages, but {str(path)!r} cannot be read: {error.strerror}. "
-            "Give a .jsonl or .txt file, or - for the standard input."
+            "Give a .jsonl, .txt, .csv or .parquet file, or - for the standard input."
         ) from error
 
 
@@ -113,7 +113,7 @@ def _format_of(path: Path) -> InputFormat:
     known = _SUFFIXES.get(path.suffix.lower())
     if known is None:
         raise SetupError(
-            f"expected a name that ends in .jsonl or .txt, got {str(path)!r}. Say what it holds with --input-format jsonl or txt."
+            f"expected a name that ends in .jsonl, .txt, .csv or .parquet, got {str(path)!r}. Say what it holds with --input-format."
         )
     return known
 

@@ -7,15 +7,12 @@ intersected. A policy may want several branches: then the row forks, and what th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from outlines_cont.engine.ahead import Ahead
 from outlines_cont.engine.branch import Branch, TokenSet, shortened
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import UnsupportedBranch
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Track:
@@ -132,7 +129,7 @@ def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
 def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:
     """Return as much of the forced text as every other policy lets pass; what it does after that is asked then."""
     states = [(track.policy, track.states[-1]) for track in tracks if track is not leader]
-    ahead = _Ahead(list(row.token_ids), row)
+    ahead = Ahead(list(row.token_ids), row)
     token_ids: list[int] = []
     for token_id in branch.ff_tokens[0]:
         for policy, state in states:
@@ -151,49 +148,3 @@ def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) ->
         token_ids.append(token_id)
         ahead.token_ids.append(token_id)
     return Branch(ff_tokens=[token_ids])
-
-
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    """The row as it would be some forced tokens later."""
-
-    token_ids: list[int]
-    row: RowView
-
-    @property
-    def piece_start(self) -> int:
-        return self.row.piece_start
-
-    @property
-    def healed(self) -> bytes:
-        return self.row.healed
-
-    @property
-    def first_open(self) -> int:
-        return self.row.first_open
-
-    def was_drawn(self, index: int) -> bool:
-        return index < len(self.row.token_ids) and self.row.was_drawn(index)
-
-    def was_given(self, index: int) -> bool:
-        return index < len(self.row.token_ids) and self.row.was_given(index)
-
-    def sampling_logprob(self, index: int) -> float:
-        return self.row.sampling_logprob(index)
-
-    @property
-    def is_random(self) -> bool:
-        return self.row.is_random
-
-    @property
-    def retries(self) -> int:
-        return self.row.retries
-
-    def excluded(self, index: int) -> frozenset[int]:
-        return self.row.excluded(index)
-
-    def logits_before(self, index: int) -> torch.Tensor | None:
-        return self.row.logits_before(index)
-
-    def uniform(self, *key: int) -> float:
-        return self.row.uniform(*key)

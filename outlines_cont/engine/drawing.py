@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from traceback import clear_frames
+from typing import Protocol
 
 import torch
 
@@ -18,6 +19,11 @@ from outlines_cont.sampling import SamplerBatch, SamplingParams, TokenCounts
 from outlines_cont.user_code import shielded
 
 Counts = Sequence[TokenCounts | None]
+
+
+class _CountedRow(Protocol):
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return what the row holds; `mirostat`: its next token is drawn with `Mirostat`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,17 @@ class Drawing:
             return Drawing.of(shielded(at_temperature, self.sampler, temperature))
         except Exception as error:
             return Drawing.of(_Refusing(error))
+
+    def counts_of(self, row: _CountedRow) -> TokenCounts | None:
+        """Return what a draw needs to know of the tokens of a row; None where it needs nothing."""
+        if not self.needs_counts:
+            return None
+        return row.counts_for(mirostat=self.has_mirostat)
+
+    @property
+    def has_mirostat(self) -> bool:
+        """Whether `Mirostat` is among the warpers."""
+        return self.params is not None and self.params.has_mirostat
 
     @property
     def kind(self) -> object:

@@ -28,9 +28,12 @@ import torch
 from outlines_cont.engine.checkpoint import Checkpoint
 from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.failure import fails
+from outlines_cont.engine.guessing import Guessing
+from outlines_cont.engine.guided_row import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.masking import Masker, made_beside
+from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Draw, Row, Want
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.errors import KVBudgetError, OptionError, UnsupportedBranch
@@ -41,6 +44,8 @@ from outlines_cont.state_row import StateRow
 
 MAX_BATCH_TOKENS = 4096
 MAX_ROWS = 256
+# Beside more rows than these a short text is not worth its copy for the prefix cache: to feed it again costs less in a batch.
+_FEW_ROWS = 8
 # How long an answer may be waited for after a forward, as a part of the time that it took.
 _PATIENCE = 0.25
 # How long the engine stands back after it has asked, so that those who answer at once are not in its way later, in seconds.
@@ -69,6 +74,7 @@ class Engine:
         "_answer",
         "_checkpoint",
         "_counts",
+        "_guessing",
         "_jobs",
         "_lanes",
         "_last_plan",
@@ -102,6 +108,7 @@ class Engine:
         self._counts = Meter()
         self._stats = EngineStats()
         self._masker = Masker()
+        self._guessing = Guessing(model.device.type)
         self._last_plan: DrawPlan | None = None
         self._answer = threading.Event()
         self._lock = threading.RLock()
@@ -220,7 +227,7 @@ class Engine:
             for lane in self._lanes:
                 if any(row is other for row in rows for other in lane.rows):
                     held.update((id(row), share) for row, share in zip(lane.rows, lane.shares(), strict=True))
-            kept = [held.get(id(row), row.source.kv) for row in rows]
+            kept = [held.get(id(row), row.base_kv) for row in rows]
             return [
                 row.snapshot(kv[: row.cached] if kv is not None else None) for row, kv in zip(rows, kept, strict=True)
             ]
@@ -279,6 +286,7 @@ class Engine:
         self._waiting = self._checkpoint.restore()
         self._jobs, self._room = [*self._checkpoint.jobs], self._checkpoint.room
         self._masker, self._last_plan = Masker(), None
+        self._guessing.keep(())
         self._checkpoint = None
 
     # -- who runs ------------------------------------------------------------------------------------------------------
@@ -286,24 +294,43 @@ class Engine:
     def _admit(self) -> None:
         """Let waiting rows in, in their order: as many as there is room for, those of a joint job all at once."""
         self._sweep()
+        if not self._waiting:
+            return
+        reuse = Reuse(self.model, self._lanes)
         admitted: list[Row] = []
-        while self._waiting and (self.num_running + len(admitted) < self._limit or not (self._lanes or admitted)):
+        later: list[Row] = []  # those that wait for others to read what they share
+        while self._waiting and (
+            self.num_running + len(admitted) + len(later) < self._limit or not (self._lanes or admitted)
+        ):
             row = self._waiting.popleft()
+            if reuse.must_wait(row):
+                later.append(row)
+                continue
             admitted.append(row)
             while row.job.is_joint and self._waiting and self._waiting[0].job is row.job:
+                reuse.must_wait(self._waiting[0])
                 admitted.append(self._waiting.popleft())
+        self._waiting.extendleft(reversed(later))
         if not admitted:
             return
         assert self._checkpoint is not None
         self._checkpoint.add(row for row in admitted if not row.job.is_steered)
-        groups = [admitted] if self.model.can_stack else [[row] for row in admitted]
+        groups = reuse.groups(admitted) if self.model.can_stack else [[row] for row in admitted]
         self._lanes += [Lane(self.model, group, self._counts) for group in groups]
 
     @property
     def _limit(self) -> int:
         """The most rows that may run now."""
         limit = min(self.max_rows, self.max_batch_tokens)
+        if limit > self.max_batch_tokens // 2 and self._has_shadows:  # each of these is a second sequence
+            limit = max(self.max_batch_tokens // 2, 1)
         return limit if self._room is None else min(limit, self._room)
+
+    @property
+    def _has_shadows(self) -> bool:
+        return any(
+            row.shadow is not None for rows in (self._waiting, *(lane.rows for lane in self._lanes)) for row in rows
+        )
 
     def _take_submitted(self) -> None:
         """Take in new jobs. It comes before the checkpoint, so wherever it is interrupted, it can be done again."""
@@ -326,6 +353,7 @@ class Engine:
             self._lanes.remove(lane)
         if not self._lanes:
             self._room = None
+        self._guessing.keep([row for lane in self._lanes for row in lane.rows])
 
     def _sweep(self) -> None:
         """Take out the rows of jobs that were cancelled."""
@@ -338,7 +366,9 @@ class Engine:
                 if row.job.is_cancelled:
                     row.want = Want.LEAVE
             # Others may have ended in the same step.
-            for row, state_row in lane.leave():
+            ended = lane.leave()
+            self._keep_prefixes(ended)
+            for row, state_row in ended:
                 if not row.job.is_cancelled:
                     row.job.settle(row, state_row)
         self._lanes = [lane for lane in self._lanes if lane.rows]
@@ -396,6 +426,7 @@ class Engine:
 
     def _step_lane(self, lane: Lane) -> bool:
         """Feed what is pending, take in what was answered meanwhile, and draw; return whether anything was done."""
+        self._guessing.guess(lane.rows)
         started, forwards = perf_counter(), self._counts.forwards
         logits = self._feed(lane)
         asked = list(dict.fromkeys(row.job for row in lane.rows if row.job.is_asked))
@@ -410,6 +441,11 @@ class Engine:
             self._sample(
                 lane, ready, logits if is_plain and logits is not None else torch.stack([*map(_logits, ready)])
             )
+            if self._counts.forwards > forwards and not asked:
+                self._guessing.note_forward(lane.num_fed)
+            while ready := [row for row in ready if row.goes_on()]:
+                self._sample(lane, ready, torch.stack([*map(_logits, ready)]))
+                self._guessing.note_draw()
             self._stats.sampling_seconds += perf_counter() - started
         elif self._counts.forwards == forwards and not has_answers:
             self._refuse_deadlock(lane)
@@ -434,10 +470,25 @@ class Engine:
             self._answer.wait(_LONGEST_WAIT)
 
     def _leave(self, lane: Lane) -> None:
-        for row, state_row in lane.leave():
+        ended = lane.leave()
+        self._keep_prefixes(ended)
+        for row, state_row in ended:
             row.job.settle(row, state_row)
             if self._room is not None:
                 self._room += 1
+
+    def _keep_prefixes(self, ended: list[tuple[Row, StateRow]]) -> None:
+        """Let prompts begin with what rows have read and written; those that have fed a few tokens only are not looked at."""
+        cache = self.model.prefix_cache
+        if not ended or not cache.is_on:
+            return
+        least = cache.min_tokens if self.num_running + len(ended) <= _FEW_ROWS else 2 * cache.min_tokens
+        held = [(row, state_row, state_row.kv) for row, state_row in ended if state_row.kv and row.error is None]
+        worth = [(state_row, kv) for row, state_row, kv in held if 2 * (len(kv) - row.source.cached) >= least]
+        if worth:
+            cache.refresh()
+        for state_row, kv in worth:
+            cache.keep(state_row.token_ids[: len(kv)], kv, least)
 
     def _feed(self, lane: Lane) -> torch.Tensor | None:
         """Feed what is pending. What goes wrong costs rows what they have fed; a row that is alone with it fails."""
@@ -446,7 +497,7 @@ class Engine:
         self._stats.rows += len(lane.rows)
         started = perf_counter()
         try:
-            with made_beside([row.mask for row in lane.rows if row.want is Want.SAMPLE], self.model.device):
+            with made_beside([mask for row in lane.rows for mask in row.next_masks], self.model.device):
                 return lane.feed(self.max_batch_tokens)
         except Exception as error:
             self._part(lane, error)
@@ -457,6 +508,8 @@ class Engine:
     def _part(self, lane: Lane, error: Exception) -> None:
         """After an error of a forward: try again with fewer rows, until those that cause it are alone."""
         clear_frames(error.__traceback__)  # they hold keys and values, and rows hold the error
+        if isinstance(error, KVBudgetError) and lane.begin_alone():
+            return  # what others hold may be more than the rows need of it
         units = list(dict.fromkeys(_unit(row) for row in lane.rows))
         if isinstance(error, KVBudgetError) and any(other.rows for other in self._lanes if other is not lane):
             self._put_back(lane, lane.rows)
@@ -480,7 +533,7 @@ class Engine:
 
     def _sample(self, lane: Lane, rows: list[Row], logits: torch.Tensor) -> None:
         """Draw a token for every row; joint jobs choose among theirs when all of them are ready."""
-        masked = self._masker.masked(logits, [row.mask for row in rows])
+        masked = self._masker.masked(guided(rows, logits), [row.mask for row in rows])
         single = [i for i, row in enumerate(rows) if not row.job.is_joint]
         if len(single) == len(rows):
             self._draw(rows, logits, masked)
@@ -515,7 +568,7 @@ class Engine:
             ]
             uniforms = torch.tensor(drawn, dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):
-            counts = [row.token_counts if d.needs_counts else None for row, d in zip(rows, drawings, strict=True)]
+            counts = [drawing.counts_of(row) for row, drawing in zip(rows, drawings, strict=True)]
         draws = self._draw_plan(drawings).draw(masked, uniforms, counts)
         for index, error in draws.errors.items():
             rows[index].fail(error)

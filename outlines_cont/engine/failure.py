@@ -12,6 +12,8 @@ def fails(row: Row, norm: float, sampling_logprob: float) -> bool:
     """Return whether no token can be drawn for a row, and end it with the reason."""
     if not math.isfinite(norm):
         row.fail(InvalidLogits(_INVALID.format(row.place)))
+    elif row.shadow is not None and math.isnan(sampling_logprob):
+        row.fail(InvalidLogits(_INVALID_GUIDANCE.format(row.place)))
     elif not math.isfinite(sampling_logprob):
         row.fail(DeadEnd(_DEAD_END.format(row.place)))
     return row.error is not None
@@ -20,6 +22,10 @@ def fails(row: Row, norm: float, sampling_logprob: float) -> bool:
 _INVALID = (
     "expected finite logits from the model after {}, got NaN, an infinity, or minus infinity for every token. "
     "The weights or their float type may be at fault: try `dtype='float32'`, and check the checkpoint."
+)
+_INVALID_GUIDANCE = (
+    "expected finite logits from the model after the negative prompt and what was written behind {}, got NaN or an infinity. "
+    "Try another negative prompt, a smaller scale, or `dtype='float32'`."
 )
 _DEAD_END = (
     "every token that the constraint allows after {} has probability zero in the model. "

@@ -148,6 +148,10 @@ class Policy(ABC, Generic[S]):
         """Return what must follow, for errors; empty where nothing in particular does."""
         return ""
 
+    def hint(self, state: S, row: RowView) -> int | None:
+        """Return a token that will probably come next, for drafts; None where none does. Asked only where a token is drawn."""
+        return None
+
     def held_bytes(self, state: S) -> int:
         """Return how many bytes at the end of the piece may yet be taken back; a stream does not show them."""
         return 0

@@ -22,6 +22,7 @@ class Reading(Row):
 
     Attributes:
         lines: (V,) logits after the token at an index, for every wanted index that was fed.
+        num_fed: how many tokens were fed for it.
     """
 
     def __init__(
@@ -42,12 +43,18 @@ class Reading(Row):
         del self.token_ids[indices[-1] + 1 :]
         counts.recomputed_tokens += min(source.cached, len(self.token_ids)) - kept
         self.lines: dict[int, torch.Tensor] = {}
+        self.num_fed = 0
         self._indices = indices
 
     @property
     def is_ready(self) -> bool:
         """Never: nothing is sampled."""
         return False
+
+    @property
+    def num_reusable(self) -> int:
+        """How many of the first tokens may have been fed by others."""
+        return self._indices[0]
 
     def wanted(self, chunk_size: int) -> list[int]:
         """Return the indices into the first `chunk_size` pending tokens after which logits are wanted."""
@@ -56,6 +63,7 @@ class Reading(Row):
     def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
         """Take the wanted logits; copies, so that those of the other rows are let go."""
         self.lines.update({self.cached + index: line.clone() for index, line in logits.items()})
+        self.num_fed += count
         super().fed(count, {})
 
     def leave(self, kv: RowKV | None) -> StateRow:

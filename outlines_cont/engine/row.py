@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -15,9 +16,12 @@ import torch
 from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet, check_mask
 from outlines_cont.engine.certain import Certain
 from outlines_cont.engine.compose import Track, compose, goes_back
-from outlines_cont.engine.given_back import NOTHING_GIVEN_BACK, GivenBack
+from outlines_cont.engine.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.kept_logits import KeptLogits
+from outlines_cont.engine.lookahead import MAX_GUESSED, Lookahead
 from outlines_cont.engine.policy import Policy
+from outlines_cont.engine.row_draft import RowDraft
+from outlines_cont.engine.shadow import Shadow
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.exclusions import Exclusion
 from outlines_cont.healing import NO_HEALING, Healing
@@ -25,7 +29,17 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.models.meter import Meter
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.state_row import APPENDED, FORCED, GENERATED, HEALED, WRITTEN, Piece, StateRow, num_written
+from outlines_cont.state_row import (
+    APPENDED,
+    FORCED,
+    GENERATED,
+    HEALED,
+    WRITTEN,
+    Piece,
+    StateRow,
+    counts_of,
+    num_written,
+)
 from outlines_cont.user_code import user_code_error
 
 _TAIL_TOKENS = 8
@@ -77,6 +91,7 @@ class Row:
     """One running sequence.
 
     Attributes:
+        base_kv: the keys and values of its first tokens that it begins with: those of its source, or more of others; see `begin_with`.
         token_ids: all ids, prompt included.
         piece_start: index of the first token of the piece.
         healed: the bytes at the beginning of the piece that stood in the row before, and are spelled anew; mostly none.
@@ -90,6 +105,7 @@ class Row:
         num_top: how many of the most probable tokens are noted where one is drawn.
         stop: the stop text or stop token that has ended the piece; None where none has.
         tops: for each token these, with their log-probabilities; empty where none are noted.
+        draft: what guesses the next tokens of the row; None where nothing does.
         low_water: the fewest tokens that there have been since somebody has set this to their number.
         job: the call that the row belongs to; see `Job`.
         index: the number of the row in its job.
@@ -127,6 +143,7 @@ class Row:
                 anew leaves with the tokens that it came with.
         """
         self.source = source
+        self.base_kv = source.kv
         self.job: Any = None
         self.index = 0
         self._first = len(source.token_ids) - healing.count
@@ -136,7 +153,7 @@ class Row:
         # A cache that cannot be cut would have to be filled again, should another token come.
         behind = () if model.is_recurrent else source.token_ids[self._first :]
         num_fed = max(source.cached - self._first, 0) if behind else 0
-        self._given_back = GivenBack(behind, num_fed, healing.logits)
+        self._expected = Expected(behind, num_fed, healing.logits)
         self._num_common = self._first  # how many tokens of the source are surely those of the row
         self.counts = counts
         self.stream = source.stream.open()
@@ -168,6 +185,9 @@ class Row:
         self._taken_back = (0, 0)  # how often since the row was longer than ever before, and how long it was
         self._kept = KeptLogits(0)
         self._is_partial = False  # the logits are exact for the tokens of the mask only
+        self._guessed_masks: list[TokenSet] = []
+        self._is_guessed = False  # the logits are known because the tokens before them were guessed
+        self.draft: RowDraft | None = None
         self._exclusions = piece.exclusions
         self._decider: Track | None = None
         self.num_top = 0
@@ -176,6 +196,8 @@ class Row:
         self._certain: Certain | None = None
         self._score_last = score_last
         self._token_counts: TokenCounts | None = None
+        self._mirostat_start = None if source.mirostat_start is None else min(source.mirostat_start, self._first)
+        self._has_mirostat = False  # whether a token of this run was drawn with it
         self._vocab_size = model.vocab_size
         self._model_eos = TokenSet.of(model.eos_token_ids)
         self._stop_tokens = TokenSet.of(stop_token_ids)
@@ -186,6 +208,7 @@ class Row:
         self._not_eos = TokenSet.of_bitmask((~self._eos).bitmask(model.vocab_size))
         # Of a piece that is healed, the tokens of its own text count.
         self._max_written = _plus(max_tokens, len(self.token_ids)) if self.healed else None
+        self._context_length = model.context_length
         limits = (model.context_length, None if self.healed else _plus(max_tokens, len(self.token_ids)))
         self._max_length = min((limit for limit in limits if limit is not None), default=None)
         self._tracks: list[Track] = []
@@ -208,11 +231,16 @@ class Row:
         return f"{len(self.token_ids)} tokens (...{tail!r}{''.join(f'; next: {wish}' for wish in wishes)})"
 
     @property
+    def shadow(self) -> Shadow | None:
+        """What is fed beside the row, where it is guided; see `GuidedRow`."""
+        return None
+
+    @property
     def num_pending(self) -> int:
         """How many tokens are to be fed before the row has what it wants."""
         if self.feeds_all:
             pending = len(self.token_ids) - self.cached
-            return pending and pending + self._given_back.num_pending
+            return pending and pending + self._expected.num_pending
         last = self._unscored[-1] if self.want is Want.SCORE and self._unscored else 0
         return max(last - self.cached, 0)
 
@@ -233,9 +261,63 @@ class Row:
         return self.want in (Want.SAMPLE, Want.SCORE) and self.num_pending > 0
 
     def chunk(self) -> list[int]:
-        """Return the pending ids, and behind them those that were given back and may come again."""
+        """Return the pending ids, and behind them those that are expected next."""
         pending = self.token_ids[self.cached : self.cached + self.num_pending]
-        return [*pending, *self._given_back.token_ids[: self.num_pending - len(pending)]]
+        return [*pending, *self._expected.token_ids[: self.num_pending - len(pending)]]
+
+    # What comes next may be guessed.
+
+    @property
+    def can_guess(self) -> bool:
+        """Whether tokens may be guessed, to be fed behind those that are pending."""
+        if self.draft is None or self.draft.is_off or self.want is not Want.SAMPLE or self._expected.token_ids:
+            return False
+        return self.cached < len(self.token_ids)
+
+    @property
+    def has_hint(self) -> bool:
+        """Whether a policy hints at the token that comes next; see `Policy.hint`."""
+        return any(track.policy.hint(track.states[-1], self) is not None for track in self._tracks)
+
+    def lookahead(self, *, takes_hints: bool) -> Lookahead:
+        """Return a guess with no more than hints in it. The last token that there is room for is not guessed, as nothing follows it."""
+        room = self._room()
+        return Lookahead(
+            self,
+            self._tracks,
+            self.mask,
+            self._sequences,
+            eos=self._eos,
+            room=MAX_GUESSED if room is None else room - 1,
+            vocab_size=self._vocab_size,
+            temperature=self.temperature,
+            takes_hints=takes_hints,
+        )
+
+    @property
+    def next_masks(self) -> list[TokenSet]:
+        """The masks under which tokens will be drawn after the next forward: one, and those behind tokens that were guessed."""
+        return [self.mask, *self._guessed_masks] if self.want is Want.SAMPLE else []
+
+    def guess(self, found: Lookahead) -> None:
+        """Feed what was guessed behind what is pending."""
+        self._expected = Expected(tuple(found.token_ids), kinds=tuple(found.kinds))
+        if self.draft is not None:
+            self._guessed_masks = found.late_masks(self.draft.chance)
+        self._note_draft("proposed_tokens", found.num_drawn)
+
+    def _note_draft(self, name: str, count: int = 1) -> None:
+        """Count what the draft has done, for the row and for the model."""
+        for counts in (self.counts, *(() if self.draft is None else (self.draft.counts,))):
+            setattr(counts, name, getattr(counts, name) + count)
+
+    def goes_on(self) -> bool:
+        """Plan on where what was drawn last is what was guessed; return whether the next token can be drawn, without a forward."""
+        if not self._is_guessed or self.want is not Want.WAIT or self.cached < len(self.token_ids):
+            return False
+        self.plan()
+        self.settle()
+        return self.is_ready
 
     def wanted(self, chunk_size: int) -> list[int]:
         """Return the indices into the first `chunk_size` pending tokens after which the row needs logits, ascending."""
@@ -254,17 +336,39 @@ class Row:
         if cached >= self.held:
             return
         self.counts.recomputed_tokens += self.held - min(cached, self.cached)
-        self.cached, self._given_back = min(self.cached, cached), self._given_back.unfed()
+        self.cached, self._expected = min(self.cached, cached), self._expected.unfed()
 
     @property
     def held(self) -> int:
-        """How many tokens have keys and values, those included that were given back and may come again."""
-        return self.cached + self._given_back.num_fed
+        """How many tokens have keys and values, those included that are expected next."""
+        return self.cached + self._expected.num_fed
 
     @property
     def source_cached(self) -> int:
-        """How many tokens of the row have keys and values in its source."""
-        return min(self.source.cached, self._num_common)
+        """How many tokens of the row have keys and values in what it began with."""
+        return min(len(self.base_kv) if self.base_kv is not None else 0, self._num_common)
+
+    @property
+    def num_reusable(self) -> int:
+        """How many of the first tokens may have been fed by others: all before the first after which the row needs logits."""
+        return min([len(self.token_ids) - 1, *(index - 1 for index in self._unscored[:1])])
+
+    def begin_with(self, kv: RowKV) -> None:
+        """Take the keys and values of the first tokens from others, more of them than the row has."""
+        count = len(kv) - self.cached
+        self.base_kv = kv
+        self.cached += count
+        self.counts.reused_tokens += count
+
+    def begin_alone(self) -> bool:
+        """Give back what was taken from others, and feed it; return whether there was something."""
+        if self.base_kv is self.source.kv:
+            return False
+        self.base_kv = self.source.kv
+        self.counts.reused_tokens -= max(self.cached - self.source_cached, 0)
+        self.cached = min(self.cached, self.source_cached)
+        self._expected = self._expected.unfed()
+        return True
 
     def unscored(self, fed: Container[int]) -> list[tuple[int, int]]:
         """Return (index into the chunk, token id that follows there) of forced tokens that are scored by what was fed."""
@@ -289,22 +393,28 @@ class Row:
         own = min(count, len(self.token_ids) - self.cached)
         self.cached += own
         if count > own:
-            self._given_back = self._given_back.fed(count - own, known)
+            self._expected = self._expected.fed(count - own, known)
         if own:
             self.logits = known.get(self.cached) if self.cached == len(self.token_ids) else None
-            self._is_partial = False
+            self._is_partial = self._is_guessed = False
 
     def settle(self) -> None:
         """Have the mask made, if it is not yet; its errors are the row's."""
         if self.is_ready and isinstance(self.mask, LateTokenSet):
             started = perf_counter()
             self._guard(lambda: self.mask.words)
+            for mask in self._guessed_masks:  # made by now on a CPU; elsewhere the device computes meanwhile
+                with suppress(Exception):
+                    _ = mask.words
             self.counts.mask_seconds += perf_counter() - started
+        self._guessed_masks = []
 
     def take(self, draw: Draw) -> None:
         """Append a sampled token, or end on it; the random number that it was drawn with is spent."""
         self.want = Want.WAIT
         self.stream.take()
+        if self._is_guessed:
+            self._note_draft("saved_forwards")
         self._guard(self._take, draw)
 
     def fail(self, error: Exception) -> None:
@@ -329,6 +439,8 @@ class Row:
         self._kept = self._kept.emptied()
         self.stream = self.stream.at(before.drawn)
         self._token_counts = None
+        if self.draft is not None:
+            self.draft.forget()
         self.lose(self.source_cached)
         if self.cached < len(self.token_ids):
             self.logits = None
@@ -345,11 +457,19 @@ class Row:
         total = search.total(known) + sum(logprob for _, logprob in self._ends) + (draw.logprob if draw else 0.0)
         return search.ranked(total, num_written(self._kinds, search.start) + longer)
 
-    @property
-    def token_counts(self) -> TokenCounts:
-        """How often each token stands in the row; counted when first asked for, and kept up from then on."""
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return what the row holds, counted when first asked for and kept up from then on.
+
+        Args:
+            mirostat: the next token is drawn with `Mirostat`, which counts from here on if it did not before.
+        """
+        if mirostat and not self._has_mirostat:
+            self._has_mirostat = True
+            if self._mirostat_start is None:
+                self._mirostat_start = len(self.token_ids)
+            self._token_counts = None
         if self._token_counts is None:
-            self._token_counts = TokenCounts(self.token_ids, [kind in WRITTEN for kind in self._kinds])
+            self._token_counts = counts_of(self.token_ids, self._kinds, self._sampling_logprobs, self._mirostat_start)
         return self._token_counts
 
     def branched(self, branches: Sequence[Branch]) -> list[Self]:
@@ -385,6 +505,7 @@ class Row:
         fork._logprobs, fork._sampling_logprobs = [*self._logprobs], [*self._sampling_logprobs]
         fork.tops = [*self.tops]
         fork._token_counts = None if self._token_counts is None else self._token_counts.fork()
+        fork.draft = None if self.draft is None else self.draft.fork()
         fork._tracks = [track.fork() for track in self._tracks]
         return fork
 
@@ -412,6 +533,7 @@ class Row:
             logprobs=tuple(x if math.isfinite(x) else 0.0 for x in self._logprobs),
             sampling_logprobs=tuple(self._sampling_logprobs),
             weight_start=min(self.source.weight_start, self._first),
+            mirostat_start=self._mirostat_start if self._has_mirostat or not self._has_drawn else None,
             ends=self.source.ends + sum(logprob for _, logprob in self._ends),
             kv=kv,
             # A copy, so that the logits of the other rows of the step are let go.
@@ -499,6 +621,11 @@ class Row:
     def retries(self) -> int:
         """How often the piece has gone back because a policy refused what it had written."""
         return self._retries + sum(track.retries for track in self._tracks)
+
+    @property
+    def _has_drawn(self) -> bool:
+        """Whether some token of this run was drawn."""
+        return GENERATED in self._kinds[self._first :]
 
     @property
     def is_over(self) -> bool:
@@ -809,13 +936,14 @@ class Row:
 
     def _forced_logprobs(self, token_ids: list[int]) -> list[float]:
         """Return what is known of their log-probabilities before they are fed; NaN, to be scored, for the others."""
-        start = len(self.token_ids)
-        logprobs = [math.nan] * len(token_ids)
-        known = self.cached == start and self.logits is not None
-        if known and self.logits is not None:
-            logprobs[0] = float(self.logits[token_ids[0]] - self.logits.logsumexp(0))
-        self._unscored = [*self._unscored, *range(start + known, start + len(token_ids))]
-        return logprobs
+        start, lines = len(self.token_ids), []
+        if self.cached == start and self.logits is not None:
+            lines = [self.logits, *self._expected.lines(start, token_ids[:-1])]
+        known = [float(line[token_id] - line.logsumexp(0)) for token_id, line in zip(token_ids, lines, strict=False)]
+        self._unscored = [*self._unscored, *range(start + len(known), start + len(token_ids))]
+        if not all(map(math.isfinite, known if self._is_guessed else known[1:])):
+            self.fail(_invalid_logits(start))
+        return known + [math.nan] * (len(token_ids) - len(known))
 
     def _append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
         is_drawn = kind == GENERATED
@@ -825,10 +953,10 @@ class Row:
             track.append(token_id)
         self.token_ids.append(token_id)
         self._kinds += kind
-        if self._given_back.token_ids:
+        if self._expected.token_ids:
             self._meet(token_id, is_drawn=is_drawn)
         if self._token_counts is not None:
-            self._token_counts.add(token_id, kind in WRITTEN)
+            self._token_counts.add(token_id, kind in WRITTEN, sampling_logprob if kind == GENERATED else None)
         self._logprobs.append(logprob)
         self._sampling_logprobs.append(sampling_logprob)
         if self.num_top:
@@ -848,7 +976,7 @@ class Row:
             for index in range(length, len(self.token_ids)):
                 self._token_counts.remove(self.token_ids[index], self._kinds[index] in WRITTEN)
         self._shorten(length)
-        self._given_back, self._num_common = NOTHING_GIVEN_BACK, min(self._num_common, length)
+        self._expected, self._num_common = NOTHING_EXPECTED, min(self._num_common, length)
         self._ends = tuple(end for end in self._ends if end[0] <= length)
         self._unscored = [index for index in self._unscored if index < length]
         self._exclusions = self._exclusions.until(length + 1)
@@ -857,13 +985,16 @@ class Row:
         self.cached = min(self.cached, length)
         self._kept.forget_after(length)
         self.logits = self._kept.whole(length) if self.cached == length else None
-        self._is_partial = False
+        self._is_partial = self._is_guessed = False
 
     def _shorten(self, length: int) -> None:
         """Hold the first `length` tokens in new lists; see `Checkpoint`."""
         self.token_ids, self._kinds = self.token_ids[:length], self._kinds[:length]
         self._logprobs, self._sampling_logprobs = self._logprobs[:length], self._sampling_logprobs[:length]
+        if self.draft is not None:
+            self.draft.cut(length)
         self.tops, self.low_water = self.tops[:length], min(self.low_water, length)
+        self._mirostat_start = None if self._mirostat_start is None else min(self._mirostat_start, length)
 
     def _need_logits(self, mask: TokenSet) -> None:
         """Make sure that something is pending or that the logits at the end are known for a mask; else feed the last token again."""
@@ -911,19 +1042,21 @@ class Row:
         return count
 
     def _meet(self, token_id: int, *, is_drawn: bool) -> None:
-        """Keep the tokens that were given back as far as they come again, and what was fed of them."""
-        before = self._given_back
-        self._given_back = before.after(token_id)
-        if not before.num_fed or before.token_ids[0] != token_id:
-            return
-        if not is_drawn or not self._given_back.token_ids:  # a forced one is fed again, to be scored
-            self._given_back = NOTHING_GIVEN_BACK  # logits of the others are let go
-        if not is_drawn:
+        """Go on with the tokens that are expected as far as they come, and with what was fed of them."""
+        before = self._expected
+        is_met, known = before.token_ids[0] == token_id, before.logits.get(self.cached + 1)
+        if before.num_fed and before.is_guess and is_drawn and self.draft is not None:
+            self.draft.note(before.kinds[0], is_met)
+        # A forced token behind which nothing is known is fed again, so that those behind it can be scored.
+        self._expected = before.after(token_id) if is_drawn or known is not None else NOTHING_EXPECTED
+        if not before.num_fed or not is_met or not (is_drawn or known is not None):
             return
         self.cached += 1
-        self.logits, self._is_partial = before.logits.get(self.cached), False
-        if self.logits is not None:
-            self._kept.put(self.cached, self.logits)
+        self.logits, self._is_partial, self._is_guessed = known, False, before.is_guess
+        if is_drawn and before.is_guess:
+            self._note_draft("accepted_tokens")
+        if known is not None:
+            self._kept.put(self.cached, known)
 
     def _end(self, reason: str) -> None:
         self.finish_reason = reason

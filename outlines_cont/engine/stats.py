@@ -62,9 +62,10 @@ class EngineStats:
 
     def __str__(self) -> str:
         work = self.work
+        guessed = f"{work.accepted_tokens:,} of {work.proposed_tokens:,} guessed, " if work.proposed_tokens else ""
         return (
             f"{self.steps:,} steps of {self.rows_per_step:.1f} rows; {work.forwards:,} forwards, {work.fed_tokens:,} tokens fed, "
-            f"{work.sampled_tokens:,} sampled, {work.forced_tokens:,} forced, {work.recomputed_tokens:,} recomputed; "
+            f"{work.sampled_tokens:,} sampled, {work.forced_tokens:,} forced, {guessed}{work.recomputed_tokens:,} recomputed; "
             f"{self.seconds:.2f} s: forward {self.forward_seconds:.2f}, masks {self.mask_seconds:.2f}, "
             f"sampling {self.sampling_seconds:.2f}, Python {self.python_seconds:.2f}"
         )

@@ -35,12 +35,15 @@ from outlines_cont.executor.mark import Mark
 from outlines_cont.executor.rotary import Rotary
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.constraint import Constraint
+from outlines_cont.prompt_row import prompt_row
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.row_text import extended, joined, kept_tokens, tail_tokens
 from outlines_cont.samplers import Sampler
+from outlines_cont.sampling import TokenCounts
 from outlines_cont.state import SequenceState
 from outlines_cont.state_file import save_state
-from outlines_cont.state_row import GENERATED, StateRow
+from outlines_cont.state_row import GENERATED, StateRow, counts_of
+from outlines_cont.tokens import Tokens, checked_given, num_start_tokens, prompt_ids, start_ids
 
 
 class Home(Protocol):
@@ -128,7 +131,10 @@ class Conversation:
 
     @property
     def text(self) -> str:
-        """The text of all ids; a character that is not complete yet shows as U+FFFD."""
+        """The text of all ids without special tokens, such as an end that was drawn; `str(conversation.state)` shows them.
+
+        A character that is not complete yet shows as U+FFFD.
+        """
         return self._home.model.tokenizer.decode(self._open().token_ids)
 
     @property
@@ -198,13 +204,13 @@ class Conversation:
 
     # -- growing -------------------------------------------------------------------------------------------------------
 
-    def prompt(self, prompt: str | int | Iterable[int] | SequenceState) -> None:
+    def prompt(self, prompt: str | Tokens | int | Iterable[int] | SequenceState) -> None:
         """Append text, token ids, or the tokens of a state; nothing is fed before the next `executor.infer()`.
 
         Args:
-            prompt: text (special tokens are put in front of the first one only; in it they are not read as such), ids (one,
-                or any sequence), or a state of one row. An empty conversation takes over the keys, values and logits of a
-                state; what the state has fed is not pending. An empty text or list appends nothing.
+            prompt: text (special tokens are put in front of the first one only; in it they are letters, but in
+                `Tokens.of(text, special=True)`), ids (one, or any sequence), or a state of one row. An empty conversation takes over
+                the keys, values and logits of a state; what the state has fed is not pending. An empty text or list appends nothing.
 
         Raises:
             ClosedError: the conversation is closed.
@@ -217,12 +223,18 @@ class Conversation:
         """
         with self._home.lock:
             row = self._open()
-            if isinstance(prompt, str):
+            if isinstance(prompt, str | Tokens):
                 self._grow(self._with_text(row, prompt))
             elif isinstance(prompt, SequenceState):
                 self._take_state(row, prompt)
             else:
-                self._grow(row.append(self._checked_ids(prompt), reset=False))
+                token_ids = self._checked_ids(prompt)
+                longer = row.append(token_ids, reset=False)
+                is_first = not row.token_ids
+                num_start = (
+                    num_start_tokens(token_ids, start_ids(self._home.model)) if is_first else row.num_start_tokens
+                )
+                self._grow(replace(longer, num_start_tokens=num_start))
 
     def constrain(self, expression: Expression | str | None) -> None:
         """Let only tokens follow that keep what comes after this place in a language, until an end of text; None lifts it.
@@ -524,8 +536,21 @@ class Conversation:
         self._needs_inference()
         return self._open()
 
-    def _take(self, token_id: int, logprob: float, sampling_logprob: float, stream: RandomStream) -> None:
-        """Append a sampled token; the random numbers go on with `stream`."""
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return what the conversation holds, for a sampler that needs it; counted anew for every token."""
+        row = self._open()
+        return counts_of(row.token_ids, row.kinds, row.sampling_logprobs, self._mirostat_start if mirostat else None)
+
+    @property
+    def _mirostat_start(self) -> int:
+        """From which token on `Mirostat` counts: where it began, else the next one."""
+        row = self._open()
+        return len(row.token_ids) if row.mirostat_start is None else row.mirostat_start
+
+    def _take(
+        self, token_id: int, logprob: float, sampling_logprob: float, stream: RandomStream, mirostat: bool
+    ) -> None:
+        """Append a sampled token; the random numbers go on with `stream`. `mirostat`: it was drawn with `Mirostat`."""
         row = self._open()
         self._grow(
             replace(
@@ -539,17 +564,20 @@ class Conversation:
                 piece=None,
                 finish_reason="",
                 value=None,
+                mirostat_start=self._mirostat_start if mirostat else None,
             )
         )
 
-    def _with_text(self, row: StateRow, text: str) -> StateRow:
-        tokenizer = self._home.model.tokenizer
+    def _with_text(self, row: StateRow, given: str | Tokens) -> StateRow:
+        model = self._home.model
+        checked_given(given, model)
         if row.token_ids:
-            return extended(row, text, tokenizer)
-        token_ids = tokenizer.encode(text, add_special_tokens=True)
+            return extended(row, given, model.tokenizer)
+        token_ids, num_start = prompt_ids(given, model)
+        text = given if isinstance(given, str) else given.text
         if text and not token_ids:
             raise EmptyPrompt(f"expected a text that encodes to some token, got {text[:40]!r}")
-        return replace(StateRow.of_prompt(token_ids, row.stream), ends=row.ends)
+        return replace(prompt_row(token_ids, model, row.stream, num_start), ends=row.ends)
 
     def _take_state(self, row: StateRow, state: SequenceState) -> None:
         model = self._home.model

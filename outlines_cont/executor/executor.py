@@ -192,7 +192,7 @@ class BatchedExecutor:
             chosen = self.conversations if conversations is None else list(conversations)
             drawn = self._draw(chosen, sampler, mask, scores)
             for conversation, draw in zip(chosen, drawn, strict=True):
-                conversation._take(draw.token_id, draw.logprob, draw.sampling_logprob, draw.stream)
+                conversation._take(draw.token_id, draw.logprob, draw.sampling_logprob, draw.stream, draw.mirostat)
             return [draw.token_id for draw in drawn]
 
     def load(self, path: str | os.PathLike[str]) -> Conversation:
@@ -270,10 +270,8 @@ class BatchedExecutor:
     def _fill(self, conversations: Sequence[Conversation], meter: Meter) -> None:
         chosen = [conversation for conversation in conversations if is_lacking(conversation._open())]
         rows = [conversation._open() for conversation in chosen]
-        filled = prefilled(self._model, rows)
-        for conversation, old, new in zip(chosen, rows, filled, strict=True):
-            meter.fed_tokens += max(len(old.token_ids) - old.cached, 1)
-            conversation._filled(new)
+        for conversation, row in zip(chosen, prefilled(self._model, rows, meter), strict=True):
+            conversation._filled(row)
         for conversation in conversations:
             conversation._pending = 0
 
@@ -316,7 +314,9 @@ class BatchedExecutor:
         uniforms = None
         if sampler.needs_random:
             uniforms = torch.tensor([stream.draw() for stream in streams], dtype=torch.float64)
-        drawn = DrawPlan([Drawing.of(sampler)] * len(rows)).draw(masked, uniforms, None)
+        drawing = Drawing.of(sampler)
+        counts = [drawing.counts_of(conversation) for conversation in conversations]
+        drawn = DrawPlan([drawing] * len(rows)).draw(masked, uniforms, counts)
         if drawn.errors:
             raise next(iter(drawn.errors.values()))
         token_ids, sampling_logprobs = drawn.token_ids, drawn.logprobs
@@ -326,7 +326,7 @@ class BatchedExecutor:
             self._check_draw(row, total, sampled)
         self._model.count(Meter(sampled_tokens=len(ids)))
         return [
-            _Drawn(token_id, logprob, sampled, stream.close())
+            _Drawn(token_id, logprob, sampled, stream.close(), drawing.has_mirostat)
             for token_id, (_, logprob, sampled), stream in zip(ids, table, streams, strict=True)
         ]
 
@@ -345,12 +345,13 @@ class BatchedExecutor:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """A token, its log-probability, that as it was drawn, and where the random numbers go on after it."""
+    """A token, its log-probability, that as it was drawn, where the random numbers go on after it, and whether `Mirostat` was used."""
 
     token_id: int
     logprob: float
     sampling_logprob: float
     stream: RandomStream
+    mirostat: bool
 
 
 def _check_scores(scores: object, logits: torch.Tensor) -> None:

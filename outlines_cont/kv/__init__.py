@@ -3,8 +3,10 @@
 from outlines_cont.kv.batch import Fed, KVBatch
 from outlines_cont.kv.export import to_dynamic_cache
 from outlines_cont.kv.importing import from_dynamic_cache
-from outlines_cont.kv.recurrent import RecurrentBatch, open_batch
+from outlines_cont.kv.prefix_cache import PrefixCache
+from outlines_cont.kv.recurrent import RecurrentBatch
 from outlines_cont.kv.row import Part, RowKV
+from outlines_cont.kv.serial import SerialBatch, open_batch
 from outlines_cont.kv.store import KVStore
 
 __all__ = [
@@ -12,8 +14,10 @@ __all__ = [
     "KVBatch",
     "KVStore",
     "Part",
+    "PrefixCache",
     "RecurrentBatch",
     "RowKV",
+    "SerialBatch",
     "from_dynamic_cache",
     "open_batch",
     "to_dynamic_cache",

@@ -27,15 +27,17 @@ _SPARE_COLUMNS = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fed:
-    """Logits of one forward: those after token j of row r's chunk are `logits[r, places[r][j]]`.
+    """Logits of what was fed: those after token j of row r's chunk are `logits[r, places[r][j]]`.
 
     Attributes:
         logits: (R, K, V), float32 or float64.
         places: for each row, from an index into its chunk to an index into K; only what was asked for.
+        num_forwards: how many forwards it took.
     """
 
     logits: torch.Tensor
     places: list[dict[int, int]]
+    num_forwards: int = 1
 
 
 class KVBatch:
@@ -140,6 +142,20 @@ class KVBatch:
         self._close()
         return shares
 
+    def release_only(self, rows: Sequence[int]) -> list[RowKV | None]:
+        """Return the shares of some rows, which hold no memory of the others; the batch is over. Cost: a copy of their tails.
+
+        Raises:
+            KVBudgetError: there is no room for the copy; the batch is as it was.
+        """
+        found = [self._row_parts(row) for row in rows]
+        tails = [parts[len(self.heads[row]) :] for row, parts in zip(rows, found, strict=True)]
+        buffer, columns = _gather(self._store, tails)
+        copies = [(Part(buffer, at, line),) if len(line) else () for at, line in enumerate(columns)]
+        shares = [(*self.heads[row], *copy) for row, copy in zip(rows, copies, strict=True)]
+        self._close()
+        return [RowKV(parts) if parts else None for parts in shares]
+
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with `rows`, in this order; one that stands there several times is forked. Cost: as that of a new batch."""
         shares = self.release_all()
@@ -166,6 +182,8 @@ class KVBatch:
                 self.heads[row].append(share.part)
         self._head_lengths = [sum(map(len, parts)) for parts in self.heads]
         self._read = {share.part.buffer for share in shared}
+        for buffer in self._read:
+            buffer.is_spare = False
 
     def _set_tails(self, buffer: Buffer, columns: Sequence[NDArray[np.int64]], shared: Sequence[Segment]) -> None:
         buffer.users.add(self)
@@ -319,6 +337,7 @@ def _gather(store: BufferStore, rows: Sequence[Sequence[Part]]) -> Tail:
     buffer = Buffer(store, len(rows))
     present = [part for parts in rows for part in parts]
     if present:
+        buffer.epoch = min(part.buffer.epoch for part in present)
         buffer.allocate(present[0].buffer, width)
     for row, parts in enumerate(rows):
         column = width - lengths[row]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -18,6 +19,9 @@ _SPARE = 16
 _GROWTH = 8
 _lock = threading.Lock()
 
+FOREIGN = -1
+"""The epoch of keys and values that came from elsewhere than a forward of the model: a file, a user's cache, moved tokens."""
+
 
 class Buffer:
     """Keys and values of R rows: one pair of (R, H, capacity, D) tensors per layer.
@@ -28,12 +32,18 @@ class Buffer:
     Attributes:
         num_rows: R.
         used: columns that were ever written.
+        nbytes: bytes of all tensors, spare columns included.
         users: the batches that read it now; it is not evicted as long as there is one.
+        epoch: that of the store when it was made, or `FOREIGN`. A copy has the earliest of what it is a copy of.
+        is_spare: whether only the prefix cache needs it, so that it is evicted before those of states.
     """
 
-    def __init__(self, store: BufferStore, num_rows: int) -> None:
+    def __init__(self, store: BufferStore, num_rows: int, *, epoch: int | None = None) -> None:
         self.num_rows = num_rows
+        self.epoch = store.epoch if epoch is None else epoch
+        self.is_spare = False
         self.used = 0
+        self.nbytes = 0
         self.users: WeakSet[object] = WeakSet()
         self._store = store
         self._layers: list[Layer | None] = []
@@ -41,10 +51,25 @@ class Buffer:
         self._is_evicted = False
         store.add(self)
 
+    @classmethod
+    def full(cls, store: BufferStore, layers: Sequence[Layer | None]) -> Buffer:
+        """Return a buffer of one row that takes (H, T, D) keys and values per layer as they are, and to which nobody appends."""
+        buffer = cls(store, 1)
+        buffer._layers = [(layer[0][None], layer[1][None]) if layer is not None else None for layer in layers]
+        buffer.used = next(layer[0].shape[1] for layer in layers if layer is not None)
+        buffer.nbytes = sum(tensor.nbytes for layer in layers if layer is not None for tensor in layer)
+        buffer._owner.add(buffer)
+        return buffer
+
     @property
     def is_live(self) -> bool:
         """Whether the keys and values are still here."""
         return not self._is_evicted
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether they are here, and are what the model as it is now would make of their tokens."""
+        return not self._is_evicted and self.epoch == self._store.epoch
 
     @property
     def device(self) -> torch.device | None:
@@ -55,11 +80,6 @@ class Buffer:
     def num_layers(self) -> int:
         """The layers that were written or skipped so far."""
         return len(self._layers)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors, spare columns included."""
-        return sum(tensor.nbytes for layer in self._layers if layer for tensor in layer)
 
     @property
     def token_bytes(self) -> int:
@@ -112,7 +132,7 @@ class Buffer:
     def evict(self) -> None:
         """Let the tensors go; every row that has its keys and values here will feed its tokens again."""
         self._is_evicted = True
-        self._layers = []
+        self._layers, self.nbytes = [], 0
 
     def _reserve(self, index: int, keys: torch.Tensor, values: torch.Tensor, kept: int, stop: int) -> Layer:
         """Return the tensors of a layer with room for `stop` columns, the first `kept` of them as they were."""
@@ -127,6 +147,7 @@ class Buffer:
             for old, new in zip(layer, grown, strict=True):
                 new[:, :, :kept] = old[:, :, :kept]
         self._layers[index] = grown
+        self.nbytes += sum(tensor.nbytes for tensor in grown) - sum(tensor.nbytes for tensor in layer or ())
         return grown
 
 

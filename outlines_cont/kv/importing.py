@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicLayer
 
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import BufferStore
-from outlines_cont.kv.buffer import Buffer
+from outlines_cont.kv.buffer import FOREIGN, Buffer
 from outlines_cont.kv.row import Part, RowKV
 
 
@@ -27,7 +27,7 @@ def from_dynamic_cache(store: BufferStore, cache: Cache, mask: NDArray[np.bool_]
         UnsupportedModel: a layer is of another kind, such as one with a sliding window, which has forgotten tokens.
         ValueError: the cache has another number of rows or columns than the mask.
     """
-    buffer = Buffer(store, mask.shape[0])
+    buffer = Buffer(store, mask.shape[0], epoch=FOREIGN)
     for index, layer in enumerate(_plain(cache.layers)):
         if not layer.is_initialized or layer.keys is None or layer.values is None:
             continue

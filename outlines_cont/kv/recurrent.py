@@ -10,7 +10,7 @@ import torch
 from transformers import DynamicCache
 
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.batch import Fed, KVBatch
+from outlines_cont.kv.batch import Fed
 from outlines_cont.kv.row import RowKV
 
 
@@ -112,11 +112,6 @@ class RecurrentBatch:
         last = self._snapshots[-1] if self._snapshots else None
         self._cache = copy.deepcopy(last.cache) if last is not None else self._model.new_cache()
         self._length = last.length if last is not None else 0
-
-
-def open_batch(model: LanguageModel, shares: Sequence[RowKV | None]) -> KVBatch | RecurrentBatch:
-    """Return the batch that fits the model."""
-    return RecurrentBatch(model, shares) if model.is_recurrent else KVBatch(model, shares)
 
 
 def _tensor_bytes(value: object) -> int:

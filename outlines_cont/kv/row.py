@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from outlines_cont.interfaces import BufferStore
-from outlines_cont.kv.buffer import Buffer, Layer
+from outlines_cont.kv.buffer import FOREIGN, Buffer, Layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +78,42 @@ class RowKV:
             left -= len(part)
         return RowKV(tuple(parts))
 
+    def between(self, start: int, stop: int) -> RowKV:
+        """Return the keys and values of the tokens from `start` to `stop` alone, without a copy."""
+        parts, at = [], 0
+        for part in self.parts:
+            some = part[max(start - at, 0) : max(stop - at, 0)]
+            if len(some):
+                parts.append(some)
+            at += len(part)
+        return RowKV(tuple(parts))
+
+    def beginning_with(self, base: RowKV, count: int) -> RowKV:
+        """Return the same with the first `count` tokens, or as many as there are, where `base` has them."""
+        total = sum(map(len, self.parts))
+        start = min(count, total)
+        return RowKV((*base[:start].parts, *self.between(start, total).parts))
+
+    @property
+    def num_token_bytes(self) -> int:
+        """The bytes of the tokens alone, of parts that are held."""
+        return sum(len(part) * part.buffer.token_bytes for part in self.parts)
+
+    @property
+    def num_fresh(self) -> int:
+        """How many of the first tokens were fed to the model with the weights that it has now; see `Buffer.epoch`."""
+        length = 0
+        for part in self.parts:
+            if not part.buffer.is_fresh:
+                break
+            length += len(part)
+        return length
+
+    def compact(self, store: BufferStore) -> Part:
+        """Return a copy in a buffer of its own that has no spare columns, and to which nobody appends."""
+        buffer = Buffer.full(store, self.layers())
+        return Part(buffer, 0, np.arange(buffer.used))
+
     @property
     def buffers(self) -> list[Buffer]:
         """The buffers of the parts that are held."""
@@ -105,7 +141,7 @@ class RowKV:
     @classmethod
     def of_layers(cls, store: BufferStore, layers: Sequence[Layer | None]) -> RowKV:
         """Return the share of (H, T, D) keys and values per layer, T > 0; they are copied."""
-        buffer = Buffer(store, 1)
+        buffer = Buffer(store, 1, epoch=FOREIGN)
         for index, layer in enumerate(layers):
             if layer is not None:
                 buffer.write(index, 0, layer[0][None], layer[1][None])

@@ -20,10 +20,12 @@ class KVStore:
 
     Attributes:
         budget_bytes: the most bytes of all buffers together, None for no limit.
+        epoch: a number that grows when keys and values that were made before are no longer those of the model.
     """
 
     def __init__(self, budget_bytes: int | None = None) -> None:
         self.budget_bytes = budget_bytes
+        self.epoch = 0
         self._last_use: WeakKeyDictionary[Buffer, int] = WeakKeyDictionary()
         self._clock = 0
         self._lock = threading.Lock()
@@ -48,8 +50,16 @@ class KVStore:
             self._clock += 1
             self._last_use[buffer] = self._clock
 
+    def begin_epoch(self) -> None:
+        """Note that what was made so far is no longer what the model makes of the same tokens."""
+        self.epoch += 1
+
+    def has_room(self, nbytes: int) -> bool:
+        """Return whether `nbytes` more fit into the budget. Cost: none without a budget."""
+        return self.budget_bytes is None or self.nbytes + nbytes <= self.budget_bytes
+
     def reserve(self, buffer: Buffer, nbytes: int) -> None:
-        """Make room for `nbytes` more in `buffer`, by evicting what nobody reads now.
+        """Make room for `nbytes` more in `buffer`, by evicting what nobody reads now: first what only the prefix cache needs.
 
         Raises:
             KVBudgetError: what is being read and `nbytes` are more than the budget.
@@ -58,7 +68,7 @@ class KVStore:
             return
         with self._lock:
             idle = [other for other in self._last_use if other is not buffer and not other.users and other.nbytes]
-            idle.sort(key=self._last_use.__getitem__)
+            idle.sort(key=lambda other: (not other.is_spare, self._last_use[other]))
             total = self.nbytes + nbytes
             for other in idle:
                 if total <= self.budget_bytes:

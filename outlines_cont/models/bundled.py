@@ -11,7 +11,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
-from outlines_cont.models.hugging_face import HuggingFaceModel, check_device, from_transformers
+from outlines_cont.models.hugging_face import (
+    HuggingFaceModel,
+    check_device,
+    check_prefix_cache_bytes,
+    from_transformers,
+)
 from outlines_cont.models.opening import Opening
 
 
@@ -27,20 +32,29 @@ def _no_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def tiny(*, device: str | torch.device | None = None, dtype: torch.dtype = torch.float32) -> HuggingFaceModel:
+def tiny(
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+    prefix_cache_bytes: int | None = None,
+) -> HuggingFaceModel:
     """Load the bundled model from the package; nothing is downloaded.
 
     Args:
         device: where to put the weights; None is the CPU.
         dtype: the float type of the weights.
+        prefix_cache_bytes: see `models.from_transformers`.
 
     Raises:
-        OptionError: there is no such device.
+        OptionError: there is no such device, or `prefix_cache_bytes` is no number of bytes.
     """
     check_device(device)
+    check_prefix_cache_bytes(prefix_cache_bytes)
     with _no_progress_bar(), as_file(files("outlines_cont.models") / "tiny") as folder:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    wrapped = from_transformers(model if device is None else model.to(device), tokenizer)
-    wrapped.opening = Opening.of(wrapped, tiny, {"device": device, "dtype": dtype})
+    moved = model if device is None else model.to(device)
+    wrapped = from_transformers(moved, tokenizer, prefix_cache_bytes=prefix_cache_bytes)
+    options = {"device": device, "dtype": dtype, "prefix_cache_bytes": prefix_cache_bytes}
+    wrapped.opening = Opening.of(wrapped, tiny, options)
     return wrapped

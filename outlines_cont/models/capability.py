@@ -21,6 +21,8 @@ from outlines_cont.errors import UnsupportedModel
 _WINDOW_ATTRIBUTES = ("attention_chunk_size", "alibi", "attention_types", "window_size", "local_attention_window")
 _HOLE_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
 _HALF_TOLERANCE = 0.2
+# Kinds of rotary embedding whose angles change when a text grows longer.
+_LENGTH_DEPENDENT_ROPES = {"dynamic", "longrope", "su"}
 
 Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, DynamicCache, list[int]], torch.Tensor]
 
@@ -45,15 +47,17 @@ class Capabilities:
         stack: rows of different lengths may be left-padded into one batch; else they run one by one.
         skip: masked columns may lie between the tokens of a row; else ragged rows are packed after each step.
         branch: rows may read a prefix that they share where it lies; else each has a copy.
+        reuse: prompts may begin with keys and values of other prompts and texts; see `model.prefix_cache`.
     """
 
     crop: Finding
     stack: Finding
     skip: Finding
     branch: Finding
+    reuse: Finding
 
     def __str__(self) -> str:
-        lines = [(name, getattr(self, name)) for name in ("crop", "stack", "skip", "branch")]
+        lines = [(name, getattr(self, name)) for name in ("crop", "stack", "skip", "branch", "reuse")]
         return "\n".join(f"{name:<7}{'yes' if finding else 'no':<5}{finding.why}" for name, finding in lines)
 
 
@@ -127,20 +131,33 @@ def probe(model: PreTrainedModel, forward: Forward, branch_error: Callable[[], f
     """
     if is_recurrent(model):
         no = Finding(False, "a recurrent state: what was fed cannot be taken out of it")
-        return Capabilities(no, no, no, no)
+        return Capabilities(no, no, no, no, no)
     crop = Finding(True, "keys and values of every layer")
     config: Any = model.config.get_text_config(decoder=True)
+    reuse = _reuse(config)
     if getattr(config, "attention_chunk_size", None):
         no = Finding(False, "attention in chunks of columns")
-        return Capabilities(crop, no, no, no)
+        return Capabilities(crop, no, no, no, reuse)
     bound = tolerance(model.dtype)
     stacked, skipped = _probe_errors(config.vocab_size, model.device, forward)
     stack = _measured(stacked, bound)
     if _has_window(config):
         # The probe is shorter than most windows, so it could not see the harm.
         no = Finding(False, "a window, or distances, that count columns")
-        return Capabilities(crop, stack, no, no)
-    return Capabilities(crop, stack, _measured(skipped, bound), _branch(model, branch_error, bound))
+        return Capabilities(crop, stack, no, no, reuse)
+    return Capabilities(crop, stack, _measured(skipped, bound), _branch(model, branch_error, bound), reuse)
+
+
+def _reuse(config: Any) -> Finding:
+    """Return whether keys and values of a prefix are the same in every text that begins with it."""
+    ropes = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kinds = {
+        str(rope.get("rope_type", rope.get("type"))) for rope in (ropes, *ropes.values()) if isinstance(rope, dict)
+    }
+    odd = sorted(kinds & _LENGTH_DEPENDENT_ROPES)
+    if odd:
+        return Finding(False, f"rotary embedding {odd[0]!r}: its angles depend on the length of the text")
+    return Finding(True, "keys and values depend on what stands before them only")
 
 
 def _branch(model: PreTrainedModel, branch_error: Callable[[], float], bound: float) -> Finding:

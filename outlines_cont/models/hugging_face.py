@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -25,10 +26,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from outlines_cont.errors import MissingTokenizer, NotPicklable, OptionError
+from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
 from outlines_cont.kv.growing import GrowingCache
+from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import (
@@ -37,9 +39,11 @@ from outlines_cont.models.capability import (
     is_recurrent,
     probe,
 )
+from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.meter import Meter, MeterBoard
 from outlines_cont.models.opening import Opening, reopened
 from outlines_cont.models.tokenizer import Tokenizer
+from outlines_cont.models.weights_mark import weights_mark
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 # Values of each weight that the fingerprint of a model looks at.
@@ -56,9 +60,17 @@ class HuggingFaceModel:
         context_length: the largest number of tokens of a sequence, None where the config sets none.
         eos_token_ids: every id that ends a text: those of the generation config and the tokenizer's.
         opening: how it was opened, by which it is pickled; None for one that was wrapped.
+        prefix_cache: keys and values of prompts and texts that ran lately; see `PrefixCache`.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: Any, *, kv_budget_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: Any,
+        *,
+        kv_budget_bytes: int | None = None,
+        prefix_cache_bytes: int | None = None,
+    ) -> None:
         self.is_recurrent = is_recurrent(model)
         self.hugging_face = model
         self.vocab_size = _vocab_size(model)
@@ -73,6 +85,8 @@ class HuggingFaceModel:
         # Values that belong to one model, such as its vocabulary and its token FSMs, by name.
         self.memo: dict[object, Any] = {}
         self.kv_store = KVStore(kv_budget_bytes)
+        size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
+        self.prefix_cache = PrefixCache(self.kv_store, size, lambda: weights_mark(model))
         parameters = inspect.signature(model.forward).parameters
         self._cache_name = "past_key_values" if "past_key_values" in parameters else "cache_params"
         self._takes_mask = "attention_mask" in parameters
@@ -139,6 +153,11 @@ class HuggingFaceModel:
         """Whether rows may read a prefix that they share where it lies; asking runs a short probe, once."""
         return bool(self.capabilities.branch)
 
+    @property
+    def can_reuse(self) -> bool:
+        """Whether rows may begin with keys and values that other rows have fed; asking runs a short probe, once."""
+        return bool(self.capabilities.reuse)
+
     @cached_property
     def capabilities(self) -> Capabilities:
         """What may be done with the model's cache; `print` it. A short probe runs once per class, config and float type."""
@@ -202,6 +221,7 @@ def transformers(
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     kv_budget_bytes: int | None = None,
+    prefix_cache_bytes: int | None = None,
     **kwargs: Any,
 ) -> HuggingFaceModel:
     """Load a model and its tokenizer by hub id or path.
@@ -211,6 +231,7 @@ def transformers(
         device: where to put the weights, such as `"cuda"`; None leaves it to transformers (the CPU, or `device_map`).
         dtype: the float type of the weights, such as `"bfloat16"`; None takes that of the checkpoint.
         kv_budget_bytes: see `from_transformers`.
+        prefix_cache_bytes: see `from_transformers`.
         **kwargs: given to `AutoModelForCausalLM.from_pretrained`; `revision`, `token`, `cache_dir`, `local_files_only`,
             `subfolder` and `trust_remote_code` to the tokenizer, too.
 
@@ -218,14 +239,22 @@ def transformers(
 
     Raises:
         OptionError: `id_or_path` is no id and no folder, or there is no such device.
-        OSError: transformers finds no such model.
+        ModelNotFound: it is no folder, and transformers finds no model of that id.
+        OSError: a folder cannot be read.
         MissingTokenizer: there is a model but no tokenizer that can be read.
         UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
     """
     _check_source(id_or_path)
     check_device(device)
     shared = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "trust_remote_code")
-    model: Any = AutoModelForCausalLM.from_pretrained(id_or_path, dtype="auto" if dtype is None else dtype, **kwargs)
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            id_or_path, dtype="auto" if dtype is None else dtype, **kwargs
+        )
+    except OSError as error:
+        if Path(id_or_path).is_dir():
+            raise
+        raise ModelNotFound(_not_found(str(id_or_path), error), "id_or_path") from error
     if device is not None:
         model = model.to(device)
     try:
@@ -237,10 +266,13 @@ def transformers(
             f"expected a tokenizer beside the model at {str(id_or_path)!r}, but: {error}. "
             "Load the two yourself and give them to `models.from_transformers(model, tokenizer)`."
         ) from error
-    wrapped = from_transformers(model, tokenizer, kv_budget_bytes=kv_budget_bytes)
+    wrapped = from_transformers(
+        model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes
+    )
     # Another process may stand in another folder.
     source = str(Path(id_or_path).resolve()) if Path(id_or_path).is_dir() else str(id_or_path)
-    options = {"id_or_path": source, "device": device, "dtype": dtype, "kv_budget_bytes": kv_budget_bytes, **kwargs}
+    budgets = {"kv_budget_bytes": kv_budget_bytes, "prefix_cache_bytes": prefix_cache_bytes}
+    options = {"id_or_path": source, "device": device, "dtype": dtype, **budgets, **kwargs}
     options.pop("token", None)
     wrapped.opening = Opening.of(wrapped, transformers, options)
     return wrapped
@@ -263,6 +295,22 @@ def _check_source(id_or_path: object) -> None:
         )
 
 
+def _not_found(name: str, error: OSError) -> str:
+    is_offline = any(
+        os.environ.get(switch, "") not in ("", "0") for switch in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    )
+    hub = (
+        "offline mode is on, so only the cache of the hub was searched"
+        if is_offline
+        else "the hub and its cache were searched"
+    )
+    return (
+        f"expected the folder of a model, or the id of one on the hub, as `id_or_path`, got {name!r}. Tried: the folder "
+        f"{str(Path(name).absolute())!r}, which does not exist; then the id: {hub}. Check the spelling (ids have the form "
+        f"'owner/name'), or give the folder that `save_pretrained` wrote. transformers says: {str(error).splitlines()[0]}"
+    )
+
+
 def check_device(device: object) -> None:
     """Raise `OptionError` for a CUDA device where there is none."""
     if device is not None and str(device).startswith("cuda") and not torch.cuda.is_available():
@@ -278,6 +326,7 @@ def from_transformers(
     tokenizer: PreTrainedTokenizerBase | TokenizerProtocol,
     *,
     kv_budget_bytes: int | None = None,
+    prefix_cache_bytes: int | None = None,
 ) -> HuggingFaceModel:
     """Wrap a model and a tokenizer that are loaded already. Neither is changed, but the model is put in evaluation mode.
 
@@ -287,8 +336,11 @@ def from_transformers(
         kv_budget_bytes: the most bytes that the keys and values of all states may take together, None for no limit. Those
             used least recently are dropped, and computed again when their state is continued; `KVBudgetError` says where
             the rows of one call alone need more.
+        prefix_cache_bytes: the most bytes that keys and values of earlier prompts and texts may take, for prompts that begin like
+            them; 0 turns their reuse off. None for a sixteenth of the memory, and no more than 4 GiB.
 
     Raises:
+        OptionError: one of the budgets is no number of bytes.
         UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
     """
     if not isinstance(model, PreTrainedModel):
@@ -300,8 +352,18 @@ def from_transformers(
         raise OptionError(
             f"expected a number of bytes as `kv_budget_bytes`, got {kv_budget_bytes!r}", "kv_budget_bytes"
         )
+    check_prefix_cache_bytes(prefix_cache_bytes)
     model.train(False)
-    return HuggingFaceModel(model, tokenizer, kv_budget_bytes=kv_budget_bytes)
+    return HuggingFaceModel(model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes)
+
+
+def check_prefix_cache_bytes(value: object) -> None:
+    """Raise `OptionError` for what is no number of bytes."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise OptionError(
+            f"expected a number of bytes, 0 or more, as `prefix_cache_bytes`, got {value!r}. 0 turns the reuse of prefixes off.",
+            "prefix_cache_bytes",
+        )
 
 
 def _vocab_size(model: PreTrainedModel) -> int:

@@ -17,9 +17,12 @@ class Meter:
         sampled_tokens: tokens drawn by a sampler, an end-of-sequence token included.
         forced_tokens: tokens appended without sampling because the constraint left no choice.
         rewound_tokens: tokens taken back from the end of a row by a policy.
-        reused_tokens: tokens whose keys and values a call found in the states that it was given, so that it did not feed
-            them; at each call, summed over its rows.
+        reused_tokens: tokens whose keys and values a call found, in the states that it was given, in rows that run, or in the
+            prefix cache, so that it did not feed them; at each call, summed over its rows.
         recomputed_tokens: those of `fed_tokens` that had been fed before for the same row.
+        proposed_tokens: tokens that a draft has guessed; forced ones among them are not counted.
+        accepted_tokens: those of them that were drawn indeed.
+        saved_forwards: draws that needed no forward, because the tokens before them were guessed; summed over rows.
         mask_seconds: seconds in which policies computed their branches (masks, forced text), summed over rows.
     """
 
@@ -30,6 +33,9 @@ class Meter:
     rewound_tokens: int = 0
     reused_tokens: int = 0
     recomputed_tokens: int = 0
+    proposed_tokens: int = 0
+    accepted_tokens: int = 0
+    saved_forwards: int = 0
     mask_seconds: float = 0.0
 
     def add(self, other: Meter) -> None:

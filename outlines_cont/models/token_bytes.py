@@ -90,6 +90,7 @@ class TokenTable:
         bos_token_id: The id that begins a text, None if there is none.
         has_prefix_space: Encoding puts a space in front that is not in the text.
         special_tokens: How special ids are written, such as `</s>`; without those that have no name.
+        unknown_token_ids: Those of the special ids that stand for text that no token spells.
     """
 
     token_bytes: tuple[bytes | None, ...]
@@ -98,6 +99,7 @@ class TokenTable:
     bos_token_id: int | None
     has_prefix_space: bool
     special_tokens: Mapping[int, str]
+    unknown_token_ids: frozenset[int] = frozenset()
 
     @classmethod
     def from_entries(
@@ -108,6 +110,7 @@ class TokenTable:
         eos_token_id: int | None = None,
         bos_token_id: int | None = None,
         has_prefix_space: bool = False,
+        unknown_token_ids: Iterable[int] = (),
     ) -> TokenTable:
         """Make a table of the bytes by id; its length is the greatest id, special ones included, plus 1.
 
@@ -119,4 +122,5 @@ class TokenTable:
         for token_id in special:
             table[token_id] = None
         names = {token_id: entries[token_id].decode(errors="replace") for token_id in sorted(special & entries.keys())}
-        return cls(tuple(table), special, eos_token_id, bos_token_id, has_prefix_space, names)
+        unknown = frozenset(unknown_token_ids)
+        return cls(tuple(table), special, eos_token_id, bos_token_id, has_prefix_space, names, unknown)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Self
 
@@ -30,7 +31,7 @@ class Tokenizer:
 
     Two laws hold for every text of Unicode characters. `text_bytes(encode_inside(text)) == text.encode()`, or
     it raises. `decode(encode(text)) == text`, unless the tokenizer normalises the text (NFC, lower case, runs
-    of spaces), has no token for a part of it, or finds special tokens written in it.
+    of spaces) or has no token for a part of it. No text becomes a special token but by `encode_special`.
 
     Args:
         tokenizer: A Hugging Face tokenizer (fast, slow around SentencePiece, or mistral-common), or what
@@ -67,6 +68,7 @@ class Tokenizer:
         self.eos_token_id = table.eos_token_id
         self.bos_token_id = table.bos_token_id
         self.drops_prefix_space = table.has_prefix_space
+        self._control_ids = table.special_token_ids - table.unknown_token_ids
         self._joinable = tuple([token or b"" for token in self.token_bytes])
 
     def __copy__(self) -> Self:
@@ -80,8 +82,9 @@ class Tokenizer:
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Return the ids of the start of a text, as the wrapped tokenizer gives them.
 
-        It normalises the text and finds special tokens written in it, if that is its way. A space at the
-        start of the text is kept, also where the wrapped tokenizer would take it for the prefix space.
+        It normalises the text, if that is its way. A space at the start of the text is kept, also where the
+        wrapped tokenizer would take it for the prefix space. Special tokens that are written in the text are
+        letters like any others.
 
         Args:
             text: The text; empty gives no ids but those of `add_special_tokens`.
@@ -95,14 +98,26 @@ class Tokenizer:
         token_ids = self._backend.encode_start(text)
         if self.drops_prefix_space and data.startswith(b" ") and self._spells(token_ids, data):
             token_ids = self.encode_inside(" " + text)
+        if not self._control_ids.isdisjoint(token_ids):
+            # The letters are those of a piece that is no text, as Unigram vocabularies have them; where only that
+            # piece has them, such as a letter that pads texts, it stays.
+            with suppress(TokenizerError):
+                token_ids = self.encode_inside(" " + text if self.drops_prefix_space else text)
         if add_special_tokens:
             token_ids = [*self._backend.start_token_ids, *token_ids]
-        if max(token_ids, default=0) >= len(self.token_bytes):
-            raise TokenizerError(
-                f"expected token ids below {len(self.token_bytes)}, the rows of the model, but the tokenizer "
-                f"gives {max(token_ids)} for this text. Resize the model's embeddings, or change the text."
-            )
-        return token_ids
+        return self._checked(token_ids)
+
+    def encode_special(self, text: str) -> list[int]:
+        """Return the ids of the start of a text in which special tokens are written, such as that of a chat template.
+
+        The ids are those that the wrapped tokenizer gives where it finds special tokens; it may strip spaces
+        around them. No others are added.
+
+        Raises:
+            TokenizerError: The text has a lone surrogate, or needs an id that the model has no row for.
+        """
+        _utf8(text)
+        return self._checked(self._backend.encode_special(text))
 
     def encode_inside(self, text: str, before: Sequence[int] = ()) -> list[int]:
         """Return ids whose joined bytes are exactly the UTF-8 bytes of `text`.
@@ -170,6 +185,14 @@ class Tokenizer:
     @cached_property
     def _speller(self) -> Speller:
         return Speller(self.token_bytes)
+
+    def _checked(self, token_ids: list[int]) -> list[int]:
+        if max(token_ids, default=0) >= len(self.token_bytes):
+            raise TokenizerError(
+                f"expected token ids below {len(self.token_bytes)}, the rows of the model, but the tokenizer "
+                f"gives {max(token_ids)} for this text. Resize the model's embeddings, or change the text."
+            )
+        return token_ids
 
     def _context(self, before: Sequence[int]) -> str:
         """Return the end of the text of `before`: whole characters, a few tokens, none before a special one."""

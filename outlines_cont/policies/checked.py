@@ -124,6 +124,10 @@ class CheckedConstraint(Policy[CheckedState]):
         end = len(state.reading.data)
         raise CheckFailed(_message(state, state.failure or Failure(end, end, _Excluded()), reason))
 
+    def hint(self, state: CheckedState, row: RowView) -> int | None:
+        """Return what the constraint expects."""
+        return self.constraint.hint(state.inner, row)
+
     def wish(self, state: CheckedState, row: RowView) -> str:
         """Return what the language asks for here."""
         return self.constraint.wish(state.inner, row)

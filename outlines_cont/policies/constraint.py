@@ -38,6 +38,7 @@ class Constraint(Policy[int]):
         self._tokenizer = tokenizer
         self._lengths = np.array([len(data or b"") for data in tokenizer.token_bytes], dtype=np.int64)
         self._forced = _Memo[tuple[int, tuple[int, ...]], list[Branch]](_MEMO_SIZE)
+        self._hints = _Memo[tuple[int, tuple[int, ...]], list[int]](_MEMO_SIZE)
         self._longest = _Memo[int, int](_MEMO_SIZE)
 
     @classmethod
@@ -121,6 +122,15 @@ class Constraint(Policy[int]):
             left -= int(self._lengths[token_id])
             state = self.token_fsm.next_state(state, token_id)
         return kept
+
+    def hint(self, state: int, row: RowView) -> int | None:
+        """Return the token that the tokenizer would spell the text with that has to follow, where one that goes on beyond may come, too."""
+        key = (state, tuple(row.token_ids[-_CONTEXT:]))
+        hint = self._hints.get(key)
+        if hint is None:
+            text = _whole_characters(self.token_fsm.forced_text(state))
+            hint = self._hints.put(key, self._tokenizer.encode_inside(text, row.token_ids)[:1] if text else [])
+        return hint[0] if hint else None
 
     def wish(self, state: int, row: RowView) -> str:
         """Return what the language asks for here, and which keyword, pattern or rule of it does."""

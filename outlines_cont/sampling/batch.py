@@ -16,6 +16,7 @@ from outlines_cont.sampling.token_counts import TokenCounts
 from outlines_cont.sampling.warpers import RowWarper, Temperature, Warper
 
 Chain = WarperChain | PlainChain
+Counts = Sequence[TokenCounts | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,13 @@ class _Group:
     rows: torch.Tensor | None
     chain: Chain | None
 
-    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None) -> Drawn:
+    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
         """Choose a token for each row of the group; the arguments are those of its rows alone."""
         if self.chain is None:
             return most_probable(logits)
         if uniforms is None:
             raise TypeError("expected (R,) random numbers as `uniforms`, got None")
-        return self.chain.sample(logits, uniforms)
+        return self.chain.sample(logits, uniforms, counts)
 
 
 class SamplerBatch:
@@ -71,13 +72,13 @@ class SamplerBatch:
     @property
     def needs_counts(self) -> bool:
         """Whether what some row draws depends on the tokens that it holds."""
-        return any(penalties.needs_counts for penalties in self._penalties)
+        return any(row.needs_counts for row in self._params)
 
     def sample(
         self,
         logits: torch.Tensor,
         uniforms: torch.Tensor | None,
-        counts: Sequence[TokenCounts | None] | None = None,
+        counts: Counts | None = None,
     ) -> Drawn:
         """Choose one token per row.
 
@@ -97,12 +98,17 @@ class SamplerBatch:
         """
         logits = penalised(logits, self._penalties, counts)
         if len(self._groups) == 1:
-            return self._groups[0].sample(logits, uniforms)
+            return self._groups[0].sample(logits, uniforms, counts)
         token_ids = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
         logprobs = torch.zeros(len(logits), dtype=logits.dtype, device=logits.device)
         for group in self._groups:
             rows = group.rows
-            token_ids[rows], logprobs[rows] = group.sample(logits[rows], None if uniforms is None else uniforms[rows])
+            assert rows is not None
+            token_ids[rows], logprobs[rows] = group.sample(
+                logits[rows],
+                None if uniforms is None else uniforms[rows],
+                None if counts is None else [counts[row] for row in rows.tolist()],
+            )
         return token_ids, logprobs
 
 
@@ -117,8 +123,11 @@ def _chain(rows: Sequence[tuple[Warper, ...]]) -> Chain:
     if all(temperature.is_neutral for temperature in columns[0]):
         del columns[0]
     steps = [type(column[0]).for_rows(column) or column[0] for column in columns]
-    fast = [step for step in steps if isinstance(step, RowWarper)]
-    return WarperChain(fast) if len(fast) == len(steps) else PlainChain(steps)
+    fast: list[RowWarper] = []
+    while steps and isinstance(steps[-1], RowWarper):
+        fast.insert(0, steps.pop())
+    last = WarperChain(fast)
+    return PlainChain(steps, last if fast else None) if steps else last
 
 
 def _kind(aligned: tuple[Warper, ...]) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from outlines_cont.sampling.draw import Drawn, inverse_cdf, not_below
+from outlines_cont.sampling.token_counts import TokenCounts
 from outlines_cont.sampling.top_blocks import TopBlocks
 from outlines_cont.sampling.warpers import RowWarper
 
@@ -34,35 +35,43 @@ class WarperChain:
                 break
         self._blocks = max(self._blocks, self._num_listed)
 
-    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor) -> Drawn:
+    def sample(
+        self, logits: torch.Tensor, uniforms: torch.Tensor, counts: Sequence[TokenCounts | None] | None = None
+    ) -> Drawn:
         """Draw one token per row.
 
         Args:
             logits: (r, V) float32 or float64, minus infinity where a token is not allowed.
             uniforms: (r,) float64 in [0, 1).
+            counts: what each row holds, where a warper needs it.
 
         Cost: with `top_k` first, or `min_p` alone, one pass over the logits; else a softmax as well. Rows whose smallest kept logit
         lies deeper take about ten passes.
         """
         if not self._num_listed:
-            return inverse_cdf(self.kept(logits), uniforms)
+            return inverse_cdf(self.kept(logits, counts), uniforms)
+        warpers = [warper.at(counts) for warper in self._warpers]
         top = TopBlocks(logits, self._blocks, self._num_listed)
-        for warper in self._warpers:
+        for warper in warpers:
             warper.narrow(top)
         token_ids, logprobs = top.draw(uniforms)
         for rows in _parts(top.in_doubt(), logits):
-            kept = WarperChain([warper[rows.cpu()] for warper in self._warpers]).kept(logits[rows])
+            kept = _kept([warper[rows.cpu()] for warper in warpers], logits[rows])
             token_ids[rows], logprobs[rows] = inverse_cdf(kept, uniforms[rows.to(uniforms.device)])
         return token_ids, logprobs
 
-    def kept(self, logits: torch.Tensor) -> torch.Tensor:
+    def kept(self, logits: torch.Tensor, counts: Sequence[TokenCounts | None] | None = None) -> torch.Tensor:
         """Return (r, V) logits of the distribution that is left, by looking at whole rows.
 
         They are minus infinity where a token is not kept, and may be shifted, by one number for each row.
         """
-        for warper in self._warpers:
-            logits = warper.whole(logits, not_below)
-        return logits
+        return _kept([warper.at(counts) for warper in self._warpers], logits)
+
+
+def _kept(warpers: Sequence[RowWarper], logits: torch.Tensor) -> torch.Tensor:
+    for warper in warpers:
+        logits = warper.whole(logits, not_below)
+    return logits
 
 
 def _parts(rows: torch.Tensor, logits: torch.Tensor) -> Sequence[torch.Tensor]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from outlines_cont.errors import OptionError
 from outlines_cont.sampling.penalties import NO_PENALTIES, Penalties
-from outlines_cont.sampling.warpers import MinP, Temperature, TopK, TopP, Warper
+from outlines_cont.sampling.warpers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper
 
 STEPS = (
     "mask",
@@ -14,15 +16,20 @@ STEPS = (
     "repetition_penalty",
     "frequency_penalty",
     "presence_penalty",
+    "dry",
     "temperature",
     "top_k",
     "top_p",
     "min_p",
+    "typical_p",
+    "top_a",
+    "mirostat",
+    "xtc",
 )
-"""Every step in the order in which it applies; `warpers=` puts others in the place of the last four. Then a token is drawn, or the
-most probable one taken."""
+"""Every step in the order in which it applies; `warpers=` puts others in the place of those from `dry` on. Then a token is drawn, or
+the most probable one taken."""
 
-_STANDARD = (Temperature, TopK, TopP, MinP)
+_STANDARD = (DRY, Temperature, TopK, TopP, MinP, TypicalP, TopA, Mirostat, XTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +50,16 @@ class SamplingParams:
     def is_standard(self) -> bool:
         """Whether no code of a user runs in it."""
         return all(type(warper) in _STANDARD for warper in self.warpers)
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether anything depends on the tokens of the row."""
+        return self.penalties.needs_counts or any(warper.needs_counts for warper in self.warpers)
+
+    @property
+    def has_mirostat(self) -> bool:
+        """Whether `Mirostat` is among the warpers, so that the row keeps where it began."""
+        return any(isinstance(warper, Mirostat) for warper in self.warpers)
 
     def options(self) -> Iterator[tuple[str, object]]:
         """Yield the name and the value of each option that changes something, in the order of the steps."""
@@ -74,33 +91,69 @@ class SamplingParams:
             yield "presence_penalty", penalties.presence
 
 
-def standard_warpers(
-    temperature: float, top_k: int | None, top_p: float | None, min_p: float | None
-) -> tuple[Warper, ...]:
-    """Return the warpers of the options that samplers have, in the order of `STEPS`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarperOptions:
+    """The options of samplers that become warpers; the defaults change nothing.
 
-    Raises:
-        OptionError: an option is out of its range.
+    Attributes:
+        temperature: the number of `Temperature`.
+        top_k, top_p, min_p, typical_p, top_a: the numbers of the warpers of these names; None for none.
+        dry, mirostat, xtc: the warpers themselves; None for none.
     """
-    scale = Temperature(temperature)
-    warpers: list[Warper] = [] if scale.is_neutral else [scale]
-    if top_k is not None:
-        warpers.append(TopK(top_k))
-    if top_p is not None:
-        warpers.append(TopP(top_p))
-    if min_p is not None:
-        warpers.append(MinP(min_p))
-    return tuple(warpers)
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    top_a: float | None = None
+    dry: DRY | None = None
+    mirostat: Mirostat | None = None
+    xtc: XTC | None = None
+
+    def warpers(self) -> tuple[Warper, ...]:
+        """Return the warpers in the order of `STEPS`.
+
+        Raises:
+            OptionError: an option is out of its range.
+        """
+        scale = Temperature(self.temperature)
+        return tuple(
+            warper
+            for warper in (
+                _given(self.dry, DRY),
+                None if scale.is_neutral else scale,
+                None if self.top_k is None else TopK(self.top_k),
+                None if self.top_p is None else TopP(self.top_p),
+                None if self.min_p is None else MinP(self.min_p),
+                None if self.typical_p is None else TypicalP(self.typical_p),
+                None if self.top_a is None else TopA(self.top_a),
+                _given(self.mirostat, Mirostat),
+                _given(self.xtc, XTC),
+            )
+            if warper is not None
+        )
 
 
-def _options(warpers: tuple[Warper, ...]) -> dict[str, object] | None:
-    """Return the options that `standard_warpers` makes these of; None where it cannot."""
+def _given(value: Warper | None, kind: type[Warper]) -> Warper | None:
+    """Return a warper that was given as an option."""
+    if value is not None and type(value) is not kind:
+        option = kind.__name__.lower()
+        raise OptionError(f"expected `samplers.{kind.__name__}(...)` or None as `{option}`, got {value!r}", option)
+    return value
+
+
+def _options(warpers: tuple[Warper, ...]) -> dict[str, Any] | None:
+    """Return the options that `WarperOptions` makes these of; None where it cannot."""
     if not all(type(warper) in _STANDARD for warper in warpers):
         return None
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for warper in warpers:
         match warper:
-            case Temperature(t=value) | TopK(k=value) | TopP(p=value) | MinP(p=value):
+            case (
+                Temperature(t=value) | TopK(k=value) | TopP(p=value) | MinP(p=value) | TypicalP(p=value) | TopA(a=value)
+            ):
                 values[warper.name] = value
-    options = {"temperature": 1.0, "top_k": None, "top_p": None, "min_p": None, **values}
-    return values if standard_warpers(**options) == warpers else None  # type: ignore[arg-type]
+            case _:
+                values[warper.name] = warper
+    return values if WarperOptions(**values).warpers() == warpers else None

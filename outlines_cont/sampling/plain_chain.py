@@ -1,4 +1,4 @@
-"""`PlainChain`: warpers some of which are a user's own and have `warp` alone, over whole rows, and the draw after them."""
+"""`PlainChain`: warpers some of which look at whole rows, such as a user's own, and the draw after them."""
 
 from __future__ import annotations
 
@@ -7,30 +7,69 @@ from collections.abc import Sequence
 import torch
 
 from outlines_cont.errors import SamplerError
+from outlines_cont.sampling.chain import WarperChain
 from outlines_cont.sampling.draw import Drawn, inverse_cdf
-from outlines_cont.sampling.warpers import RowWarper, Warper
+from outlines_cont.sampling.token_counts import TokenCounts
+from outlines_cont.sampling.warpers import RowXTC, Warper, WholeRowWarper
+
+Counts = Sequence[TokenCounts | None]
 
 
 class PlainChain:
     """What is done with the logits of r rows before the draw, by looking at whole rows."""
 
-    def __init__(self, warpers: Sequence[RowWarper | Warper]) -> None:
-        """Take the warpers in their order: those with a fast form for all r rows, the others as they are, equal for all of them."""
-        self._warpers = warpers
+    def __init__(self, warpers: Sequence[WholeRowWarper | Warper], last: WarperChain | None = None) -> None:
+        """Take the warpers in their order.
 
-    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor) -> Drawn:
+        Args:
+            warpers: those with a form for many rows for all r rows, the others as they are, equal for all of them.
+            last: what comes behind them and need not look at whole rows.
+        """
+        self._warpers, self._last = warpers, last
+
+    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor, counts: Counts | None = None) -> Drawn:
         """Draw one token per row; see `WarperChain.sample`.
 
         Raises:
             SamplerError: a warper has returned what are no logits for these rows.
         """
-        return inverse_cdf(self.kept(logits), uniforms)
+        if self._last is None or any(isinstance(warper, RowXTC) for warper in self._warpers):
+            return inverse_cdf(self.kept(logits, counts), uniforms)
+        return self._last.sample(_warped_by(self._warpers, logits, counts), uniforms, counts)
 
-    def kept(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return (r, V) logits of the distribution that is left, minus infinity where a token is not kept. None is shifted."""
-        for warper in self._warpers:
-            logits = warper.whole(logits, _where) if isinstance(warper, RowWarper) else _warped(warper, logits)
-        return logits
+    def kept(self, logits: torch.Tensor, counts: Counts | None = None) -> torch.Tensor:
+        """Return (r, V) logits of the distribution that is left, minus infinity where a token is not kept."""
+        xtc = next((i for i, warper in enumerate(self._warpers) if isinstance(warper, RowXTC)), None)
+        if xtc is None or self._is_end(xtc):
+            return self._behind(self._warpers, logits, counts)
+        # Both cases of its coin go through what comes behind it; the law of the token is their mixture.
+        coin, rest = self._warpers[xtc], self._warpers[xtc + 1 :]
+        assert isinstance(coin, RowXTC)
+        logits = _warped_by(self._warpers[:xtc], logits, counts)
+        return coin.mixed(self._behind(rest, coin.excluded(logits), counts), self._behind(rest, logits, counts))
+
+    def _is_end(self, index: int) -> bool:
+        return index == len(self._warpers) - 1 and self._last is None
+
+    def _behind(
+        self, warpers: Sequence[WholeRowWarper | Warper], logits: torch.Tensor, counts: Counts | None
+    ) -> torch.Tensor:
+        """Return the logits after some of the warpers and those that need not look at whole rows."""
+        logits = _warped_by(warpers, logits, counts)
+        return logits if self._last is None else self._last.kept(logits, counts)
+
+
+def _warped_by(warpers: Sequence[WholeRowWarper | Warper], logits: torch.Tensor, counts: Counts | None) -> torch.Tensor:
+    """Return the logits after some warpers; none is shifted."""
+    for warper in warpers:
+        logits = _one_step(warper, logits, counts)
+    return logits
+
+
+def _one_step(warper: WholeRowWarper | Warper, logits: torch.Tensor, counts: Counts | None) -> torch.Tensor:
+    if isinstance(warper, WholeRowWarper):
+        return warper.at(counts).whole(logits, _where)
+    return _warped(warper, logits)
 
 
 def _where(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:

@@ -30,6 +30,8 @@ class StreamEvent:
         error: what the row has failed with.
         value: with `partial=True` the value so far, at the end the final one; the same object as before where it is equal. None where
             there is none yet.
+        proposed_tokens, accepted_tokens, saved_forwards: what the draft of the row has guessed since the event before, how much of that
+            was right, and how many forwards the row has not needed for it; see `Meter`. 0 without a draft.
     """
 
     batch: int
@@ -44,3 +46,6 @@ class StreamEvent:
     stop: str | int | None = None
     error: Exception | None = None
     value: Any = None
+    proposed_tokens: int = 0
+    accepted_tokens: int = 0
+    saved_forwards: int = 0

@@ -107,7 +107,7 @@ class TokenStream:
         Args:
             logits: (V,) or (1, V) floats; not changed.
             sampler: How the token is chosen, such as `samplers.multinomial(temperature=0.7)`. Its penalties count the prompt,
-                if that is known, and the tokens of the stream as generated.
+                if that is known, and the tokens of the stream as generated. `Mirostat` counts all tokens of the stream that were drawn.
             mask: The tokens that may be drawn; None for all. It comes before everything that the sampler does.
             uniform: The random number to draw with, in [0, 1).
             rng: Where to take it from instead: a seed, whose numbers follow each other from draw to draw, the same as those of

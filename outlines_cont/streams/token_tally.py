@@ -33,9 +33,9 @@ class TokenTally:
         since = list(takewhile(lambda at: at is not last and at.num_tokens > last.num_tokens, place.back()))
         if (since[-1].before if since else place) is not last:
             return self._anew(place)
-        for at in since:
+        for at in reversed(since):
             assert at.token_id is not None
-            counts.add(at.token_id, True)
+            counts.add(at.token_id, True, at.logprob)
         return counts
 
     def give(self, place: StreamPlace, counts: TokenCounts) -> None:
@@ -43,5 +43,11 @@ class TokenTally:
         self._last[:] = [(place, counts)]
 
     def _anew(self, place: StreamPlace) -> TokenCounts:
-        pushed = [at.token_id for at in place.back() if at.token_id is not None]  # counts have no order
-        return TokenCounts([*self._prompt, *pushed], [False] * len(self._prompt) + [True] * len(pushed))
+        pushed = [(at.token_id, at.logprob) for at in place.back() if at.token_id is not None][::-1]
+        given = len(self._prompt)
+        return TokenCounts(
+            [*self._prompt, *(token_id for token_id, _ in pushed)],
+            [False] * given + [True] * len(pushed),
+            [None] * given + [logprob for _, logprob in pushed],
+            mirostat_start=0,
+        )

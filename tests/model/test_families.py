@@ -100,7 +100,9 @@ def _model(family: str, dtype: torch.dtype = torch.float32) -> HuggingFaceModel:
             for parameter in network.parameters():
                 if parameter.dim() == 2:
                     parameter.mul_(4.0)
-    return models.from_transformers(network.to(dtype).eval(), FakeTokenizer())
+    model = models.from_transformers(network.to(dtype).eval(), FakeTokenizer())
+    model.prefix_cache.min_tokens = 4  # what the texts share is short
+    return model
 
 
 @pytest.fixture(autouse=True)

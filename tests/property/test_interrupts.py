@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import signal
 import sys
@@ -13,14 +14,14 @@ from typing import Any
 import pytest
 
 import outlines_cont
-from outlines_cont import Engine, continuous, control, generate, models, samplers
+from outlines_cont import Engine, Guidance, continuous, control, generate, models, samplers
 from outlines_cont.control import Branch, Replay, TokenSet, fixed, fork, gen, shared
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.options import Options
 from outlines_cont.run import Run
 from outlines_cont.state import SequenceState
-from tests.fakes import FakeTokenizer, random_network
+from tests.fakes import FakeTokenizer, random_model, random_network
 
 _FOLDER = str(Path(outlines_cont.__file__).parent)
 
@@ -76,10 +77,14 @@ def _runs(model: HuggingFaceModel) -> list[Run]:
     draw = samplers.multinomial(2, top_p=0.9, temperature=2.0, frequency_penalty=0.3)
     beams = samplers.beam_search(3)
     made = [
-        (generate.text(model, sampler=draw), "the name", {"max_tokens": 4, "stop_at": "e", "rng": 1}),
+        (generate.text(model, sampler=draw), "the name", {"max_tokens": 4, "stop_at": "e", "rng": 1,
+                                                               "draft": "lookup"}),
         (generate.regex(model, "[ab]{1,3}(red|green)12?", sampler=samplers.multinomial()), "yes", {"rng": 2}),
         (generate.json(model, {"type": "array", "items": {"enum": [1, 12]}, "minItems": 2, "maxItems": 2,
-                               "uniqueItems": True}, sampler=samplers.multinomial(temperature=3.0)), "no", {"rng": 3}),
+                               "uniqueItems": True}, sampler=samplers.multinomial(temperature=3.0)), "no",
+         {"rng": 3, "draft": random_model()}),
+        (generate.regex(model, "[a-d]{2,4} is", sampler=samplers.multinomial()), "no",
+         {"rng": 5, "guidance": Guidance("yes", 2), "draft": random_model()}),
         (generate.choice(model, ["yes", "no", "an"], sampler=beams, force=False), "a", {"rng": 4}),
     ]  # fmt: skip
     return [
@@ -113,6 +118,7 @@ _STRIDES = [pytest.param(1, marks=pytest.mark.slow), 101]
 @pytest.mark.parametrize("stride", _STRIDES)
 def test_a_generator_that_is_interrupted_at_every_line_writes_what_it_writes(stride: int) -> None:
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    model.prefix_cache.min_tokens = 2  # so that the runs read what others have read, and wait for each other
     wanted = []
     for run in _runs(model):
         for _ in run.steps():
@@ -130,6 +136,12 @@ def test_a_generator_that_is_interrupted_at_every_line_writes_what_it_writes(str
         assert _written(expected) == _written(found)
         assert _scores(expected) == pytest.approx(_scores(found), abs=1e-9)
     assert engine_of(model).num_running == 0
+    assert model.prefix_cache.hits
+    del run, job, expected, found
+    for held in (runs, jobs, wanted):
+        held.clear()
+    gc.collect()
+    assert model.kv_store.nbytes == model.prefix_cache.nbytes
 
 
 async def _script() -> None:
@@ -153,6 +165,8 @@ def _controller(branch_index: int, last_backtrack: int, last_append: list[int]) 
 @pytest.mark.parametrize("stride", _STRIDES)
 def test_a_program_that_is_interrupted_at_every_line_writes_what_it_writes(stride: int) -> None:
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
+
+    model.prefix_cache.min_tokens = 2
 
     def begun() -> list[control.Program]:
         draw = samplers.multinomial(temperature=3.0)

@@ -25,6 +25,7 @@ from outlines_cont import (
     BatchedExecutor,
     ClosedError,
     Conversation,
+    Guidance,
     InferenceRequired,
     Mark,
     OptionError,
@@ -39,7 +40,7 @@ from outlines_cont import (
 from outlines_cont.control import Branch, Budget, TokenSet, fixed, fork, gen, label, shared, start
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
-from tests.fakes import FakeTokenizer, random_network
+from tests.fakes import FakeTokenizer, random_model, random_network
 from tests.oracle import next_logits
 
 _TEXTS = st.sampled_from(["the name", "a", " of ", "日🙂", "red green blue", "x" * 9, ""])
@@ -94,8 +95,13 @@ def _controller(branch_index: int, last_backtrack: int, last_append: list[int]) 
 
 
 _WRITERS: dict[str, Callable[[HuggingFaceModel, str, int], Iterator[Any]]] = {
+    "lookup": lambda model, text, seed: _drafted(model, text, seed, draft="lookup"),
+    "model": lambda model, text, seed: _drafted_pattern(model, text, seed, draft=random_model("llama")),
     "text": lambda model, text, seed: generate.text(model, sampler=samplers.multinomial()).stream(
         text, rng=seed, max_tokens=9
+    ),
+    "guided": lambda model, text, seed: generate.text(model, sampler=samplers.multinomial()).stream(
+        text, rng=seed, max_tokens=7, guidance=Guidance("red of ", 1.5 - seed % 3)
     ),
     "regex": lambda model, text, seed: generate.regex(model, "[a-c]{2}(red|green|blue){1,2}[0-9]{2}").stream(
         text, rng=seed
@@ -106,6 +112,17 @@ _WRITERS: dict[str, Callable[[HuggingFaceModel, str, int], Iterator[Any]]] = {
     "script": lambda model, text, seed: _events(model, _script, text, seed),
     "controller": lambda model, text, seed: _events(model, _controller, text, seed),
 }
+
+
+def _drafted(model: HuggingFaceModel, text: str, seed: int, *, draft: Any = None) -> Iterator[Any]:
+    """Text that repeats itself, and is guessed."""
+    generator = generate.text(model, sampler=samplers.multinomial(temperature=0.6))
+    return generator.stream(text, rng=seed, max_tokens=12, draft=draft)
+
+
+def _drafted_pattern(model: HuggingFaceModel, text: str, seed: int, *, draft: Any = None) -> Iterator[Any]:
+    generator = generate.regex(model, "[a-c]{4,9}( red| green)", sampler=samplers.multinomial())
+    return generator.stream(text, rng=seed, draft=draft)
 
 
 def _events(model: HuggingFaceModel, program: Any, text: str, seed: int) -> Iterator[Any]:
@@ -138,8 +155,9 @@ class OneEngine(RuleBasedStateMachine):
         least=st.sampled_from([1, 8, 1024]),
         limit=st.sampled_from([16, 64, 8192]),
         stacks=st.booleans(),
+        reused=st.sampled_from([0, 30, 1000]),
     )
-    def begin(self, family: str, least: int, limit: int, stacks: bool) -> None:
+    def begin(self, family: str, least: int, limit: int, stacks: bool, reused: int) -> None:
         self.patches = [mock.patch("outlines_cont.kv.batch.SHARING", Sharing(min_copies=least, min_view=least))]
         if not stacks:
             never = mock.PropertyMock(return_value=False)
@@ -150,7 +168,10 @@ class OneEngine(RuleBasedStateMachine):
         # More than any single conversation needs, and less than six of them.
         self.budget = 400 * _BYTES_PER_TOKEN * (2 if family == "gpt2" else 1)
         network = random_network(family)
-        self.model = models.from_transformers(network, self.tokenizer, kv_budget_bytes=self.budget)
+        self.model = models.from_transformers(
+            network, self.tokenizer, kv_budget_bytes=self.budget, prefix_cache_bytes=reused * _BYTES_PER_TOKEN
+        )
+        self.model.prefix_cache.min_tokens = 2
         self.alone = models.from_transformers(random_network(family), self.tokenizer)
         engine_of(self.model).max_batch_tokens = limit
         self.executor = BatchedExecutor(self.model, seed=1)
@@ -172,8 +193,10 @@ class OneEngine(RuleBasedStateMachine):
         for _ in [*self.writers]:
             self.stop_writing(0)
         gc.collect()
+        cache = self.model.prefix_cache
+        assert cache.nbytes <= cache.max_bytes
         held = (self.executor.kv_bytes, self.model.kv_store.nbytes, self.executor.conversations)
-        assert held == (0, 0, [])
+        assert held == (0, cache.nbytes, [])
         for patch in self.patches:
             patch.stop()
 
@@ -215,8 +238,9 @@ class OneEngine(RuleBasedStateMachine):
     @rule()
     def infer(self) -> None:
         assert sum(slot.pending for slot in self.slots) == self.executor.num_pending
-        fed = self.executor.infer()
-        assert fed >= sum(slot.pending for slot in self.slots)
+        with self.model.meter() as meter:
+            fed = self.executor.infer()
+        assert fed + meter.reused_tokens >= sum(slot.pending for slot in self.slots)
         for slot in self.slots:
             slot.pending = 0
         assert self.executor.infer() == 0
@@ -300,7 +324,8 @@ class OneEngine(RuleBasedStateMachine):
     @rule(kind=st.sampled_from([*_WRITERS]), text=st.sampled_from(["the name", "日🙂", "a"]), seed=st.integers(0, 99))
     def begin_to_write(self, kind: str, text: str, seed: int) -> None:
         if len(self.writers) < 3:
-            expected = _seen(_WRITERS[kind](self.alone, text, seed))
+            plain = {"lookup": _drafted, "model": _drafted_pattern}.get(kind, _WRITERS[kind])
+            expected = _seen(plain(self.alone, text, seed))
             self.writers.append(Writer(_WRITERS[kind](self.model, text, seed), expected))
 
     @rule(which=st.integers(0, 2), steps=st.integers(1, 8))
@@ -378,7 +403,7 @@ def test_five_hundred_random_calls(family: str, limit: int, seed: int) -> None:
     """The same calls, each as often as any other; hypothesis leaves some out of most of its runs."""
     rng = np.random.default_rng(seed)
     machine = OneEngine()
-    machine.begin(family=family, least=8, limit=limit, stacks=True)
+    machine.begin(family=family, least=8, limit=limit, stacks=True, reused=200)
     kinds = [*_WRITERS]
     texts, modes = ["the name", "a", " of ", "日🙂", "x" * 9, ""], ["recompute", "recompute", "shift"]
 
@@ -401,7 +426,9 @@ def test_five_hundred_random_calls(family: str, limit: int, seed: int) -> None:
         lambda: machine.save_and_load(at=int_below(6), to=int_below(6), kv=bool(int_below(2))),
         lambda: machine.close(at=int_below(6), text=texts[int_below(6)]),
         machine.a_forward_that_breaks_changes_nothing,
-        lambda: machine.begin_to_write(kind=kinds[int_below(5)], text=texts[int_below(2)], seed=int_below(100)),
+        lambda: machine.begin_to_write(
+            kind=kinds[int_below(len(kinds))], text=texts[int_below(2)], seed=int_below(100)
+        ),
         lambda: machine.go_on_writing(which=int_below(3), steps=1 + int_below(8)),
         lambda: machine.go_on_writing(which=int_below(3), steps=1 + int_below(8)),
         lambda: machine.stop_writing(which=int_below(9)),

@@ -29,16 +29,24 @@ Ids = list[list[int]]
 class States(RuleBasedStateMachine):
     """Six states, and beside each what its rows must be."""
 
-    @initialize(family=st.sampled_from(["llama", "mistral", "gpt2"]), least=st.sampled_from([1, 8, 1024]))
-    def begin(self, family: str, least: int) -> None:
+    @initialize(
+        family=st.sampled_from(["llama", "mistral", "gpt2"]),
+        least=st.sampled_from([1, 8, 1024]),
+        reused=st.sampled_from([0, 30, 1000]),
+    )
+    def begin(self, family: str, least: int, reused: int) -> None:
         self.patch = mock.patch("outlines_cont.kv.batch.SHARING", Sharing(min_copies=least, min_view=least))
         self.patch.start()
         tokenizer = FakeTokenizer()
         # What any step needs, old and new keys and values of four rows together, and a good deal less than all states hold.
         self.budget = 900 * _BYTES_PER_TOKEN * (2 if family == "gpt2" else 1)
         self.model: HuggingFaceModel = models.from_transformers(
-            random_network(family), tokenizer, kv_budget_bytes=self.budget
+            random_network(family),
+            tokenizer,
+            kv_budget_bytes=self.budget,
+            prefix_cache_bytes=reused * _BYTES_PER_TOKEN,
         )
+        self.model.prefix_cache.min_tokens = 2
         self.encode = tokenizer.encode_inside
         self.write = continuous(generate.text(self.model))
         self.slots: list[tuple[SequenceState, Ids]] = []

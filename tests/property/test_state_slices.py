@@ -16,7 +16,9 @@ from outlines_cont import SequenceState, continuous, generate, models, samplers
 from outlines_cont.errors import BatchMismatch, ModelMismatch, OptionError, SampleMismatch, SlicingError
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.tokenizer import Tokenizer
+from outlines_cont.prompt_row import prompt_row
 from outlines_cont.random_stream import RandomStream
+from outlines_cont.row_bytes import shown_text, written
 from outlines_cont.state_row import StateRow
 from tests.fakes import BOS, random_model
 from tests.oracle import assert_close, next_logits
@@ -73,7 +75,7 @@ def _rows(draw: st.DrawFn, model: HuggingFaceModel) -> StateRow:
     if draw(st.booleans()) and model is random_model():
         # A token that ends inside a character.
         token_ids.append(next(i for i, data in enumerate(tokenizer.token_bytes) if data == "🙂".encode()[:2]))
-    return StateRow.of_prompt(token_ids, RandomStream(0))
+    return prompt_row(token_ids, model, RandomStream(0))
 
 
 def _grid(state: SequenceState) -> list[list[str]]:
@@ -147,18 +149,19 @@ def test_a_slice_from_the_beginning_keeps_the_cache_of_all_whole_tokens(state: S
     for row, text, short in zip(state._flat, state, cut._flat, strict=True):
         assert short.token_ids[: short.cached] == row.token_ids[: short.cached]
         if "\ufffd" not in text:
-            assert _most_inside(state, row.token_ids, text, stop) == short.cached
+            assert _most_inside(state, row, text, stop) == short.cached
     _check_logits(cut)
 
 
-def _most_inside(state: SequenceState, token_ids: tuple[int, ...], text: str, stop: int) -> int:
-    """Try every number of tokens; a special one belongs to the character after it, or to the beginning."""
+def _most_inside(state: SequenceState, row: StateRow, text: str, stop: int) -> int:
+    """Try every number of tokens; those that are no part of the text belong to the beginning."""
+    token_ids, start = row.token_ids, row.num_start_tokens
     if stop >= len(text):
         return len(token_ids)
     best = 0
     for count in range(1, len(token_ids) + 1):
-        begun = state.tokenizer.decode(token_ids[:count])
-        ends_in_text = bool(state.tokenizer.text_bytes(token_ids[count - 1 : count]))
+        begun = shown_text(token_ids[:count], state.tokenizer, start)
+        ends_in_text = bool(written(token_ids[:count], state.tokenizer, start)[-1])
         if text[:stop].startswith(begun) and (ends_in_text or not begun):
             best = count
     return best

@@ -51,12 +51,19 @@ def test_errors_of_the_setup_do_not_load_torch(tmp_path: Path) -> None:
 
 
 def test_help_fits_80_columns_and_has_no_escape_codes() -> None:
-    for arguments in (["--help"], ["demo", "--help"], ["extract", "--help"]):
+    for arguments in (["--help"], ["demo", "--help"], ["extract", "--help"], ["chat", "--help"]):
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
 
         assert result.exit_code == 0
         assert "\x1b" not in result.stdout
         assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_no_summary_is_cut() -> None:
+    text = CliRunner().invoke(app, ["--help"]).stdout
+    summaries = [line.split(maxsplit=1) for line in text[text.index("Commands:") :].splitlines()[1:]]
+    assert {name for name, _ in summaries} >= {"demo", "extract", "schema", "tree"}
+    assert all(summary.endswith(".") and not summary.endswith("...") for _, summary in summaries)
 
 
 def test_help_names_every_option_and_exit_status() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from outlines_cont.cli import app
+from outlines_cont.commands.extractor import load_extractor
+from outlines_cont.commands.options import ExtractOptions
+from outlines_cont.commands.schema import load_schema
 from tests.page_server import PageServer
 from tests.saved_model import save_model
 
@@ -120,6 +124,28 @@ def test_the_batch_size_changes_nothing(saved_model: Path, folder: Path) -> None
     assert len({result.stdout for result in results}) == 1
 
 
+def test_a_row_is_sampled_by_its_prompt_and_the_seed(saved_model: Path, folder: Path) -> None:
+    options = ("in.jsonl", "--schema", "schema.json", "--sampler", "multinomial(temperature=2.0)")
+    outputs = {
+        (seed, size): [
+            line["record"] for line in lines_of(run(saved_model, *options, "--seed", seed, "--batch-size", size).stdout)
+        ]
+        for seed, size in [("1", "1"), ("1", "4"), ("2", "4")]
+    }
+    assert outputs["1", "1"] == outputs["1", "4"] != outputs["2", "4"]
+    greedy = [line["record"] for line in lines_of(run(saved_model, "in.jsonl", "--schema", "schema.json").stdout)]
+    assert greedy != outputs["1", "1"]
+
+
+def test_members_come_in_any_order_when_asked_for(saved_model: Path, folder: Path) -> None:
+    options = ("in.jsonl", "--schema", "schema.json", "--sampler", "multinomial(temperature=4.0)")
+    orders = [
+        {tuple(line["record"]) for line in lines_of(run(saved_model, *options, *more).stdout)}
+        for more in ([], ["--any-order"])
+    ]
+    assert orders == [{("kind", "amount")}, {("kind", "amount"), ("amount", "kind")}]
+
+
 def test_text_comes_from_the_standard_input(saved_model: Path, folder: Path) -> None:
     result = run(saved_model, "-", "--schema", "schema.json", "--keep-text", input="caf\u00e9\n\nb\n".encode())
 
@@ -178,6 +204,23 @@ def test_a_record_that_is_cut_is_an_error_that_says_what_to_do(saved_model: Path
     assert {"IncompleteOutput"} == {error["type"] for error in errors}
     assert "Raise --max-tokens" in errors[0]["message"]
     assert result.exit_code == 1
+
+
+def test_special_tokens_of_a_template_are_such_and_those_of_a_row_letters(saved_model: Path, folder: Path) -> None:
+    schema = load_schema(str(folder / "schema.json"))
+    extract = load_extractor(ExtractOptions(input="-", schema="", model=str(saved_model)), schema)
+    tokenizer = extract.generator.generator.model.tokenizer
+    marked = extract.marked({"text": "a <eos>", "row": {"text": ["<eos>", 1]}})
+    assert [name for name in ("text", "row") if "<eos>" in str(marked[name])] == []
+    for prompt, count in ((f"<eos>M: {marked['text']}<eos>", 2), ("<eos>M", 1), ("M", 0)):
+        state = extract._state([prompt], None)
+        ids = list(state.rows[0][0].token_ids)
+        assert ids.count(tokenizer.eos_token_id) == count
+        assert str(state).startswith(prompt.replace(chr(0xFDD0), ""))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = run(saved_model, "-", "--schema", "schema.json", input=b"a <eos> <eos>\n")
+    assert result.exit_code == 0
 
 
 def test_a_template_makes_the_prompt(saved_model: Path, folder: Path) -> None:
@@ -334,7 +377,9 @@ def test_a_longer_input_is_gone_on_with(saved_model: Path, folder: Path, whole: 
         ("", ("--max-tokens", "99"), "was made with others"),
         ("", ("--prompt", "p.jinja"), "was made with others"),
         ("", ("--keep-text",), "was made with others"),
-        ("", ("--whitespace", "one_space"), "was made with others"),
+        ("", ("--whitespace", "none"), "was made with others"),
+        ("", ("--any-order",), "was made with others"),
+        ("", ("--seed", "7"), "was made with others"),
         ("garbage", (), "line 2 of 'out.jsonl' is none of its lines"),
     ],
 )

@@ -17,7 +17,8 @@ from outlines_cont.commands.errors import RowError, SetupError
 from outlines_cont.commands.extract import Extraction
 from outlines_cont.commands.options import ExtractOptions, InputFormat
 from outlines_cont.commands.output import FileOutput
-from outlines_cont.commands.rows import STDIN, InputRow, RowSource
+from outlines_cont.commands.row import InputRow
+from outlines_cont.commands.rows import STDIN, RowSource
 from outlines_cont.commands.schema import RecordSchema, load_schema
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -122,12 +123,12 @@ def test_an_unusable_line_is_a_row_with_an_error(line: bytes, message: str) -> N
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_rows(data: bytes) -> None:
-    for input_format in InputFormat:
+    for input_format in (InputFormat.AUTO, InputFormat.JSONL, InputFormat.TXT):
         rows = rows_of(data, input_format)
         assert len(rows) == sum(1 for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip())
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a", "a.json"])
+@pytest.mark.parametrize("name", ["a.tsv", "a", "a.json"])
 def test_a_name_that_says_nothing_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("a")
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import example, given, reject
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fsm import TokenFSM, Vocabulary, draw, json_schema, regex
+from fsm import FSMError, TokenFSM, Vocabulary, draw, json_schema, regex
 from fsm.shortest import shortest_text
+from fsm.state_graph import StateGraph, expression_graph
 from outlines_cont.cli import app
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -24,7 +28,7 @@ def test_a_picture_of_an_automaton_has_its_states_and_arrows() -> None:
     labels = {text.text for text in root.iter(f"{SVG}text")}
     assert len(circles) == 5
     assert len(rings) == 1
-    assert {"a", "b", "c-f", "x"} <= labels
+    assert {"a", "b", "[c-f]", "x"} <= labels
 
 
 def test_a_picture_of_a_token_fsm_names_tokens_and_ends_somewhere() -> None:
@@ -57,16 +61,109 @@ def test_a_picture_of_tokens_is_the_recorded_one(name: str, options: dict[str, i
     ("pattern", "label"),
     [
         ("a", "a"),
-        ("[ab]", "a-b"),
-        ("[acegi-k]", "a c e g ..."),
-        ("[aceg]", "a c e g"),
-        ("[ !~\x7f\n]", "0a 20-! ~-7f"),
-        ("[\x01\x00]", "00-01"),
+        (" ", "␣"),
+        ("[ab]", "[ab]"),
+        ("[a-c]", "[a-c]"),
+        ("[acegi-kmo]", "[acegi-km...]"),
+        ("[acegik]", "[acegik]"),
+        ('[^"]', '[^"]'),
+        ("[^a-c]", "[^a-c]"),
+        ("[ !~\x7f\n]", r"[\n␣!~\x7f]"),
+        ("[\x01\x00]", r"[\x00\x01]"),
+        ("[é-ö]", "[é-ö]"),
+        ("\U0001f600", "\U0001f600"),
+        ("(?s:.)", "any character"),
+        ("to be or not", "to␣be␣or␣not"),
+        ("a ?b", "a␣?b"),
+        ("a{9}|a{9}b", "a"),
     ],
 )
-def test_an_arrow_bears_its_runs_of_bytes(pattern: str, label: str) -> None:
+def test_an_arrow_bears_its_characters(pattern: str, label: str) -> None:
     texts = ElementTree.fromstring(draw(regex(pattern))).iter(f"{SVG}text")
-    assert [label] == [text.text for text in texts if text.get("class") == "l"]
+    assert label in [text.text for text in texts if text.get("class") == "l"]
+
+
+THREE = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "city": {"type": "string", "maxLength": 40}},
+    "required": ["name", "age", "city"],
+    "additionalProperties": False,
+}
+
+
+def _boxes(svg: str) -> list[tuple[float, float, float, float]]:
+    """Left, top, right and bottom of every label."""
+    found = [r for r in ElementTree.fromstring(svg).iter(f"{SVG}rect") if r.get("class") == "b"]
+    sides = [[float(r.get(name) or 0) for name in ("x", "y", "width", "height")] for r in found]
+    return [(x, y, x + width, y + height) for x, y, width, height in sides]
+
+
+@given(
+    st.from_regex(r"[abc]([ab(]{0,6})(|[*+?]|\{2,4\}|\{9,20\})", fullmatch=True),
+    st.lists(st.sampled_from("abcd |*?"), max_size=9),
+)
+@example("(ab|a[c-f]*)+(x|<&>é(h{22}|i{23})?)", [])
+@example("(abc|abd|xbd)*(x|yes|no){3}", [])
+def test_no_label_lies_on_another(start: str, rest: list[str]) -> None:
+    try:
+        svg = draw(regex(start + "".join(rest)))
+    except FSMError:
+        reject()
+    boxes = _boxes(svg)
+    assert boxes or svg.count('class="s"') == 1
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        for x, y, to_x, to_y in boxes[:i]:
+            assert right <= x or to_x <= left or bottom <= y or to_y <= top
+
+
+def test_a_schema_of_three_properties_fits_on_a_screen() -> None:
+    svg = draw(json_schema(THREE))
+    assert (GOLDEN.parent.parent / "docs" / "pictures" / "person.svg").read_text(encoding="utf-8") == svg + "\n"
+    root = ElementTree.fromstring(svg)
+    assert float(root.get("width") or 0) <= 1280
+    assert float(root.get("height") or 0) <= 400
+    labels = [text.text for text in root.iter(f"{SVG}text") if text.get("class") == "l"]
+    assert '{"name":␣?"' in labels
+    assert labels.count("character of a JSON string") == 2
+
+
+@given(st.from_regex(r"([ab]|\([ab]{1,2}\|b\)|c[*?]|a\{1,3\}| ?){1,6}", fullmatch=True))
+def test_a_picture_shows_the_texts_of_its_language(pattern: str) -> None:
+    """Read along the arrows of the graph, with `␣?` read as it is meant: exactly the texts of `re`."""
+    graph = expression_graph(regex(pattern).node, 400)
+    for length in range(5):
+        for text in map("".join, product("abc ", repeat=length)):
+            assert _is_read(graph, text) == bool(re.fullmatch(pattern, text)), text
+
+
+def _is_read(graph: StateGraph, text: str) -> bool:
+    places = {(graph.order[0], 0)}
+    todo = list(places)
+    for state, at in todo:
+        for target, names in graph.arrows[state].items():
+            new = {(target, end) for name in names if (end := _end(name, text, at)) is not None}
+            todo += new - places
+            places |= new
+    return any(at == len(text) and state in graph.accepting for state, at in places)
+
+
+def _end(label: str, text: str, at: int) -> int | None:
+    """Where a label, one way for every text here, ends in a text."""
+    pattern = re.sub(r"␣", " ", label)
+    found = re.compile(pattern).match(text, at)
+    return None if found is None else found.end()
+
+
+def test_notebooks_show_pictures_and_tables() -> None:
+    expression = json_schema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True})
+    svg = expression._repr_svg_()
+    assert svg is not None
+    assert ElementTree.fromstring(svg).tag == f"{SVG}svg"
+    table = ElementTree.fromstring(expression.report._repr_html_())
+    assert ["checked", "#/uniqueItems"] in [[cell.text for cell in row][:2] for row in table]
+    small = TokenFSM(regex("a|b"), Vocabulary([b"a", b"b", None], [2]))._repr_svg_()
+    assert small is not None
+    assert "a b" in small
 
 
 @pytest.mark.parametrize(
@@ -96,6 +193,9 @@ def test_schema_says_how_each_keyword_is_enforced(tmp_path: Path) -> None:
     assert re.search(r"uniqueItems +#/uniqueItems +checked", done.output)
     assert "example: [0]" in done.output
     ElementTree.fromstring(picture.read_text(encoding="utf-8"))
+    other = CliRunner().invoke(app, ["schema", str(source), "--draw", str(tmp_path / "order.png")])
+    assert (other.exit_code, (tmp_path / "order.png").exists()) == (2, False)
+    assert "ends in .svg" in other.output
     refused = CliRunner().invoke(app, ["schema", str(source), "--strict"])
     assert refused.exit_code == 2
     assert "uniqueItems" in refused.output

@@ -1,130 +1,701 @@
-"""Classifier-free guidance, against the formula by hand."""
+"""`guidance=`: every row is what whole forwards over both sequences and the formula by hand make of it."""
 
 from __future__ import annotations
 
+import gc
 import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
+import transformers
 
 from outlines_cont import (
-    BatchedExecutor,
+    Branch,
     ContextLengthError,
+    EmptyPrompt,
     Guidance,
-    InferenceRequired,
-    ModelMismatch,
+    IncompleteOutput,
+    InvalidLogits,
+    KVBudgetError,
     OptionError,
+    Policy,
+    RowView,
+    SequenceState,
     TokenSet,
+    UnknownOption,
     continuous,
+    engine_of,
     generate,
-    guide,
+    models,
+    policies,
     samplers,
 )
-from tests.fakes import EOS, random_model, saying, scripted_model
-from tests.oracle import greedy_ids, next_logits
+from outlines_cont.guidance import guided_logits
+from outlines_cont.models import HuggingFaceModel
+from outlines_cont.options import Options
+from outlines_cont.random_stream import RandomStream
+from outlines_cont.run import Run
+from outlines_cont.samplers import Sampler
+from outlines_cont.sampling import TokenCounts
+from tests.fakes import BOS, EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network, scripted_model
+from tests.oracle import next_logits, rescored
+from tests.plain_loop import PlainRow
+
+GREEN = Guidance("red is green", 2.5)
+PATTERN = "(yes|no|[a-d]{2,4}) of (red|green|blue)s?"
 
 
-def by_hand(positive: list[int], negative: list[int], scale: float) -> torch.Tensor:
-    pos, neg = (next_logits(random_model(), ids)[-1].log_softmax(-1) for ids in (positive, negative))
-    return neg + scale * (pos - neg)
+def by_hand(model: HuggingFaceModel, ids: Sequence[int], negative: Sequence[int], scale: float) -> torch.Tensor:
+    """(V,) log-probabilities of what follows."""
+    positive, other = (next_logits(model, one)[-1].log_softmax(-1) for one in (ids, negative))
+    return (scale * positive + (1 - scale) * other).log_softmax(-1)
 
 
-@pytest.mark.parametrize("scale", [0, 0.5, 1, 1.5, 3.0, -1])
-def test_the_next_tokens_are_those_of_the_formula(scale: float) -> None:
-    with BatchedExecutor(random_model()) as executor:
-        guided = guide(executor.create("the red rose"), executor.create("green"), scale)
-        for _ in range(5):
-            guided.infer()
-            expected = by_hand(guided.positive.token_ids, guided.negative.token_ids, scale)
-            assert torch.allclose(expected, guided.scores(), atol=1e-9)
-            token_id = guided.step()
-            assert int(expected.argmax()) == token_id
-            assert token_id == guided.positive.token_ids[-1] == guided.negative.token_ids[-1]
+def greedy_by_hand(
+    model: HuggingFaceModel, prompt: str, guidance: Guidance, count: int, *, written: Sequence[int] = ()
+) -> list[int]:
+    """What is drawn behind a prompt and what was written already, without a constraint."""
+    ids, negative = ids_of(model, prompt), ids_of(model, guidance.negative_prompt)
+    found = list(written)
+    text = [i for i, data in enumerate(model.tokenizer.token_bytes) if data is not None or i in model.eos_token_ids]
+    for _ in range(count):
+        logits = by_hand(model, [*ids, *found], [*negative, *found], guidance.scale)
+        best = text[int(logits[text].argmax())]
+        if best in model.eos_token_ids:
+            break
+        found.append(best)
+    return found
 
 
-def test_a_scale_of_one_is_the_positive_context_alone() -> None:
+def ids_of(model: HuggingFaceModel, prompt: str | Sequence[int]) -> list[int]:
+    return model.tokenizer.encode(prompt, add_special_tokens=True) if isinstance(prompt, str) else list(prompt)
+
+
+def piece(state: SequenceState, batch: int = 0, sample: int = 0) -> list[int]:
+    row = state.rows[batch][sample]
+    assert row.piece is not None
+    return list(row.token_ids[row.piece.start :])
+
+
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    """Let no model run rows together."""
+    with mock.patch.object(HuggingFaceModel, "can_stack", mock.PropertyMock(return_value=False)):
+        yield
+
+
+@pytest.mark.parametrize("scale", [-1, 0, 0.5, 3.0])
+def test_greedy_text_is_that_of_transformers(scale: float) -> None:
     model = random_model()
-    positive, negative = (continuous(generate.text(model))(text, max_tokens=2) for text in ("the name", "red"))
+    prompt, negative = (ids_of(model, text) for text in ("the name", "red is green"))
+    theirs = model.hugging_face.generate(  # type: ignore[operator]
+        torch.tensor([prompt]),
+        attention_mask=torch.ones(1, len(prompt)),
+        max_new_tokens=9,
+        do_sample=False,
+        guidance_scale=scale,
+        negative_prompt_ids=torch.tensor([negative]),
+        repetition_penalty=1.3,
+        suppress_tokens=[i for i, data in enumerate(model.tokenizer.token_bytes) if data is None and i != EOS],
+        eos_token_id=EOS,
+    )
+    generator = generate.text(model, sampler=samplers.greedy(repetition_penalty=1.3))
+    state = continuous(generator)("the name", max_tokens=9, guidance=Guidance("red is green", scale))
+    ended = [EOS] * (state.finish_reasons == [["stop"]])
+    assert theirs[0, len(prompt) :].tolist() == piece(state) + ended
+
+
+def test_log_probabilities_are_the_models_and_sampled_ones_those_of_the_guided_law() -> None:
+    model = random_model()
+    state = continuous(generate.text(model, sampler=samplers.multinomial(2)))(
+        "the name", rng=3, max_tokens=7, guidance=GREEN
+    )
+    negative = ids_of(model, GREEN.negative_prompt)
+    text = [i for i, data in enumerate(model.tokenizer.token_bytes) if data is not None or i in model.eos_token_ids]
+    for row in state.rows[0]:
+        assert row.piece is not None
+        start, ids = row.piece.start, list(row.token_ids)
+        assert rescored(model, ids)[start:] == pytest.approx(row.logprobs[start:], abs=1e-9)
+        assert row.weight == pytest.approx(sum(row.logprobs[start:]) + row.ends)
+        for at in range(start, len(ids)):
+            law = by_hand(model, ids[:at], [*negative, *ids[start:at]], GREEN.scale)[text].log_softmax(-1)
+            assert float(law[text.index(ids[at])]) == pytest.approx(row.sampling_logprobs[at], abs=1e-9)
+
+
+def test_sampled_texts_have_the_law_of_an_enumeration() -> None:
+    texts, scale, count = ["xy", "xz", "y", "yzx", "z"], 2.0, 400
+    tokenizer = FakeTokenizer()
+    x, y, z = (tokenizer._ids[letter] for letter in (b"x", b"y", b"z"))
+    tables = {
+        b"+": {b"": {x: 1.0, y: 0.3, z: -0.5}, b"x": {y: 0.2}, b"y": {z: 0.7}, b"yz": {EOS: 3.0}},
+        b"-": {b"": {x: 1.2, z: -1.0}, b"x": {y: -0.9, z: 0.4}, b"y": {z: -0.3}},
+    }
+
+    def script(ids: list[int]) -> dict[int, float]:
+        data = tokenizer.text_bytes(ids)
+        return tables.get(data[:1], {}).get(data[1:], {})
+
+    model = scripted_model(script)
+
+    def logprob(name: bytes, prefix: bytes, token_id: int) -> float:
+        logits = torch.zeros(model.vocab_size, dtype=torch.float64)
+        for some_id, value in tables[name].get(prefix, {}).items():
+            logits[some_id] = value
+        return float(logits.log_softmax(-1)[token_id])
+
+    def law(prefix: str) -> dict[str, float]:
+        """What may follow, and how probable it is; the empty text is the end."""
+        following = {text[len(prefix) :][:1] for text in texts if text.startswith(prefix)}
+        ids = {text: tokenizer._ids[text.encode()] if text else EOS for text in following}
+        odds = {
+            text: math.exp(
+                scale * logprob(b"+", prefix.encode(), token_id)
+                + (1 - scale) * logprob(b"-", prefix.encode(), token_id)
+            )
+            for text, token_id in ids.items()
+        }
+        return {text: x / sum(odds.values()) for text, x in odds.items()}
+
+    expected = {text: math.prod(law(text[:at])[text[at]] for at in range(len(text))) * law(text)[""] for text in texts}
+    assert sum(expected.values()) == pytest.approx(1)
+    generator = generate.choice(model, texts, sampler=samplers.multinomial(count), force=False)
+    found = Counter(continuous(generator)("+", rng=1, guidance=Guidance("-", scale)).values[0])
+    for text, p in expected.items():
+        assert abs(found[text] / count - p) < 4 * math.sqrt(p * (1 - p) / count), (text, found, expected)
+
+
+def test_rows_of_a_batch_are_what_they_are_alone() -> None:
+    model = random_model()
+    prompts = ["the name", "a", "of the red rose", "yes"]
+    guidance = [GREEN, None, Guidance([70, 71, 72], -0.5), Guidance("", 3)]
+    generator = continuous(generate.regex(model, PATTERN, sampler=samplers.multinomial(2, temperature=2.0)))
+    together = generator(prompts, rng=[1, 2, 3, 4], guidance=guidance)
+    for batch, (prompt, one) in enumerate(zip(prompts, guidance, strict=True)):
+        alone = generator(prompt, rng=batch + 1, guidance=one)
+        assert [piece(alone, 0, s) for s in (0, 1)] == [piece(together, batch, s) for s in (0, 1)]
+        assert torch.allclose(alone.sampling_logprobs[0, :, -3:], together.sampling_logprobs[batch, :, -3:], atol=1e-6)
+
+
+def test_both_sequences_run_in_the_same_forwards() -> None:
+    model = random_model()
     with model.meter() as meter:
-        written = guide(positive, negative, 1).write(6)
-    ids = positive.token_ids[0, 0].tolist()
-    assert [*ids, *greedy_ids(model, ids, 6)] == written.token_ids[0, 0].tolist()
-    assert meter.forwards == 6
-    assert positive.token_ids.shape[2] == len(ids)  # states stay as they are
+        continuous(generate.text(model))("the name", max_tokens=8, guidance=GREEN)
+    prompts = len(ids_of(model, "the name")) + len(ids_of(model, GREEN.negative_prompt))
+    assert (8, prompts + 2 * 7, 8) == (meter.forwards, meter.fed_tokens, meter.sampled_tokens)
+    forced = generate.regex(model, "[ab] is the name of the [cd]")
+    with model.meter() as meter:
+        continuous(forced)("the name", guidance=GREEN)
+    assert (meter.forwards, meter.sampled_tokens) == (2, 2)
+    assert meter.recomputed_tokens == 0
 
 
-def test_both_contexts_run_in_one_forward_and_draw_the_positives_numbers() -> None:
+def test_no_forward_has_more_tokens_than_the_engine_may_feed() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    engine_of(model).max_batch_tokens = 8 if model.can_branch else 0  # asked before, as that runs forwards of its own
+    sizes, forward = [], model.forward
+
+    def noted(input_ids: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        sizes.append(input_ids.numel())
+        return forward(input_ids, *arguments)
+
+    with mock.patch.object(model, "forward", noted):
+        state = continuous(generate.text(model))(["the name"] * 7, max_tokens=3, guidance=GREEN)
+    assert max(sizes) <= 8
+    assert [greedy_by_hand(model, "the name", GREEN, 3)] * 7 == [piece(state, batch) for batch in range(7)]
+
+
+def test_a_scale_of_one_feeds_no_negative_prompt() -> None:
     model = random_model()
-    with BatchedExecutor(model) as executor:
-        positive = executor.create("the name", seed=1)
-        twin = positive.fork(same=True)
-        guided = guide(positive, executor.create("red"), 1)
-        for _ in range(5):
-            with model.meter() as meter:
-                executor.infer()
-            assert meter.forwards == 1
-            assert twin.step(samplers.multinomial()) == guided.step(samplers.multinomial())
+    with model.meter() as plain:
+        expected = continuous(generate.text(model))("the name", max_tokens=5)
+    with model.meter() as meter:
+        found = continuous(generate.text(model))("the name", max_tokens=5, guidance=Guidance("red", 1))
+    assert (expected, plain.fed_tokens) == (found, meter.fed_tokens)
 
 
-def test_an_end_of_text_is_not_written() -> None:
-    model = scripted_model(saying("ok"))
-    with BatchedExecutor(model) as executor:
-        guided = guide(executor.create("say>"), executor.create("no>"), 2)
-        state = guided.write(9)
-        assert str(state) == "say>ok"
-        assert EOS not in state.token_ids[0, 0].tolist()
-        assert guided.negative.text == "no>ok"
+def test_a_piece_that_was_cut_goes_on_as_if_it_had_not_been() -> None:
+    model = random_model()
+    generator = continuous(generate.regex(model, PATTERN, sampler=samplers.multinomial()))
+    whole = generator("the name", rng=1, guidance=GREEN)
+    cut = generator("the name", rng=1, max_tokens=2, guidance=GREEN)
+    with model.meter() as meter:
+        found = generator.resume(cut, guidance=GREEN)
+    assert (whole, whole.finish_reasons) == (found, found.finish_reasons)
+    assert torch.allclose(whole.sampling_logprobs, found.sampling_logprobs)
+    # The negative prompt and the piece so far are fed once more, as a state does not hold them.
+    assert meter.fed_tokens >= len(ids_of(model, GREEN.negative_prompt)) + 2
+    assert meter.recomputed_tokens == 0
+    assert cut.nbytes < 1.25 * generator("the name", rng=1, max_tokens=2).nbytes
 
 
-def test_infinities_are_never_numbers() -> None:
-    infinity = -math.inf
-    model = scripted_model(lambda ids: {65: infinity, 66: 1.0} if 70 in ids else {66: infinity, 67: 2.0})
-    with BatchedExecutor(model) as executor:
-        guided = guide(executor.create([70]), executor.create([71]), 2)
-        guided.infer()
-        scores = guided.scores()
-        assert not scores.isnan().any()
-        assert scores[65] == infinity
-        assert torch.equal(guided.positive.logits().log_softmax(-1)[66], scores[66])
-        assert guided.sample(mask=TokenSet.of([65, 66])) == 66
+def test_a_new_piece_stands_behind_the_negative_prompt_alone() -> None:
+    model = random_model()
+    generator = continuous(generate.text(model))
+    first = generator("the name", max_tokens=3, guidance=GREEN)
+    second = generator(first, max_tokens=4, guidance=GREEN)
+    ids, negative = first.token_ids[0, 0].tolist(), ids_of(model, GREEN.negative_prompt)
+    found: list[int] = []
+    for _ in range(4):
+        found.append(int(by_hand(model, [*ids, *found], [*negative, *found], GREEN.scale)[3:-5].argmax()) + 3)
+    assert found == piece(second)
 
 
-def test_wrong_contexts_are_refused() -> None:
-    with BatchedExecutor(random_model()) as executor, BatchedExecutor(random_model()) as other:
-        one = executor.create("a")
-        for scale in (math.nan, math.inf, "2", True):
-            with pytest.raises(OptionError, match="finite number"):
-                guide(one, executor.create("b"), scale)  # type: ignore[arg-type]
-        for negative in (one, other.create("b"), "b"):
-            with pytest.raises(OptionError, match="expected"):
-                guide(one, negative, 2)  # type: ignore[arg-type]
-        state = continuous(generate.text(random_model("gpt2")))("a", max_tokens=1)
-        with pytest.raises(ModelMismatch):
-            guide(one, state, 2)
-        guided = guide(one, executor.create("b"), 2)
-        with pytest.raises(InferenceRequired):
-            guided.step()
-        assert isinstance(guided, Guidance)
+def test_streams_plain_calls_and_best_of_draw_from_the_guided_law() -> None:
+    model = random_model()
+    generator = generate.text(model)
+    value = generator("the name", max_tokens=6, guidance=GREEN)
+    expected = model.tokenizer.decode(greedy_by_hand(model, "the name", GREEN, 6))
+    assert expected == value == "".join(generator.stream("the name", max_tokens=6, guidance=GREEN))
+    best = generate.text(model, sampler=samplers.best_of(3))
+    many = generate.text(model, sampler=samplers.multinomial(3))
+    drawn = continuous(many)("the name", max_tokens=4, rng=5, guidance=GREEN)
+    kept = continuous(best)("the name", max_tokens=4, rng=5, guidance=GREEN)
+    assert kept.token_ids[0, 0].tolist() == drawn.token_ids[0, int(drawn.weights[0].argmax())].tolist()
 
 
-def test_a_context_that_is_full_leaves_both_as_they_were() -> None:
-    with BatchedExecutor(random_model()) as executor:
-        guided = guide(executor.create("a"), executor.create([65] * 256), 2)
-        guided.infer()
-        length = len(guided.positive)
-        with pytest.raises(ContextLengthError):
-            guided.step()
-        assert (length, 256) == (len(guided.positive), len(guided.negative))
-        assert guided.positive.num_pending == 0
-        guided.scores()
+class Lowest:
+    """Takes the least probable token that is allowed."""
+
+    num_samples, needs_random, needs_counts = 1, False, False
+
+    def sample(
+        self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Sequence[TokenCounts | None] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ids = logits.masked_fill(logits.isneginf(), torch.inf).argmin(dim=-1)
+        return ids, logits.log_softmax(-1).gather(-1, ids[:, None])[:, 0]
 
 
-def test_scores_of_another_shape_are_refused() -> None:
-    with BatchedExecutor(random_model()) as executor:
-        conversation = executor.create("a")
-        executor.infer()
-        with pytest.raises(OptionError, match="scores"):
-            conversation.sample(scores=torch.zeros(3))
-        scores = torch.full((random_model().vocab_size,), -9.0)
-        scores[70] = 0
-        assert conversation.sample(scores=scores) == 70
+def test_a_sampler_of_ones_own_sees_the_guided_logits() -> None:
+    model = random_model()
+    sampler: Sampler = Lowest()
+    state = continuous(generate.regex(model, "[a-z]{4}", sampler=sampler, force=False))("the", guidance=GREEN)
+    ids, found = ids_of(model, "the"), piece(state)
+    text = model.tokenizer.text_bytes(found).decode()
+    law = by_hand(model, ids, ids_of(model, GREEN.negative_prompt), GREEN.scale)
+    words = [
+        i
+        for i, data in enumerate(model.tokenizer.token_bytes)
+        if data and data.isalpha() and data.islower() and len(data) <= 4
+    ]
+    words = [i for i in words if data_of(model, i).decode().isascii()]
+    assert len(text) == 4
+    assert found[0] == words[int(law[words].argmin())]
+
+
+def data_of(model: HuggingFaceModel, token_id: int) -> bytes:
+    return model.tokenizer.token_bytes[token_id] or b""
+
+
+def test_going_back_costs_no_forward_and_draws_from_the_guided_law() -> None:
+    model = random_model()
+    generator = generate.text(model)
+    text = generator("the name", max_tokens=8, guidance=GREEN)
+    banned = [policies.ban([text[2:4]], alternatives=1)]
+    with model.meter() as meter:
+        state = continuous(generator)("the name", max_tokens=8, guidance=GREEN, policies=banned)
+    assert text[2:4] not in str(state)[len("the name") :]
+    assert meter.rewound_tokens
+    assert meter.recomputed_tokens == 0
+
+
+def recurrent_model() -> HuggingFaceModel:
+    config = transformers.Mamba2Config(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_heads=4,
+        head_dim=8,
+        state_size=4,
+        n_groups=1,
+        chunk_size=16,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network: Any = transformers.Mamba2ForCausalLM(config).double().eval()
+    return models.from_transformers(network, FakeTokenizer())
+
+
+def test_of_several_ways_around_a_ban_the_one_that_the_guided_law_prefers_is_taken() -> None:
+    model, generator = random_model(), generate.text(random_model())
+    prompts, guidance = ["the name", "a red", "of the", "yes", "green", "in"], Guidance("red is green", -1.5)
+    free = continuous(generator)(prompts, max_tokens=8, guidance=guidance)
+    texts = [model.tokenizer.decode(piece(free, batch)) for batch in range(len(prompts))]
+    options = {"policies": [policies.ban([text[3:5] for text in texts], alternatives=4)], "max_tokens": 8}
+    state = continuous(generator)(prompts, guidance=guidance, **options)
+    negative = ids_of(model, guidance.negative_prompt), guidance.scale
+    for batch, prompt in enumerate(prompts):
+        ids = ids_of(model, prompt)
+        steering = generator.policies(Options.of(options))
+        stream = RandomStream(0)
+        plain = PlainRow(
+            model, ids, [False] * len(ids), steering, samplers.greedy(), stream, 8, negative=negative
+        ).run()
+        row = state.rows[batch][0]
+        assert row.piece is not None
+        assert (plain.ids, plain.retries) == (piece(state, batch), row.piece.retries)
+
+
+@pytest.mark.parametrize("family", ["mamba2", "llama", "gpt2", "mistral"])
+def test_models_of_every_kind_write_what_whole_forwards_say(family: str) -> None:
+    model = (
+        recurrent_model() if family == "mamba2" else models.from_transformers(random_network(family), FakeTokenizer())
+    )
+    prompts, guidance = ["the name", "a"], [GREEN, Guidance("yes", -1)]
+    expected = [greedy_by_hand(model, prompt, one, 3) for prompt, one in zip(prompts, guidance, strict=True)]
+    generator = continuous(generate.text(model))
+    state = generator(prompts, max_tokens=3, guidance=guidance)
+    assert expected == [piece(state, 0), piece(state, 1)]
+    with one_by_one(), model.meter() as meter:
+        state = generator(prompts, max_tokens=3, guidance=guidance)
+    assert expected == [piece(state, 0), piece(state, 1)]
+    assert (meter.forwards, meter.recomputed_tokens) == (2 * 2 * 3, 0)
+
+
+@pytest.mark.parametrize("make", [recurrent_model, random_model])
+def test_rows_that_run_one_by_one_go_back_with_both_sequences(make: Callable[[], HuggingFaceModel]) -> None:
+    model = make()
+    generator = generate.text(model)
+    banned = {"policies": [policies.ban([generator("the", max_tokens=3, guidance=GREEN)[1:2]])], "max_tokens": 4}
+    with one_by_one():
+        state = continuous(generator)("the", guidance=GREEN, **banned)
+    ids, row = ids_of(model, "the"), state.rows[0][0]
+    steering, negative = generator.policies(Options.of(banned)), (ids_of(model, GREEN.negative_prompt), GREEN.scale)
+    plain = PlainRow(
+        model, ids, [False] * len(ids), steering, samplers.greedy(), RandomStream(0), 4, negative=negative
+    ).run()
+    assert row.piece is not None
+    assert row.piece.retries
+    assert (plain.ids, plain.retries) == (piece(state), row.piece.retries)
+
+
+@dataclass
+class Copied:
+    """Guesses the next tokens of a text, now and then a wrong one."""
+
+    ids: tuple[int, ...]
+
+    def propose(self, token_ids: Sequence[int]) -> list[int]:
+        at = len(token_ids)
+        guess = [*self.ids[at : at + 5]]
+        return [*guess[:2], 70, *guess[3:]] if at % 3 == 0 else guess
+
+
+@pytest.mark.parametrize("constraint", [None, "[a-z]{3,9} is the [a-z]{4,12}"])
+def test_guessed_tokens_are_read_by_both_sequences_at_once_and_drawn_from_the_guided_law(
+    constraint: str | None,
+) -> None:
+    model, draw = random_model(), samplers.multinomial(temperature=1.5)
+    made = generate.regex(model, constraint, sampler=draw) if constraint else generate.text(model, sampler=draw)
+    prompts, guidance = ["the name", "a"], [GREEN, None]
+    with model.meter() as plain:
+        expected = continuous(made)(prompts, rng=[1, 2], max_tokens=16, guidance=guidance)
+    draft = Copied(expected.rows[0][0].token_ids)
+    with model.meter() as meter:
+        found = continuous(made)(prompts, rng=[1, 2], max_tokens=16, guidance=guidance, draft=draft)
+        alone = continuous(made)("the name", rng=1, max_tokens=16, guidance=GREEN, draft=draft)
+    assert [piece(expected, 0), piece(expected, 1)] == [piece(found, 0), piece(found, 1)]
+    assert piece(expected) == piece(alone)
+    assert torch.allclose(expected.sampling_logprobs, found.sampling_logprobs, atol=1e-6)
+    assert meter.accepted_tokens > 8
+    assert meter.recomputed_tokens == 0
+    with model.meter() as meter:
+        continuous(made)("the name", rng=1, max_tokens=16, guidance=GREEN, draft=draft)
+    assert meter.forwards * 2 < plain.forwards
+
+
+def test_a_negative_prompt_that_many_rows_have_is_fed_once() -> None:
+    model = random_model()
+    guidance = Guidance("red is green, " * 6, 2)
+    length = len(ids_of(model, guidance.negative_prompt))
+    draw = samplers.multinomial(6)
+    with model.meter() as plain:
+        continuous(generate.text(model, sampler=draw))("the name", rng=1, max_tokens=2)
+    with model.meter() as meter:
+        state = continuous(generate.text(model, sampler=draw))("the name", rng=1, max_tokens=2, guidance=guidance)
+    assert meter.fed_tokens - plain.fed_tokens == length + 6
+    alone = continuous(generate.text(model))("the name", max_tokens=2, guidance=guidance)
+    greedy = continuous(generate.text(model))(["the name"] * 3, max_tokens=2, guidance=guidance)
+    assert [piece(alone)] * 3 == [piece(greedy, batch) for batch in range(3)]
+    assert state.shape[:2] == (1, 6)
+
+
+def test_a_long_negative_prompt_is_reused_by_the_next_call() -> None:
+    network, guidance = random_network("llama"), Guidance("red is green, " * 20, 2)
+    model = models.from_transformers(network, FakeTokenizer(), prefix_cache_bytes=2**20)
+    length = len(ids_of(model, guidance.negative_prompt))
+    generator = continuous(generate.text(model))
+    fed = []
+    for prompt in ("the", "name"):
+        with model.meter() as meter:
+            state = generator(prompt, max_tokens=3, guidance=guidance)
+        fed.append(meter.fed_tokens)
+        assert greedy_by_hand(model, prompt, guidance, 3) == piece(state)
+    assert fed[0] - fed[1] == length - 1
+
+
+def test_the_piece_ends_where_either_sequence_has_no_room_left() -> None:
+    model = random_model()
+    assert model.context_length == 256
+    generator = continuous(generate.regex(model, "[a-z]{400}", force=False))
+    for prompt, guidance, room in (
+        ("the", Guidance([70] * 250, 2), 6),
+        ("the", Guidance([70] * 255, 2), 1),
+        (model.tokenizer.decode([70] * 249), Guidance("a", 2), 6),
+    ):
+        state = generator(prompt, guidance=guidance)
+        assert (room, [["length"]]) == (len(piece(state)), state.finish_reasons)
+    cut = generator("the", max_tokens=7, guidance=GREEN)
+    state = generator.resume(cut, guidance=Guidance([70] * 250, 2))
+    assert (cut, [["length"]]) == (state, state.finish_reasons)
+    with pytest.raises(IncompleteOutput, match="context"):
+        generator.generator("the", guidance=Guidance([70] * 250, 2))
+
+
+def test_a_negative_prompt_that_cannot_be_fed_fails_before_anything_runs_or_its_entry_alone() -> None:
+    model, generator = random_model(), generate.text(random_model())
+    with pytest.raises(ContextLengthError, match="negative prompt of fewer than 256 tokens") as caught:
+        generator("a", guidance=Guidance([70] * 256, 2), max_tokens=3)
+    assert (caught.value.args[0].count("256"), engine_of(model).num_running) == (2, 0)
+    with pytest.raises(OptionError, match=f"token ids from 0 to {model.vocab_size - 1} as `negative_prompt`, got 9999"):
+        generator("a", guidance=Guidance([9999], 2), max_tokens=3)
+    bare = models.from_transformers(random_network("llama"), FakeTokenizer(bos=False))
+    with pytest.raises(EmptyPrompt, match="negative prompt"):
+        generate.text(bare)("a", guidance=Guidance("", 2), max_tokens=3)
+    assert ids_of(model, "") == [BOS]
+    assert len(generator("a", guidance=Guidance("", 2), max_tokens=3))
+
+    state = continuous(generator)(["a", "the"], guidance=[Guidance([70] * 999, 2), GREEN], max_tokens=3)
+    assert isinstance(state.errors[0][0], ContextLengthError)
+    assert state.finish_reasons == [["error"], ["length"]]
+    alone = continuous(generator)("the", guidance=GREEN, max_tokens=3)
+    assert piece(alone) == piece(state, 1)
+
+
+def test_logits_that_are_no_numbers_behind_the_negative_prompt_fail_their_row_alone() -> None:
+    model = scripted_model(lambda ids: {65: math.nan if 71 in ids else 1.0})
+    generator = continuous(generate.regex(model, "[A-E]", force=False))
+    state = generator(["a", "b"], guidance=[Guidance([71], 2), Guidance([72], 2)])
+    assert isinstance(state.errors[0][0], InvalidLogits)
+    assert "negative prompt" in str(state.errors[0][0])
+    assert state.errors[1] == [None]
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5, 3.0, -2.0])
+def test_a_minus_infinity_is_the_models_and_where_only_the_negative_prompt_has_it_nothing_is_guided(
+    scale: float,
+) -> None:
+    positive, negative = torch.tensor([2.0, 1.0, -math.inf, -math.inf]), torch.tensor([0.0, -math.inf, 1.0, -math.inf])
+    found = guided_logits(positive, negative, scale)
+    own, other = positive.log_softmax(-1), negative.log_softmax(-1)
+    assert found.tolist() == pytest.approx(
+        [float(scale * own[0] + (1 - scale) * other[0]), float(own[1]), -math.inf, -math.inf]
+    )
+
+    model = scripted_model(lambda ids: {66: -math.inf, 67: 1.0} if 90 in ids else {67: -math.inf, 68: 2.0})
+    draw = samplers.multinomial(60)
+    state = continuous(generate.regex(model, "[?-E]", sampler=draw, force=False))(
+        "W", rng=2, guidance=Guidance([91], scale)
+    )
+    assert state.errors == [[None] * 60]
+    assert "?" not in state.values[0]
+
+
+def test_the_state_of_a_stream_goes_on_from_every_moment() -> None:
+    model = random_model()
+    generator = continuous(generate.regex(model, PATTERN, sampler=samplers.multinomial()))
+    prompts, guidance = ["the name", "a"], [GREEN, None]
+    stream = generator.stream(prompts, rng=3, guidance=guidance)
+    states = [stream.state for _ in stream]
+    assert len(states) > 4
+    for state in states[::2]:
+        rest = generator.resume(state, guidance=guidance) if "length" in str(state.finish_reasons) else state
+        assert stream.state == rest
+
+
+class Splitting(Policy[int]):
+    """Goes on as two rows behind the second token."""
+
+    def initial(self, row: RowView) -> int:
+        return 0
+
+    def branches(self, state: int, row: RowView) -> list[Branch]:
+        free = Branch(sample_mask=TokenSet.of(range(65, 123)))
+        return [Branch(ff_tokens=[[66]]), Branch(ff_tokens=[[67, 68]])] if state == 2 else [free]
+
+    def advance(self, state: int, token_id: int) -> int:
+        return state + 1
+
+
+@pytest.mark.parametrize("stacks", [True, False])
+def test_a_row_that_forks_takes_its_negative_sequence_along(stacks: bool) -> None:
+    model = random_model()
+    run = Run(generate.text(model), "the name", Options(max_tokens=6, policies=(Splitting(),), guidance=GREEN), rng=1)
+    job = run._made()
+    job.can_fork = True
+    with nullcontext() if stacks else one_by_one():
+        engine_of(model).submit(job)
+        for _ in engine_of(model).steps(job):
+            pass
+    ids, negative = ids_of(model, "the name"), ids_of(model, GREEN.negative_prompt)
+    letters = torch.arange(65, 123)
+    for forced, row in zip(([66], [67, 68]), (job.done[0], job.done[1]), strict=True):
+        assert row.error is None
+        found: list[int] = []
+        while len(found) < 6:
+            law = by_hand(model, [*ids, *found], [*negative, *found], GREEN.scale)
+            found += forced if len(found) == 2 else [65 + int(law[letters].argmax())]
+        assert found == list(row.token_ids[len(ids) :])
+
+
+def test_what_is_no_guidance_is_refused() -> None:
+    model = random_model()
+    for scale in (math.nan, math.inf, -math.inf, "2", True, None):
+        with pytest.raises(OptionError, match="expected a finite number as `scale`, got") as caught:
+            Guidance("a", scale)  # type: ignore[arg-type]
+        assert caught.value.option == "scale"
+    for prompt in (3, None, b"a", [], ["a"], [1.5]):
+        with pytest.raises(OptionError, match="as `negative_prompt`, got"):
+            Guidance(prompt, 2)  # type: ignore[arg-type]
+    generator = generate.text(model)
+    for given in ("a", 2.0, ["a"], [GREEN, 3]):
+        with pytest.raises(OptionError, match="expected `Guidance"):
+            generator("a", guidance=given, max_tokens=2)
+    with pytest.raises(OptionError, match="for each of 1 batch entries as `guidance`, got a list of 2"):
+        generator("a", guidance=[GREEN, None], max_tokens=2)
+    with pytest.raises(UnknownOption, match=r"Write `guidance=Guidance"):
+        generator("a", guidance_scale=2.0)
+    beams = generate.text(model, sampler=samplers.beam_search(2))
+    with pytest.raises(OptionError, match="samplers.best_of"):
+        beams("a", guidance=GREEN, max_tokens=2)
+    assert beams("a", guidance=Guidance("red", 1), max_tokens=2)
+
+
+def test_a_guidance_is_a_value() -> None:
+    ids = Guidance(np.array([3, 4]), 2)
+    assert ids == Guidance([3, 4], 2.0) == Guidance(torch.tensor([3, 4]), 2)
+    assert hash(ids) == hash(Guidance((3, 4), 2))
+    assert repr(GREEN) == "Guidance(negative_prompt='red is green', scale=2.5)"
+
+
+def budgeted(tokens: int) -> HuggingFaceModel:
+    per_token = 2 * 2 * 2 * 8 * 8
+    return models.from_transformers(random_network("llama"), FakeTokenizer(), kv_budget_bytes=tokens * per_token)
+
+
+def test_rows_for_whose_two_sequences_there_is_no_room_wait_and_one_that_is_too_large_fails_alone() -> None:
+    model = budgeted(140)
+    prompt, guidance = "the name of the rose " * 2, Guidance("red green blue " * 2, 2)
+    generator = continuous(generate.text(model))
+    state = generator([prompt] * 6, max_tokens=4, guidance=guidance)
+    expected = continuous(generate.text(random_model()))(prompt, max_tokens=4, guidance=guidance)
+    assert [piece(expected)] * 6 == [piece(state, batch) for batch in range(6)]
+    state = generator(["a", "a"], max_tokens=4, guidance=[Guidance([70] * 200, 2), GREEN])
+    assert isinstance(state.errors[0][0], KVBudgetError)
+    assert state.errors[1] == [None]
+    del state
+    gc.collect()
+    assert model.kv_store.nbytes == 0
+
+
+def test_a_row_frees_what_its_negative_prompt_has_taken() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    state = continuous(generate.text(model))(["the name", "a"], max_tokens=4, guidance=GREEN)
+    plain = models.from_transformers(random_network("llama"), FakeTokenizer())
+    other = continuous(generate.text(plain))(["the name", "a"], max_tokens=4)
+    assert state.nbytes < 1.25 * other.nbytes
+    del state
+    assert model.kv_store.nbytes == 0
+
+
+class Impatient(Policy[None]):
+    """Interrupts some of the steps in which it is asked."""
+
+    calls = 0
+
+    def initial(self, row: RowView) -> None:
+        return None
+
+    def branches(self, state: None, row: RowView) -> list[Branch]:
+        type(self).calls += 1
+        if self.calls % 7 == 0:
+            raise KeyboardInterrupt
+        return [Branch(sample_mask=TokenSet.all)]
+
+    def advance(self, state: None, token_id: int) -> None:
+        return None
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_guesses_bans_and_interrupts_leave_the_text_as_it_is(seed: int) -> None:
+    model, guidance = models.from_transformers(random_network("llama"), FakeTokenizer()), (GREEN, Guidance("a", -1))
+    draw = samplers.multinomial(temperature=2.0) if seed else samplers.greedy()
+    made = generate.regex(model, "[ab]{14}", sampler=draw, force=False)
+    steering = (policies.ban(["aab", "babb", "bbb"], max_retries=200),)
+
+    def begun(**options: Any) -> Run:
+        return Run(made, ["the", "name"], Options(guidance=guidance, **options), rng=[seed, seed + 9])
+
+    def written(run: Run) -> list[tuple[int, ...]]:
+        return [row.token_ids for group in run.state().rows for row in group if row.error is None]
+
+    plain = begun(policies=steering)
+    for _ in plain.steps():
+        pass
+    expected = written(plain)
+    assert len(expected) == 2
+    draft = Copied(expected[seed % 2])
+    run, forward, calls = begun(policies=(*steering, Impatient()), draft=draft), model.forward, 0
+
+    def sometimes(*arguments: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls % 5 == 2:
+            raise KeyboardInterrupt
+        return forward(*arguments)
+
+    job = run._made()
+    engine_of(model).submit(job)
+    with mock.patch.object(model, "forward", sometimes):
+        while not job.is_over:
+            with suppress(KeyboardInterrupt):
+                engine_of(model).advance(job)
+    run._collect(job)
+    assert calls > 5
+    assert expected == written(run)
+
+
+def test_a_forward_that_is_interrupted_or_breaks_changes_nothing() -> None:
+    def begun(model: HuggingFaceModel) -> Run:
+        generator = generate.regex(model, PATTERN, sampler=samplers.multinomial(2))
+        return Run(generator, ["the name", "a"], Options(guidance=(GREEN, None)), rng=[1, 2])
+
+    expected = begun(random_model())
+    for _ in expected.steps():
+        pass
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    run, forward, calls = begun(model), model.forward, 0
+
+    def sometimes(*arguments: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls % 3 == 2:
+            raise KeyboardInterrupt
+        return forward(*arguments)
+
+    job = run._made()
+    engine_of(model).submit(job)
+    with mock.patch.object(model, "forward", sometimes):
+        while not job.is_over:
+            with suppress(KeyboardInterrupt):
+                engine_of(model).advance(job)
+    run._collect(job)
+    assert calls > 5
+    assert torch.equal(expected.state().token_ids, run.state().token_ids)
+    assert torch.allclose(expected.state().sampling_logprobs, run.state().sampling_logprobs)

@@ -11,7 +11,7 @@ import torch
 
 import fsm
 from fsm import BudgetExceeded
-from outlines_cont import continuous, generate
+from outlines_cont import continuous, engine_of, generate
 from outlines_cont.engine.branch import LateTokenSet, TokenSet
 from outlines_cont.engine.masking import made_beside
 from outlines_cont.models import HuggingFaceModel, from_transformers
@@ -144,3 +144,30 @@ def test_no_thread_without_need_nor_off_the_cpu() -> None:
     assert late.is_made
     with made_beside([TokenSet.all, late], torch.device("cpu")):
         assert threading.active_count() == before
+
+
+def test_masks_behind_a_guess_are_made_beside_the_forward_that_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as the guess is likely right, so that no mask is made for nothing."""
+    model = fresh_model()
+    wanted = continuous(generate.regex(model, PATTERNS[0]))("x", rng=1)
+    made_by: list[bool] = []
+    settle = LateTokenSet.words.fget
+    assert settle is not None
+
+    def seen(mask: LateTokenSet) -> Any:
+        if not mask.is_made:
+            made_by.append(threading.current_thread() is threading.main_thread())
+        return settle(mask)
+
+    class Knows:
+        def propose(self, token_ids: list[int]) -> tuple[int, ...]:
+            return wanted.rows[0][0].token_ids[len(token_ids) :]
+
+    model = fresh_model()
+    engine_of(model)._guessing.clock = lambda: 0.0
+    for _ in range(3):  # a plain forward is measured, and guesses are right
+        assert generate.regex(model, "ab", force=False)("x", draft="lookup") == "ab"
+    monkeypatch.setattr(LateTokenSet, "words", property(seen))
+    with model.meter() as meter:
+        assert wanted.value == generate.regex(model, PATTERNS[0])("x", rng=1, draft=Knows())
+    assert made_by.count(False) > meter.forwards

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from outlines_cont import MissingTokenizer, UnsupportedModel, continuous, generate, models, samplers
+from outlines_cont import MissingTokenizer, ModelNotFound, UnsupportedModel, continuous, generate, models, samplers
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import BOS, END_OF_TURN, EOS, FAMILIES, VOCAB_SIZE, FakeTokenizer, random_model, random_network
 from tests.vocabularies import GPT2_EOS, byte_level_bpe
@@ -89,9 +89,21 @@ def test_a_saved_model_is_loaded_from_its_folder(tmp_path: Path) -> None:
     assert not model.hugging_face.training
 
 
-def test_an_id_that_is_none_is_an_error_of_transformers() -> None:
-    with pytest.raises(OSError, match="connect|nobody"):
-        models.transformers("nobody/nothing", local_files_only=True)
+@pytest.mark.parametrize("name", ["nobody/nothing", "nofolder"])
+def test_a_name_that_is_neither_folder_nor_id_says_what_was_tried(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelNotFound) as caught:
+        models.transformers(name, local_files_only=True)
+    assert caught.value.option == "id_or_path"
+    for part in (repr(name), repr(str(tmp_path / name)), "cache of the hub", "transformers says: "):
+        assert part in str(caught.value)
+    (tmp_path / name).mkdir(parents=True)
+    (tmp_path / name / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(OSError, match="found in directory") as other:  # a folder without weights is another matter
+        models.transformers(name)
+    assert not isinstance(other.value, ModelNotFound)
 
 
 def test_logits_are_at_least_float32() -> None:

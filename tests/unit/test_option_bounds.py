@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +13,11 @@ import torch
 from transformers import DynamicCache
 
 from outlines_cont import (
+    DEFAULT_MAX_TOKENS,
     BatchedExecutor,
     CompletionTree,
+    IncompleteOutput,
+    LengthWarning,
     OptionError,
     SequenceState,
     continuous,
@@ -20,6 +25,8 @@ from outlines_cont import (
     generate,
     samplers,
 )
+from outlines_cont.cli import extract
+from outlines_cont.commands.options import ExtractOptions
 from outlines_cont.engine.engine import Engine
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import StateRow
@@ -149,3 +156,27 @@ def test_ids_of_a_cache_are_those_of_the_vocabulary() -> None:
     for token_id in (-1, model.vocab_size):
         with pytest.raises(OptionError, match=f"from 0 to {model.vocab_size - 1}"):
             SequenceState.from_cache(model, torch.tensor([[3, token_id]]), DynamicCache())
+
+
+def test_a_piece_has_a_length_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut by a limit that nobody gave, a text says so; by one that was given, or by the context, it does not."""
+    monkeypatch.setattr("outlines_cont.options.DEFAULT_MAX_TOKENS", 5)
+    model = random_model()
+    write = continuous(generate.regex(model, "[ab]{30,}"))
+    with pytest.warns(LengthWarning, match="2 of 2 texts were cut after 5 tokens"):
+        cut = write(["a", "b"])
+    with pytest.warns(LengthWarning, match="1 of 1 texts"):
+        more = write.resume(cut.take([(0, 0)]))
+    assert [len(row.token_ids) for row in (cut.rows[0][0], more.rows[0][0])] == [7, 12]
+    with pytest.warns(LengthWarning), pytest.raises(IncompleteOutput, match="Raise `max_tokens`"):
+        generate.regex(model, "[ab]{30,}")("a")
+    with warnings.catch_warnings(action="error"):
+        assert write("a", max_tokens=5).finish_reasons == [["length"]]
+        assert write("a", max_tokens=None).finish_reasons == [["stop"]]
+        assert continuous(generate.regex(model, "[ab]{4}"))("a").finish_reasons == [["constraint"]]
+        assert len(continuous(generate.regex(model, "[ab]{8}"))("a", min_tokens=7).rows[0][0].token_ids) >= 8
+
+
+def test_the_command_line_has_the_same_length() -> None:
+    assert inspect.signature(extract).parameters["max_tokens"].default == DEFAULT_MAX_TOKENS == 1024
+    assert ExtractOptions(input="", schema="").max_tokens == DEFAULT_MAX_TOKENS

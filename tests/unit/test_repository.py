@@ -60,7 +60,7 @@ def test_everything_that_is_exported_can_be_had_and_is_sorted() -> None:
     import outlines_cont
 
     for package in (fsm, outlines_cont):
-        assert list(package.__all__) == sorted(package.__all__)
+        assert list(package.__all__) == sorted(package.__all__, key=lambda name: (not name.isupper(), name))
         assert len(package.__all__) == len(set(package.__all__))
         for name in package.__all__:
             assert getattr(package, name) is not None

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import samplers
-from outlines_cont.samplers import Greedy, Multinomial, best_of, greedy, multinomial
+from outlines_cont.samplers import DRY, XTC, Greedy, Mirostat, Multinomial, best_of, greedy, multinomial
 from outlines_cont.sampling import STEPS, SamplerBatch, TokenCounts
 from tests.sampling_oracle import made_row, plain_law
 
@@ -33,6 +33,11 @@ _MULTINOMIAL = st.builds(
     top_p=st.none() | st.sampled_from([0.05, 0.31, 0.62, 0.9, 0.997, 1.0]),
     min_p=st.none() | st.sampled_from([0.0, 0.001, 0.04, 0.3, 1.0]),
     temperature=st.sampled_from([0.5, 1.0, 1.7]),
+    typical_p=st.sampled_from([None, None, None, 0.31, 0.62, 0.95]),
+    top_a=st.sampled_from([None, None, 0.01, 0.3]),
+    xtc=st.sampled_from([None, None, XTC(0.07, 0.5), XTC(0.011, 1.0, (3,)), XTC(0.21, 0.3)]),
+    mirostat=st.sampled_from([None, None, Mirostat(), Mirostat(2.2, 0.5), Mirostat(0.7, 3.0)]),
+    dry=st.sampled_from([None, None, DRY(), DRY(2.0, 1.1, 1, 5), DRY(1.5, 3.0, 1, None, (2,)), DRY(0.5, 1.0, 1)]),
     **_PENALTIES,  # type: ignore[arg-type]
 )
 _UNIFORMS = st.floats(0, 1, exclude_max=True)
@@ -43,7 +48,13 @@ _WIDE = 9001
 
 
 def _counts(token_ids: Sequence[int], num_generated: int) -> TokenCounts:
-    return TokenCounts(token_ids, [i >= len(token_ids) - num_generated for i in range(len(token_ids))])
+    given = len(token_ids) - num_generated
+    drawn = [None if i < given else _logprob(i) for i in range(len(token_ids))]
+    return TokenCounts(token_ids, [i >= given for i in range(len(token_ids))], drawn, 0)
+
+
+def _logprob(index: int) -> float:
+    return -0.7 * (index % 4)
 
 
 def _agrees(law: np.ndarray, token_id: int, logprob: float, u: float | None) -> None:
@@ -75,7 +86,8 @@ def test_a_draw_is_that_of_the_steps_in_their_order(
 ) -> None:
     logits = made_row(shape, seed, vocab_size)
     num_generated = min(num_generated, len(tokens))
-    law = plain_law(logits.tolist(), sampler.params, tokens, tokens[len(tokens) - num_generated :])
+    drawn = [_logprob(i) for i in range(len(tokens) - num_generated, len(tokens))]
+    law = plain_law(logits.tolist(), sampler.params, tokens, tokens[len(tokens) - num_generated :], drawn)
     token_ids, logprobs = sampler.sample(
         logits[None], torch.tensor([u], dtype=torch.float64), [_counts(tokens, num_generated)]
     )
@@ -113,7 +125,7 @@ def test_rows_together_get_what_each_gets_alone(
 def test_whole_rows_are_filtered_by_the_same_floors(sampler: Multinomial, shape: str, seed: int) -> None:
     logits = made_row(shape, seed, _WIDE)
     plain = dataclasses.replace(sampler, penalties=greedy().penalties)
-    kept = plain.filtered(logits[None].expand(2, -1)).softmax(-1)
+    kept = plain.filtered(logits[None].expand(2, -1), [_counts([], 0)] * 2).softmax(-1)
     law = plain_law(logits.tolist(), plain.params)
     assert kept[0].equal(kept[1])
     assert np.abs(law - kept[0].numpy()).max() < 1e-12

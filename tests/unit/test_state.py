@@ -126,8 +126,8 @@ def test_texts_go_to_batch_entries_or_rows() -> None:
         BatchMismatch, match=r"2 texts \(one per batch entry\) or 4 texts \(one per row\), got a list of 3"
     ):
         state + three
-    with pytest.raises(TypeError, match="got int in the list"):
-        state.append([1, 2])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="got float in the list"):
+        state.append(["a", 2.0])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="unsupported operand"):
         state + 1  # type: ignore[operator]
 

@@ -135,9 +135,9 @@ def test_counts_of_penalties_are_kept_up_and_made_anew_only_where_a_stream_goes_
 ) -> None:
     made: list[int] = []
 
-    def counted(token_ids: Sequence[int], is_generated: Sequence[bool]) -> TokenCounts:
+    def counted(token_ids: Sequence[int], *others: Any, **options: Any) -> TokenCounts:
         made.append(len(token_ids))
-        return TokenCounts(token_ids, is_generated)
+        return TokenCounts(token_ids, *others, **options)
 
     monkeypatch.setattr(token_tally, "TokenCounts", counted)
     sampler, logits = samplers.multinomial(frequency_penalty=0.4), torch.zeros(VOCAB_SIZE)

@@ -17,7 +17,7 @@ from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 from outlines_cont.errors import OutlinesContError, TokenizerError
 from outlines_cont.models.token_bytes import PieceCode, byte_alphabet
 from outlines_cont.models.tokenizer import Tokenizer
-from tests.tokenizer_kinds import EVERY_KIND, TEKKEN_BEGINS, is_byte_level, tokenizer_of, write_tekken
+from tests.tokenizer_kinds import EVERY_KIND, KEEPS_TEXT, TEKKEN_BEGINS, is_byte_level, tokenizer_of, write_tekken
 from tests.vocabularies import (
     GPT2_EOS,
     LLAMA_3_PATTERN,
@@ -129,7 +129,8 @@ def test_added_tokens_are_text_unless_special(make: Callable[[], tokenizers.Toke
     assert think not in tokenizer.special_token_ids
     assert [think] == tokenizer.encode_inside("<think>")
     assert tokenizer.encode_inside("<think> \nné") == [think, plain.token_to_id(" \n"), accent]
-    assert turn in tokenizer.encode("a<|turn|>b")
+    assert turn in tokenizer.encode_special("a<|turn|>b")
+    assert turn not in tokenizer.encode("a<|turn|>b")
     assert turn not in tokenizer.encode_inside("a<|turn|>b")
     assert tokenizer.text_bytes(tokenizer.encode_inside("a<|turn|>b")) == b"a<|turn|>b"
 
@@ -144,8 +145,9 @@ def test_a_slow_tokenizer_adds_tokens_of_its_own() -> None:
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (1, 2)
     dog, runs = tokenizer.encode_inside("the lazy dog"), tokenizer.encode_inside(" runs")
     assert tokenizer.encode_inside("the lazy dog<think>ing runs<think>") == [*dog, size + 1, *runs, size]
-    assert tokenizer.encode("a<|pad|>") == given.encode("a<|pad|>", add_special_tokens=False)
-    assert size + 2 in tokenizer.encode("a<|pad|>")
+    assert tokenizer.encode_special("a<|pad|>") == given.encode("a<|pad|>", add_special_tokens=False)
+    assert size + 2 in tokenizer.encode_special("a<|pad|>")
+    assert size + 2 not in tokenizer.encode("a<|pad|>")
     assert size + 2 not in tokenizer.encode_inside("a<|pad|>")
 
 
@@ -360,11 +362,28 @@ def test_settings_of_the_wrapped_tokenizer_do_not_reach_ours() -> None:
     assert ids == tokenizer.encode("a text of some words") != Tokenizer(given).encode("a text of some words")
 
 
-def test_special_tokens_are_split_if_the_wrapped_tokenizer_splits_them() -> None:
-    given = wrapped(llama_2_bpe(), eos_token="</s>", split_special_tokens=True)
+@pytest.mark.parametrize("split", [True, False])
+def test_special_tokens_are_split_whatever_the_wrapped_tokenizer_does(split: bool) -> None:
+    given = wrapped(llama_2_bpe(), eos_token="</s>", split_special_tokens=split)
     ids = Tokenizer(given).encode("a</s>b")
+    given.split_special_tokens = True
     assert given.encode("a</s>b", add_special_tokens=False) == ids
     assert 2 not in ids
+    assert 2 in Tokenizer(given).encode_special("a</s>b")
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_no_text_becomes_a_special_token_but_where_it_is_asked_for(kind: str) -> None:
+    tokenizer = tokenizer_of(kind)
+    control = tokenizer.special_token_ids - tokenizer._backend.table.unknown_token_ids
+    names = {i: name for i, name in tokenizer.special_tokens.items() if i in control}
+    for token_id, name in list(names.items())[:4]:
+        text = f"a {name} b{name}"
+        assert control.isdisjoint(tokenizer.encode(text)), name
+        assert control.isdisjoint(tokenizer.encode_inside(text)), name
+        assert [token_id] * 2 == [i for i in tokenizer.encode_special(text) if i in control], name
+        if kind in KEEPS_TEXT:
+            assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def bpe_with_dropout() -> Any:

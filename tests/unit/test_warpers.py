@@ -16,13 +16,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import OptionError, SamplerError, SequenceState, continuous, engine_of, generate, samplers
-from outlines_cont.samplers import MinP, Temperature, TopK, TopP, Warper, best_of, greedy, multinomial
+from outlines_cont.samplers import (
+    XTC,
+    MinP,
+    Temperature,
+    TopA,
+    TopK,
+    TopP,
+    TypicalP,
+    Warper,
+    best_of,
+    greedy,
+    multinomial,
+)
 from outlines_cont.sampling import SamplerBatch, TokenCounts
 from outlines_cont.sampling.plain_chain import PlainChain
 from outlines_cont.sampling.warpers import RowWarper
 from tests.fakes import random_model
 from tests.oracle import rescored
-from tests.sampling_oracle import made_row, plain_law, softmax, warped
+from tests.sampling_oracle import NOTHING, Held, law_after, made_row, plain_law, softmax, warped
 
 _WIDE = 9001
 _STANDARD = (
@@ -30,7 +42,26 @@ _STANDARD = (
     | st.builds(TopK, st.integers(1, 14) | st.just(600))
     | st.builds(TopP, st.sampled_from([0.05, 0.31, 0.62, 0.9, 0.997, 1.0]))
     | st.builds(MinP, st.sampled_from([0.0, 0.001, 0.04, 0.3, 1.0]))
+    | st.builds(TypicalP, st.sampled_from([0.05, 0.31, 0.62, 0.9, 0.997, 1.0]))
+    | st.builds(TopA, st.sampled_from([0.0, 0.01, 0.2, 0.7, 1.0]))
 )
+_COINS = st.builds(
+    XTC,
+    st.sampled_from([0.00013, 0.011, 0.07, 0.21, 0.43, 0.6]),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.lists(st.integers(0, 9), max_size=2).map(tuple),
+)
+
+
+@st.composite
+def _chains(draw: st.DrawFn, max_size: int = 4) -> list[Warper]:
+    """Standard warpers in any order, at times with a coin among them."""
+    warpers = draw(st.lists(_STANDARD, max_size=max_size))
+    if draw(st.booleans()):
+        warpers.insert(draw(st.integers(0, len(warpers))), draw(_COINS))
+    return warpers
+
+
 _SHAPES = st.sampled_from(["peaked", "flat", "tied", "equal", "masked", "one"])
 _UNIFORMS = st.floats(0, 1, exclude_max=True)
 
@@ -65,7 +96,7 @@ class Typical(Warper):
         return logits.where(keeps, -torch.inf)
 
 
-def _plain_own(x: np.ndarray, warper: Warper) -> np.ndarray:
+def _plain_own(x: np.ndarray, warper: Warper, held: Held = NOTHING) -> np.ndarray:
     """The same for one row, in numpy, token by token."""
     if isinstance(warper, TopNSigma):
         finite = x[np.isfinite(x)]
@@ -80,32 +111,29 @@ def _plain_own(x: np.ndarray, warper: Warper) -> np.ndarray:
             kept.append(i)
             total += probs[i]
         return np.where(np.isin(np.arange(len(x)), kept), x, -np.inf)
-    return warped(x, warper)
+    return warped(x, warper, held)
 
 
 def _law(logits: Sequence[float], warpers: Sequence[Warper]) -> np.ndarray:
-    x = np.array(logits, dtype=np.float64)
-    for warper in warpers:
-        x = _plain_own(x, warper)
-    return softmax(x)
+    return law_after(np.array(logits, dtype=np.float64), warpers, step=_plain_own)
 
 
 # -- the standard ones -------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
-@given(_STANDARD, st.lists(_SHAPES, min_size=1, max_size=3), st.integers(0, 99), st.sampled_from([6, 40, 700]))
+@given(_STANDARD | _COINS, st.lists(_SHAPES, min_size=1, max_size=3), st.integers(0, 99), st.sampled_from([6, 40, 700]))
 def test_the_plain_form_of_a_warper_is_the_oracle_s(warper: Warper, shapes: list[str], seed: int, size: int) -> None:
     logits = torch.stack([made_row(shape, seed + i, size) for i, shape in enumerate(shapes)])
     before = logits.clone()
     for row, got in zip(logits, warper.warp(logits), strict=True):
-        assert np.abs(softmax(warped(row.numpy(), warper)) - got.softmax(-1).numpy()).max() < 1e-12
+        assert np.abs(_law(row.tolist(), [warper]) - got.softmax(-1).numpy()).max() < 1e-12
     assert before.equal(logits)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
-    st.lists(_STANDARD, max_size=4),
+    _chains(),
     st.lists(st.tuples(_SHAPES, _UNIFORMS), min_size=1, max_size=3),
     st.integers(0, 99),
     st.sampled_from([6, 300, _WIDE]),
@@ -217,7 +245,7 @@ _OWN = st.sampled_from([TopNSigma(0.5), TopNSigma(2.0), Typical(0.3), Typical(0.
 @given(
     st.lists(_STANDARD, max_size=2),
     _OWN,
-    st.lists(_STANDARD, max_size=2),
+    _chains(2),
     st.lists(st.tuples(st.sampled_from(["peaked", "flat", "masked", "one"]), _UNIFORMS), min_size=1, max_size=4),
     st.integers(0, 99),
     st.sampled_from([6, 300]),

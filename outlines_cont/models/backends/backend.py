@@ -8,7 +8,7 @@ from outlines_cont.models.token_bytes import TokenTable
 
 
 class TokenizerBackend(Protocol):
-    """One tokenizer library behind two ways of encoding. What the user gave is never changed."""
+    """One tokenizer library behind three ways of encoding. What the user gave is never changed."""
 
     @property
     def table(self) -> TokenTable:
@@ -21,8 +21,11 @@ class TokenizerBackend(Protocol):
     def encode_start(self, text: str) -> list[int]:
         """Encode the start of a text as the tokenizer does, without the special tokens that it adds.
 
-        It may normalise the text, add a space in front, and recognise special tokens in the text.
+        It may normalise the text and add a space in front. Special tokens that are written in it are read as letters.
         """
+
+    def encode_special(self, text: str) -> list[int]:
+        """Encode the start of a text as the tokenizer does where special tokens that are written in it are read as such."""
 
     def encode_plain(self, text: str) -> list[int]:
         """Encode text as it is: no normalisation, no prefix space, no special tokens.

@@ -60,20 +60,24 @@ class FastBackend:
         self.table = TokenTable.from_entries(
             entries,
             special_token_ids=special,
+            unknown_token_ids=(vocab[piece] for piece in unknown if piece in vocab),
             eos_token_id=eos_token_id,
             bos_token_id=bos_token_id,
             has_prefix_space=parts.has_prefix_space(code),
         )
         self.start_token_ids = parts.start_token_ids()
-        start = parts.build(model)
-        start.encode_special_tokens = tokenizer.encode_special_tokens
-        self._start = _Encoder(start, added)
+        self._special = _Encoder(parts.build(model), added)
+        self._start = _Encoder(parts.build(model), {i: token for i, token in added.items() if i not in special})
         texts = {i: t for i, t in added.items() if i not in special and entries[i] == t.content.encode()}
         self._plain = _Encoder(parts.plain(code).build(model), {i: _as_text(t) for i, t in texts.items()})
 
     def encode_start(self, text: str) -> list[int]:
-        """Encode the start of a text: special tokens recognised, normalised, with its prefix space."""
+        """Encode the start of a text: normalised, with its prefix space."""
         return self._start.encode(text)
+
+    def encode_special(self, text: str) -> list[int]:
+        """Do the same, and find special tokens."""
+        return self._special.encode(text)
 
     def encode_plain(self, text: str) -> list[int]:
         """Encode text as it is."""

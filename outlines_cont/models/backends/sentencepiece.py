@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outlines_cont.errors import TokenizerError
+from outlines_cont.models.special_names import SpecialNames
 from outlines_cont.models.token_bytes import PieceCode, TokenTable
 
 _SPACE = "▁"
@@ -34,6 +35,7 @@ class SentencePieceBackend:
         self.table = TokenTable.from_entries(
             {token_id: piece_bytes(processor, token_id, piece) for token_id, piece in enumerate(pieces)},
             special_token_ids=special_ids(processor),
+            unknown_token_ids=[processor.unk_id()],
             eos_token_id=_id_or_none(processor.eos_id()),
             bos_token_id=_id_or_none(processor.bos_id()),
             has_prefix_space=has_prefix_space(processor),
@@ -41,11 +43,16 @@ class SentencePieceBackend:
         self.start_token_ids = start_token_ids
         self._processor = processor
         self._plain = without_normalization(processor)
+        self._names = SpecialNames(self.table.special_tokens)
 
     def encode_start(self, text: str) -> list[int]:
         """Encode the start of a text: normalised, with its prefix space."""
         token_ids: list[int] = self._processor.encode(text, enable_sampling=False)
         return token_ids
+
+    def encode_special(self, text: str) -> list[int]:
+        """Do the same, and find special tokens, which the library never does."""
+        return self._names.encode(text, self.encode_start, self.encode_plain)
 
     def encode_plain(self, text: str) -> list[int]:
         """Encode text as it is."""

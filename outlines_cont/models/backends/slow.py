@@ -11,6 +11,7 @@ from outlines_cont.models.backends.sentencepiece import (
     special_ids,
     without_normalization,
 )
+from outlines_cont.models.special_names import SpecialNames
 from outlines_cont.models.token_bytes import TokenTable
 
 
@@ -32,6 +33,7 @@ class SlowBackend:
         special = set(tokenizer.all_special_ids)
         special.update(i for i, token in tokenizer.added_tokens_decoder.items() if token.special)
         no_text = special_ids(processor)
+        unknown = set() if tokenizer.unk_token_id is None else {tokenizer.unk_token_id}
         self._piece_ids: dict[str, int] = {}
         entries: dict[int, bytes] = {}
         names: dict[int, bytes] = {}
@@ -41,6 +43,8 @@ class SlowBackend:
                 entries[token_id] = added.get(token_id, "").encode()
             elif processor_id in no_text:
                 special.add(token_id)
+                if processor.is_unknown(processor_id):
+                    unknown.add(token_id)
                 names[token_id] = piece.encode()
             else:
                 self._piece_ids[piece] = token_id
@@ -48,19 +52,35 @@ class SlowBackend:
         self.table = TokenTable.from_entries(
             entries | names,
             special_token_ids=special,
+            unknown_token_ids=unknown,
             eos_token_id=tokenizer.eos_token_id,
             bos_token_id=tokenizer.bos_token_id,
             has_prefix_space=has_prefix_space(processor),
         )
         self.start_token_ids = _start_token_ids(tokenizer)
         self._tokenizer = tokenizer
+        names_by_id = self.table.special_tokens
+        self._names = SpecialNames(names_by_id)
+        self._unnamed = SpecialNames({i: name for i, name in names_by_id.items() if i not in added})
         self._plain = without_normalization(processor)
         self._added_ids = {text: i for i, text in added.items() if entries.get(i) == text.encode() != b""}
         longest_first = sorted(map(re.escape, self._added_ids), key=len, reverse=True)
         self._added = re.compile(f"({'|'.join(longest_first)})") if longest_first else None
 
     def encode_start(self, text: str) -> list[int]:
-        """Encode the start of a text: special tokens recognised, normalised, with its prefix space."""
+        """Encode the start of a text: normalised, with its prefix space."""
+        if self._names.first_in(text) is None:
+            return self._encode(text)
+        pieces = self._tokenizer.tokenize(text, split_special_tokens=True)
+        token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(pieces)
+        return token_ids
+
+    def encode_special(self, text: str) -> list[int]:
+        """Do the same, and find special tokens, also those of the SentencePiece model that the tokenizer does not name."""
+        return self._unnamed.encode(text, self._encode, self.encode_plain)
+
+    def _encode(self, text: str) -> list[int]:
+        """Encode as the tokenizer does, special tokens that it names recognised."""
         # Not `tokenizer.encode`, which keeps a note in the tokenizer when a text is long.
         token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(self._tokenizer.tokenize(text))
         return token_ids

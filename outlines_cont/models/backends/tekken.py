@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from outlines_cont.models.special_names import SpecialNames
 from outlines_cont.models.token_bytes import TokenTable
 
 
 class TekkenBackend:
     """A `Tekkenizer` of mistral-common; it is not changed.
 
-    No text is ever encoded to a special id, nothing is normalised, and no space is added.
+    Nothing is normalised, and no space is added.
 
     Args:
         tekkenizer: The tokenizer.
@@ -29,10 +30,15 @@ class TekkenBackend:
         )
         self.start_token_ids = start_token_ids
         self._tekkenizer = tekkenizer
+        self._names = SpecialNames(self.table.special_tokens)
 
     def encode_start(self, text: str) -> list[int]:
         """Encode the start of a text."""
         return self.encode_plain(text)
+
+    def encode_special(self, text: str) -> list[int]:
+        """Do the same, and find special tokens, which the library never does."""
+        return self._names.encode(text, self.encode_plain, self.encode_plain)
 
     def encode_plain(self, text: str) -> list[int]:
         """Encode text as it is."""

@@ -49,24 +49,35 @@ def floor_of_rows(logits: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
     Cost: about ten passes, and a sort of what is in one bucket.
     """
     probs, largest = logits.softmax(dim=-1), logits.amax(dim=-1, keepdim=True)
-    top_p = top_p.to(exact(largest).device)
-    buckets = _buckets(largest - logits, top_p)
-    mass = exact(_sums(buckets, probs))
-    upto = mass.cumsum(dim=-1)
-    border = (upto < top_p).sum(dim=-1, keepdim=True).clamp_max(_BUCKETS - 1)
-    inside = buckets == border.to(buckets.device)
-    listed = _listed(logits, inside).sort(dim=-1, descending=True).values
-    first_prob = exact(listed[:, :1] - largest).exp() * exact(probs.amax(dim=-1, keepdim=True))
-    return floor_of_listed(listed, first_prob, top_p, (upto - mass).gather(-1, border))[0]
-
-
-def _buckets(depths: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """Return (r, V) int32 buckets: fine as far down as the floor can lie, the last one for all that is deeper."""
     # V tokens deeper than this have less than 1 - top_p together.
-    deepest = torch.log(depths.shape[-1] / (1 - top_p)).clamp_min(1e-3)
+    deepest = torch.log(logits.shape[-1] / (1 - top_p)).clamp_min(1e-3)
+    inside, before = border_bucket(largest - logits, deepest, probs, top_p)
+    listed = padded_rows(logits, inside, -torch.inf).sort(dim=-1, descending=True).values
+    first_prob = exact(listed[:, :1] - largest).exp() * exact(probs.amax(dim=-1, keepdim=True))
+    return floor_of_listed(listed, first_prob, top_p.to(before.device), before)[0]
+
+
+def border_bucket(
+    depths: torch.Tensor, deepest: torch.Tensor, probs: torch.Tensor, share: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return which tokens are in the bucket in which the share is reached, and what those before it have.
+
+    Args:
+        depths: (r, V), 0 or more; the tokens with the smallest come first. It is overwritten.
+        deepest: (r, 1) float64: how far down the border can lie; all that is deeper is in the last bucket.
+        probs: (r, V), their probabilities.
+        share: (r, 1) float64, below 1.
+
+    Returns:
+        (r, V) bool, and (r, 1) float64.
+    """
     scaled = depths.mul_((_BUCKETS / deepest).to(depths)).clamp_(max=_BUCKETS - 1)
     # NaN, of a row without a distribution, becomes any number.
-    return scaled.int().clamp_(0, _BUCKETS - 1)
+    buckets = scaled.int().clamp_(0, _BUCKETS - 1)
+    mass = exact(_sums(buckets, probs))
+    upto = mass.cumsum(dim=-1)
+    border = (upto < share.to(upto.device)).sum(dim=-1, keepdim=True).clamp_max(_BUCKETS - 1)
+    return buckets == border.to(buckets.device), (upto - mass).gather(-1, border)
 
 
 def _sums(buckets: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
@@ -76,7 +87,7 @@ def _sums(buckets: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
     return torch.bincount(places.view(-1), probs.view(-1), len(buckets) * _BUCKETS).view(-1, _BUCKETS)
 
 
-def _listed(logits: torch.Tensor, inside: torch.Tensor) -> torch.Tensor:
-    """Return (r, n): what is inside of each row, and minus infinity where that is less than in others."""
-    parts = torch.split(logits[inside], inside.sum(dim=-1).tolist())
-    return pad_sequence(list(parts), batch_first=True, padding_value=-torch.inf)
+def padded_rows(values: torch.Tensor, inside: torch.Tensor, padding: float) -> torch.Tensor:
+    """Return (r, n): those of the (r, V) values that are inside, one row after the other, with padding where there are fewer."""
+    parts = torch.split(values[inside], inside.sum(dim=-1).tolist())
+    return pad_sequence(list(parts), batch_first=True, padding_value=padding)

@@ -1,4 +1,4 @@
-"""`Warper`: one step between the penalties and the draw, as a value; and `RowWarper`, the same step for many rows at once."""
+"""`Warper`: one step between the penalties and the draw, as a value; `WholeRowWarper` and `RowWarper`, the same for many rows at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, Self
 
 import torch
 
+from outlines_cont.sampling.token_counts import TokenCounts
+from outlines_cont.sampling.token_history import TokenHistory
 from outlines_cont.sampling.top_blocks import TopBlocks
 
 Truncate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -48,8 +50,13 @@ class Warper(ABC):
         """Whether the step changes nothing, so that it can be left out."""
         return False
 
+    @property
+    def needs_counts(self) -> bool:
+        """Whether the step depends on the tokens of the row, besides its logits; for warpers with a `for_rows` that takes them."""
+        return False
+
     @classmethod
-    def for_rows(cls, warpers: Sequence[Self]) -> RowWarper | None:
+    def for_rows(cls, warpers: Sequence[Self]) -> WholeRowWarper | None:
         """Return the same step for rows each of which has its own of these warpers; None where `warp` is all there is."""
         return None
 
@@ -69,10 +76,28 @@ class Warper(ABC):
         return " ".join([self.name, *values])
 
 
-class RowWarper(ABC):
-    """One kind of warper for r rows, each with its own numbers: the fast form of `Warper.warp`, which it agrees with."""
+class WholeRowWarper(ABC):
+    """One kind of warper for r rows, each with its own numbers: `Warper.warp`, which it agrees with, for all of them at once."""
 
     __slots__ = ()
+
+    def at(self, counts: Sequence[TokenCounts | None] | None) -> WholeRowWarper:
+        """Return the same step for what the r rows hold now; the step itself, where it does not depend on that."""
+        return self
+
+    @abstractmethod
+    def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
+        """Return (r, V) logits of the distribution that is left of (r, V) ones, by looking at whole rows."""
+
+
+class RowWarper(WholeRowWarper):
+    """One that leaves out what is below a floor, if anything, and finds that among the largest logits of a row."""
+
+    __slots__ = ()
+
+    def at(self, counts: Sequence[TokenCounts | None] | None) -> RowWarper:
+        """Return the same step for what the r rows hold now."""
+        return self
 
     @property
     def reach(self) -> int:
@@ -89,10 +114,6 @@ class RowWarper(ABC):
         """Return the same for some of the rows, by their indices."""
 
     @abstractmethod
-    def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
-        """Return (r, V) logits of the distribution that is left of (r, V) ones, by looking at whole rows."""
-
-    @abstractmethod
     def narrow(self, top: TopBlocks) -> None:
         """Do the same by the largest logits of each row, and say for which rows these do not tell."""
 
@@ -100,3 +121,15 @@ class RowWarper(ABC):
 def column(values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
     """Return (r, 1) numbers on the CPU, one for each row."""
     return torch.tensor(values, dtype=dtype)[:, None]
+
+
+def history_of(counts: Sequence[TokenCounts | None] | None, row: int, warper: object) -> TokenHistory:
+    """Return what row number `row` holds, which a warper needs.
+
+    Raises:
+        TypeError: it is missing.
+    """
+    found = None if counts is None else counts[row]
+    if found is None:
+        raise TypeError(f"expected the token counts of row {row} as `counts`, which {warper!r} needs, got None")
+    return found.history

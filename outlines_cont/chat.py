@@ -1,0 +1,576 @@
+"""`Chat`: a conversation with a chat model as one immutable value, over a `SequenceState`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import IO, Any, Self, Unpack
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fsm import FSMError
+from outlines_cont import generate
+from outlines_cont.chats.alignment import aligned
+from outlines_cont.chats.message import call_arguments, checked_message
+from outlines_cont.chats.stream import ChatStream
+from outlines_cont.chats.template import ChatTemplate
+from outlines_cont.chats.tool import Tool, ToolCall
+from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
+from outlines_cont.chats.tool_reply import ToolReply, call_messages
+from outlines_cont.continuation import continuous
+from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
+from outlines_cont.generate import Generator
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.options import PieceOptions
+from outlines_cont.prompt import open_prompt
+from outlines_cont.prompt_row import prompt_row
+from outlines_cont.random_stream import Rng
+from outlines_cont.row_bytes import row_text
+from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.state import SequenceState
+from outlines_cont.state_file import load_chat, plain, save_state
+from outlines_cont.state_row import StateRow
+from outlines_cont.tokens import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One message.
+
+    Attributes:
+        message: as templates read it.
+        text: of a reply, what stands in the row for it; None where it is not known.
+        value: what the generator made of it.
+    """
+
+    message: Mapping[str, Any]
+    text: str | None = None
+    value: Any = None
+
+
+class _TurnRecord(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    message: dict[str, Any]
+    text: str | None
+    value: Any
+
+
+class _Record(BaseModel):
+    """A conversation in a file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    turns: list[_TurnRecord]
+    options: dict[str, Any]
+    tools: list[dict[str, Any]] = []
+
+
+class Chat:
+    """A conversation: messages, and what the model has computed for them. It never changes; every method returns another.
+
+        chat = Chat(model).system("You take orders.").user("Two lamps, please.")
+        chat = chat.assistant(generate.json(model, Order), max_tokens=200)
+        chat.value, chat.messages, chat.state
+        chat = chat.user("Make it three.").assistant(generate.json(model, Order), max_tokens=200)  # feeds what is new alone
+
+    The ids are those that the chat template gives for the whole conversation, with every reply as the tokens that were written. What
+    both have in common is kept with its keys and values; where a template rewrites what was there, such as thoughts that it leaves out of
+    earlier turns, what comes after is fed again.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        template: str | None = None,
+        tools: Sequence[Any] = (),
+        tool_form: ToolForm | str | None = None,
+        rng: Rng = None,
+        **options: Any,
+    ) -> None:
+        """Begin a conversation.
+
+        Args:
+            model: a chat model.
+            template: a Jinja template, in place of the one of the model's tokenizer.
+            tools: what the model may call: functions with type hints, pydantic models, or tools of OpenAI, Anthropic or MCP as dicts.
+            tool_form: how it writes calls: a `ToolForm`, 'hermes', 'llama3', 'mistral' or 'generic'; None reads it off the template.
+            rng: the seed of the random stream; None takes one from the operating system.
+            **options: what the template reads besides messages, such as `enable_thinking=False`.
+
+        Raises:
+            NoChatTemplate: the tokenizer has none, and none was given.
+            OptionError: the template reads no such option.
+        """
+        if not hasattr(model, "tokenizer"):
+            raise OptionError(
+                f"expected a model, such as `models.transformers('Qwen/Qwen3-0.6B')`, got {model!r}", "model"
+            )
+        self._given = template, _form(tool_form)
+        self._template = ChatTemplate.of(model, template, options)
+        self._form: ToolForm | None = None  # known as soon as there are tools
+        self._tools: tuple[Tool, ...] = ()
+        self._set_tools(tools)
+        self._rng = rng
+        self._turns: tuple[_Turn, ...] = ()
+        # What was computed last, of these messages or of others.
+        self._base: SequenceState | None = None
+        # The state of these messages, where it is known.
+        self._state: SequenceState | None = None
+
+    @property
+    def model(self) -> LanguageModel:
+        """The model that replies."""
+        return self._template.model
+
+    @property
+    def template(self) -> str | None:
+        """The Jinja template; None for a tokenizer of mistral-common."""
+        return self._template.source
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages as dicts with `role` and `content`; a copy."""
+        return [deepcopy(dict(turn.message)) for turn in self._turns]
+
+    @property
+    def value(self) -> Any:
+        """What the generator made of the last reply; None where it was cut, or none has written it."""
+        return next((turn.value for turn in reversed(self._turns) if turn.message["role"] == "assistant"), None)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of the last reply that have no result yet."""
+        last = next((i for i in range(len(self._turns) - 1, -1, -1) if self._turns[i].message["role"] != "tool"), None)
+        calls = self._turns[last].message.get("tool_calls") or () if last is not None else ()
+        answered = len(self._turns) - 1 - last if last is not None else 0
+        return tuple(self._call(call) for call in calls[answered:])
+
+    @property
+    def state(self) -> SequenceState:
+        """The sequence: up to where a reply begins, or, where the last message is a reply, up to its end. Nothing is fed for it.
+
+        Raises:
+            ChatError: there is no message, or the template refuses them.
+            ContextLengthError: the conversation is too long.
+        """
+        if self._state is None:
+            self._state = self._made_state()
+        return self._state
+
+    @property
+    def finish_reason(self) -> str:
+        """Why the last reply has ended: `stop`, `constraint` or `length` (cut); empty where the last message is none."""
+        return self.state.finish_reasons[0][0] if self._is_reply and self._turns else ""
+
+    def system(self, content: Any) -> Self:
+        """Return the conversation with a message of the system: how the model is to behave."""
+        return self.message({"role": "system", "content": content})
+
+    def user(self, content: Any) -> Self:
+        """Return the conversation with a message of the user. Special tokens that are written in it are letters."""
+        return self.message({"role": "user", "content": content})
+
+    def message(self, message: Mapping[str, Any]) -> Self:
+        """Return the conversation with any message, such as one of a role of its own, or with more keys that the template reads.
+
+        Raises:
+            ChatError: it has no `role`, or its content is neither a text nor a list of parts.
+        """
+        checked = checked_message(message)
+        content = message.get("content")
+        text = content if isinstance(content, str) and set(message) <= {"role", "content"} else None
+        return self._changed(turns=(*self._turns, _Turn(checked, text)))
+
+    def tool(self, result: Any) -> Self:
+        """Return the conversation with the result of the first call that has none yet; what is no text is written as JSON.
+
+        Raises:
+            ChatError: no call waits for a result, or JSON cannot hold this one.
+        """
+        if not self.tool_calls:
+            raise ChatError(
+                "expected a reply with a call before its result, got none that waits for one: see `chat.tool_calls`"
+            )
+        try:
+            content = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise ChatError(f"expected a text or what JSON can hold as a result, got {result!r}: {error}") from error
+        call = self.tool_calls[0]
+        return self.message({"role": "tool", "name": call.name, "tool_call_id": call.id, "content": content})
+
+    def assistant(
+        self,
+        reply: Generator | str | None = None,
+        *,
+        tools: Sequence[Any] | None = None,
+        rng: Rng = None,
+        **options: Unpack[PieceOptions],
+    ) -> Self:
+        """Return the conversation with a reply.
+
+        Without a generator, or with `tools`, the reply is text or calls of tools: see `tool_calls`. After a reply it goes on with the
+        same message: `chat.assistant("Sure: ").assistant(generator)` says how the reply begins.
+
+        Args:
+            reply: the generator that writes it, such as `generate.text(model)`; or a text, as an example. None is free text, and
+                calls where the conversation has tools.
+            tools: what may be called from now on, as in `Chat(model, tools=...)`; None leaves it as it is.
+            rng: a seed; None goes on with the random stream of the conversation.
+            **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
+
+        Raises:
+            ChatError: there is no message to reply to, or the template refuses them.
+            OptionError: `reply` is neither, or draws several samples.
+            Exception: what the row has failed with. A reply that was cut is no error; its `value` may be None.
+        """
+        if isinstance(reply, str):
+            return self._spoken(reply)
+        (chat,) = self.replies([self], reply, tools=tools, rng=rng, **options)
+        return chat
+
+    @classmethod
+    def replies(
+        cls,
+        chats: Sequence[Self],
+        generator: Generator | None = None,
+        *,
+        tools: Sequence[Any] | None = None,
+        rng: Rng = None,
+        **options: Unpack[PieceOptions],
+    ) -> list[Self]:
+        """Return each conversation with a reply; all run in one batch.
+
+        Args:
+            chats: conversations with one model.
+            generator: what writes, as in `assistant`.
+            tools: as in `assistant`.
+            rng: a seed, or a list with one per conversation.
+            **options: as in `assistant`.
+
+        Raises:
+            As `assistant` does; the first error of a row is raised when all have ended.
+        """
+        if not chats:
+            return []
+        if tools is not None:
+            chats = [chat._changed()._set_tools(tools) for chat in chats]
+        may_call = bool(tools) or (generator is None and bool(chats[0]._tools))
+        generator = generate.text(chats[0].model) if generator is None else generator
+        for chat in chats:
+            chat._check(generator)
+        if may_call:
+            return cls._tool_replies(chats, generator, rng, options)
+        states = [chat.state for chat in chats]
+        done = continuous(generator)(states, rng=rng, **_with_ends(options, chats))
+        done = done.best() if isinstance(generator.sampler, BeamSearch) else done
+        parts = [SequenceState(done.model, (group,), done.seeds[b]) for b, group in enumerate(done.rows)]
+        return [chat._replied(part) for chat, part in zip(chats, parts, strict=True)]
+
+    def stream(
+        self,
+        generator: Generator | None = None,
+        *,
+        top: int = 0,
+        retract: bool = False,
+        partial: bool = False,
+        rng: Rng = None,
+        **options: Unpack[PieceOptions],
+    ) -> ChatStream[Self]:
+        """Have a reply written, and tell what is new after each step.
+
+            stream = chat.stream(generate.text(model), max_tokens=200)
+            for event in stream:
+                print(event.text, end="")
+            chat = stream.chat
+
+        Args:
+            generator: as in `assistant`, but tools are not called; None is free text.
+            top, retract, partial: as in `continuous(generator).stream`.
+            rng: as in `assistant`.
+            **options: as in `assistant`.
+
+        Returns:
+            A stream to iterate over, also with `async for`; its `chat` is the conversation at every moment.
+        """
+        generator = generate.text(self.model) if generator is None else generator
+        self._check(generator)
+        stream = continuous(generator).stream(
+            self.state, top=top, retract=retract, partial=partial, rng=rng, **_with_ends(options, [self])
+        )
+        return ChatStream(stream, self._replied)
+
+    @classmethod
+    def _tool_replies(cls, chats: Sequence[Self], generator: Generator, rng: Rng, options: PieceOptions) -> list[Self]:
+        first = chats[0]
+        if any([tool.message for tool in chat._tools] != [tool.message for tool in first._tools] for chat in chats):
+            raise OptionError(
+                "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
+            )
+        assert first._form is not None
+        reply = ToolReply(generator, first._form, first._tools)
+        parts = reply.written([chat.state for chat in chats], rng, _with_ends(options, chats))
+        return [chat._called(part) for chat, part in zip(chats, parts, strict=True)]
+
+    def fork(self, n: int, *, same: bool = False) -> list[Self]:
+        """Return `n` conversations with the same messages, each with a random stream of its own, unless `same`.
+
+        They share what was computed. Cost: what was not fed yet is fed, once for all of them.
+        """
+        _ = self.state.logits  # fed once for all of them
+        many = self.state.fork(n, same=same)
+        return [self._changed(state=SequenceState(self.model, ((row,),), self.state.seed)) for row in many.rows[0]]
+
+    def back(self, n: int = 1) -> Self:
+        """Return the conversation before the last `n` messages of the user; what came before them is not fed again.
+
+        Raises:
+            ChatError: the user has said less.
+        """
+        asked = [index for index, turn in enumerate(self._turns) if turn.message["role"] == "user"]
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(asked):
+            raise ChatError(f"expected a number of messages of the user from 1 to {len(asked)} to go back, got {n!r}")
+        return self[: asked[-n]]
+
+    def save(self, path: str | os.PathLike[str] | IO[bytes], *, kv: bool = True) -> None:
+        """Write the conversation to one file, all or nothing: its messages, and its state as `SequenceState.save` does.
+
+        A value that JSON cannot hold, such as a pydantic object, is not kept; the text of the reply is. Nor is a template.
+
+        Raises:
+            ChatError: there is no message, or one holds what JSON cannot.
+            StateFileError, OSError: the file cannot be written.
+        """
+        turns = [{"message": turn.message, "text": turn.text, "value": plain(turn.value)} for turn in self._turns]
+        try:
+            saved = {"turns": turns, "options": self._template.options, "tools": [tool.message for tool in self._tools]}
+            text = json.dumps(saved, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ChatError(f"expected messages that JSON can hold, to save them: {error}") from error
+        save_state(path, self.model, self.state.rows, self.state.seed, kv=kv, chat=text)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str] | IO[bytes],
+        model: LanguageModel,
+        *,
+        template: str | None = None,
+        tools: Sequence[Any] = (),
+    ) -> Self:
+        """Return the conversation that `save` wrote; with the same template and form of tools, if it had some of its own.
+
+        Of tools that were functions the descriptions are kept; to call them, give them again.
+
+        Raises:
+            StateFileError: the file is missing, cut, altered, or something else. Nothing is loaded.
+            StateMismatch: it belongs to another model or tokenizer.
+            NoChatTemplate: the tokenizer has no template, and none was given.
+        """
+        rows, seed, text = load_chat(path, model)
+        try:
+            record = _Record.model_validate_json(text)
+            turns = tuple(_Turn(checked_message(turn.message), turn.text, turn.value) for turn in record.turns)
+            chat = cls(model, template=template, tools=tools or record.tools, **record.options)
+        except (ValidationError, ChatError, OptionError, FSMError) as error:
+            raise StateFileError(
+                f"expected a conversation with this model and template in {path!r}, got something else: {error}"
+            ) from error
+        return chat._changed(turns=turns, state=SequenceState(model, rows, seed))
+
+    def __getitem__(self, key: slice) -> Self:
+        """Return the conversation of some of its messages: `chat[:3]` has the first three. Keys and values are kept as far as they fit.
+
+        Raises:
+            TypeError: the key is no slice.
+        """
+        if not isinstance(key, slice):
+            raise TypeError(
+                f"expected a slice of messages, such as `chat[:3]`, got {key!r}. `chat.messages[{key!r}]` is one message."
+            )
+        return self if self._turns[key] == self._turns else self._changed(turns=self._turns[key])
+
+    def __len__(self) -> int:
+        """How many messages there are."""
+        return len(self._turns)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.messages)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        roles = ", ".join(str(turn.message["role"]) for turn in self._turns)
+        held = f", {int(self._state.cached.sum())} tokens cached" if self._state is not None else ""
+        return f"<Chat of {len(self)} messages ({roles}){held}>" if roles else "<Chat without messages>"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{turn.message['role']}: {turn.message.get('content') or ''}" for turn in self._turns)
+
+    def __eq__(self, other: object) -> bool:
+        """The same model, template and messages; not what was computed for them."""
+        if not isinstance(other, Chat):
+            return NotImplemented
+        return self._template == other._template and [t.message for t in self._turns] == [
+            t.message for t in other._turns
+        ]
+
+    def __hash__(self) -> int:
+        return hash((id(self.model), self.template, str(self)))
+
+    def __copy__(self) -> Self:
+        """Return the same: it never changes."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes."""
+        return self
+
+    def _changed(self, **changes: Any) -> Self:
+        """Return a copy with other turns or another state. What was computed stays the base of the next state."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._base = self._state or self._base
+        other._state = changes.pop("state", None)
+        for name, value in changes.items():
+            setattr(other, f"_{name}", value)
+        return other
+
+    @property
+    def _is_reply(self) -> bool:
+        return bool(self._turns) and self._turns[-1].message["role"] == "assistant"
+
+    def _set_tools(self, tools: Sequence[Any]) -> Self:
+        """Set the tools of a conversation that nobody has seen yet."""
+        if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
+            raise OptionError(f"expected a list of tools, such as `tools=[function]`, got {tools!r}", "tools")
+        self._tools = tuple(Tool.of(tool) for tool in tools)
+        names = [tool.name for tool in self._tools]
+        if len({*names}) < len(names):
+            raise OptionError(f"expected tools with different names, got {names}", "tools")
+        if self._tools:
+            template, form = self._given
+            self._template = ChatTemplate.of(self.model, template, self._template.options, tools=True)
+            self._form = form or self._form or form_of(self._template)
+        return self
+
+    def _call(self, call: Mapping[str, Any]) -> ToolCall:
+        """Return a call of a message with the values and the function of its tool."""
+        name, arguments = call["function"]["name"], call_arguments(call["function"])
+        tool = next((tool for tool in self._tools if tool.name == name), None)
+        if tool is None:
+            return ToolCall(name, arguments, call.get("id", ""))
+        return ToolCall(name, tool.values(arguments), call.get("id", ""), tool.function)
+
+    def _check(self, generator: object) -> None:
+        if not isinstance(generator, Generator):
+            raise OptionError(
+                f"expected a generator, such as `generate.text(model)`, or a text as a reply, got {generator!r}",
+                "reply",
+            )
+        if self._is_reply and self._turns[-1].message.get("tool_calls"):
+            raise ChatError(
+                "expected the results of the calls before another reply: `chat.tool(result)` for each of `chat.tool_calls`"
+            )
+        if generator.model is not self.model:
+            raise ModelMismatch(
+                f"expected a generator of the conversation's model {self.model!r}, got one of {generator.model!r}"
+            )
+        if (generator.sampler.num_samples or 1) > 1 and not isinstance(generator.sampler, BeamSearch | BestOf):
+            raise OptionError(
+                f"expected a sampler that gives one reply, got {generator.sampler!r}. For several write "
+                "`Chat.replies(chat.fork(3), generator)`.",
+                "sampler",
+            )
+
+    def _made_state(self) -> SequenceState:
+        """Return the state of the messages, with what fits of what was computed."""
+        known = self._turns[-1].text if self._is_reply else None  # None for calls, too
+        asked = self._turns[:-1] if known is not None else self._turns
+        is_open = known is not None or not self._is_reply
+        ids = self._ids([turn.message for turn in asked], is_open)
+        if known:
+            ids += self.model.tokenizer.encode_inside(known, ids)
+        if self._base is None:
+            opened = open_prompt(self.model, ids, None, self._rng)
+            row = prompt_row(ids, self.model, opened.rows[0][0].stream, 0)  # a BOS was written by the template
+            return SequenceState(self.model, ((row,),), opened.seed)
+        row = aligned(self._base.rows[0][0], ids, self.model.tokenizer)
+        return SequenceState(self.model, ((self._base._fitting(row),),), self._base.seed)
+
+    def _ids(self, messages: Sequence[Mapping[str, Any]], is_open: bool) -> list[int]:
+        if self._form is not None and self._form.is_generic:
+            return self._template.token_ids(as_text(messages, self._tools), is_open=is_open)
+        return self._template.token_ids(messages, [tool.message for tool in self._tools], is_open=is_open)
+
+    def _called(self, state: SequenceState) -> Self:
+        """Return the conversation with the reply that a state ends with, which may be calls."""
+        chat = self._replied(state)
+        last = chat._turns[-1]
+        assert self._form is not None
+        text = last.text or ""
+        at = text.find(self._form.before)
+        calls = self._form.calls(text[at:]) if at >= 0 else []
+        if not calls:
+            return chat
+        before = sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
+        message = {**last.message, "content": text[:at].rstrip(), "tool_calls": call_messages(calls, before)}
+        return chat._changed(turns=(*chat._turns[:-1], _Turn(message)), state=state)
+
+    def _spoken(self, text: str) -> Self:
+        """Return the conversation with a text at the end of the reply, or as a new one."""
+        if not self._is_reply or self._turns[-1].message.get("tool_calls"):
+            return self.message({"role": "assistant", "content": text})
+        state = self.state + Tokens.of(text)
+        return self._longer(text, None, state)
+
+    def _replied(self, state: SequenceState) -> Self:
+        """Return the conversation with the reply that a state ends with."""
+        row = state.rows[0][0]
+        if row.error is not None:
+            raise row.error
+        before = self.state.rows[0][0]
+        self._learn(before, row)
+        return self._longer(_new_text(before, row, self.model), row.value, state)
+
+    def _learn(self, before: StateRow, after: StateRow) -> None:
+        """Keep the keys and values of what a reply began with, so that another reply to the same feeds only the last token again."""
+        length = len(before.token_ids) - 1
+        is_new = before.logits is None and before.cached < length
+        is_kept = (
+            after.kv is not None and after.cached >= length and after.token_ids[:length] == before.token_ids[:length]
+        )
+        if is_new and is_kept and after.kv is not None:
+            self._state = replace(self.state, rows=((replace(before, kv=after.kv[:length]),),))
+
+    def _longer(self, text: str, value: Any, state: SequenceState) -> Self:
+        """Return the conversation with `text` at the end of its reply."""
+        turns = self._turns if self._is_reply else (*self._turns, _Turn({"role": "assistant", "content": ""}, ""))
+        last = turns[-1]
+        message = {**last.message, "content": (last.message.get("content") or "") + text}
+        whole = replace(last, message=message, text=(last.text or "") + text, value=value)
+        return self._changed(turns=(*turns[:-1], whole), state=state)
+
+
+def _form(form: ToolForm | str | None) -> ToolForm | None:
+    if form is None or isinstance(form, ToolForm):
+        return form
+    if form not in FORMS:
+        raise OptionError(
+            f"expected a `ToolForm` or one of {', '.join(map(repr, FORMS))} as `tool_form`, got {form!r}", "tool_form"
+        )
+    return FORMS[form]
+
+
+def _with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
+    """Return the options of a call in which what a template puts after a reply ends it, too."""
+    ends = {end for chat in chats for end in chat._template.end_token_ids}
+    return {**options, "stop_token_ids": (*options.get("stop_token_ids", ()), *sorted(ends))}
+
+
+def _new_text(before: StateRow, row: StateRow, model: LanguageModel) -> str:
+    """Return what a piece has added to a row."""
+    return row_text(row, model.tokenizer)[len(row_text(before, model.tokenizer)) :]

@@ -1,0 +1,68 @@
+"""A row that follows a conversation: what it has written stays, and the rest is as the template encodes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlines_cont.interfaces import Tokenizer
+from outlines_cont.row_text import kept_tokens
+from outlines_cont.state_row import StateRow
+
+
+def aligned(row: StateRow, token_ids: Sequence[int], tokenizer: Tokenizer) -> StateRow:
+    """Return the row that spells what `token_ids` spell, with as many of its own tokens at the beginning as spell the same.
+
+    A text may be spelled by other tokens than a tokenizer would take, as generators draw them; those stay. From where the two differ
+    the row has the tokens of `token_ids`. Where all of the row is kept and it ends inside one of them, the rest of that token is
+    encoded as it goes on after the row, with the text behind it.
+    """
+    kept, at, rest = _common(row.token_ids, token_ids, tokenizer)
+    if rest:
+        end = next(
+            (i for i in range(at, len(token_ids)) if tokenizer.token_bytes[token_ids[i]] is None), len(token_ids)
+        )
+        text = rest + tokenizer.text_bytes(token_ids[at:end])
+        return row.append([*tokenizer.encode_inside(text.decode(), row.token_ids), *token_ids[end:]], reset=True)
+    return kept_tokens(row, kept).append(token_ids[at:], reset=True)
+
+
+def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> tuple[int, int, bytes]:
+    """Return how many of its own tokens are kept, which of the wanted ones come next, and what of the one before is still to be spelled.
+
+    Cost: one pass over the tokens.
+    """
+    table = tokenizer.token_bytes
+    i = j = 0
+    kept = at = 0  # where both have come to the same place
+    left = right = b""  # what one of them has spelled beyond the other
+    while True:
+        if not left and not right:
+            kept, at = i, j
+            if i == len(own) or j == len(wanted):
+                return kept, at, b""
+            if own[i] == wanted[j]:
+                i, j = i + 1, j + 1
+                continue
+        if not left:
+            part = table[own[i]] if i < len(own) else None
+            if part is None:
+                is_whole = i == len(own) and _is_text(right)
+                return (i, j, right) if is_whole else (kept, at, b"")
+            i, left = i + 1, part
+        if not right:
+            part = table[wanted[j]] if j < len(wanted) else None
+            if part is None:
+                return kept, at, b""
+            j, right = j + 1, part
+        size = min(len(left), len(right))
+        if left[:size] != right[:size]:
+            return kept, at, b""
+        left, right = left[size:], right[size:]
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return bool(data)

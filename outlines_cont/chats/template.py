@@ -1,0 +1,186 @@
+"""`ChatTemplate`: how messages become token ids, as the tokenizer of a model or a Jinja template of the user says it.
+
+Templates run in the sandbox of transformers (Jinja2's `ImmutableSandboxedEnvironment`). What is written in a message never becomes a
+special token: such a place is marked before the template runs, and encoded as letters after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, cast
+
+from jinja2 import TemplateError
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from outlines_cont.chats.message import Message, checked_message
+from outlines_cont.errors import ChatError, NoChatTemplate, OptionError
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.special_names import MARKS, mapped_texts, names_of
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """How the messages of a conversation become token ids.
+
+    Attributes:
+        model: whose tokenizer encodes.
+        source: the Jinja template; None where the tokenizer renders by itself, as those of mistral-common do.
+        options: what the template may read besides the messages, such as `enable_thinking`.
+    """
+
+    model: LanguageModel
+    source: str | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, model: LanguageModel, source: str | None, options: Mapping[str, Any], *, tools: bool = False
+    ) -> ChatTemplate:
+        """Return the template `source`, or without one that of the tokenizer.
+
+        Raises:
+            NoChatTemplate: neither is there.
+            OptionError: the template reads no such option.
+        """
+        found = cls._found(model, source, options, tools)
+        wrong = next((name for name in options if found.source is not None and name not in found.source), None)
+        if wrong is not None:
+            near = get_close_matches(wrong, re.findall(r"\w{4,}", found.source or ""), 1)
+            advice = f" Did you mean {near[0]!r}?" if near else ""
+            raise OptionError(
+                f"expected options that the chat template reads, got {wrong!r}, which is not in it.{advice}", wrong
+            )
+        return found
+
+    @classmethod
+    def _found(cls, model: LanguageModel, source: str | None, options: Mapping[str, Any], tools: bool) -> ChatTemplate:
+        if source is not None:
+            return cls(model, source, options)
+        tokenizer = getattr(model.tokenizer, "hugging_face", None)
+        found = getattr(tokenizer, "chat_template", None)
+        if isinstance(found, Mapping):
+            found = found.get("tool_use" if tools and "tool_use" in found else "default")
+        if isinstance(found, str):
+            return cls(model, found, options)
+        if type(tokenizer).__name__ == "MistralCommonBackend":
+            return cls(model, None, options)
+        raise NoChatTemplate(
+            f"expected a model whose tokenizer has a chat template, got {model!r}, whose tokenizer has none: it is probably no chat "
+            "model. Take one that is (often named `...-Instruct` or `...-Chat`), or give a Jinja template: `Chat(model, template=...)`."
+        )
+
+    def token_ids(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, is_open: bool = False
+    ) -> list[int]:
+        """Return the ids of a conversation.
+
+        Args:
+            messages: at least one.
+            tools: as OpenAI describes them: `{"type": "function", "function": {...}}`.
+            is_open: end with what begins a reply, or, where the last message is one, right after its content.
+
+        Raises:
+            ChatError: the template refuses the messages, or they are none.
+            TokenizerError: a text cannot be encoded.
+        """
+        checked = _checked(messages)
+        goes_on = is_open and checked[-1]["role"] == "assistant"
+        flags = {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
+        if self.source is None:
+            return self._ids_of_tokenizer(checked, tools, flags)
+        names = names_of(self.model.tokenizer)
+        written: list[str] = []
+        mapped_texts([checked, list(tools)], written.append)
+        if not any(names.first_in(text) for text in written):
+            return self.model.tokenizer.encode_special(self._text(checked, tools, flags))
+        mark = next(mark for mark in MARKS if not any(mark in text for text in written))
+        marked, marked_tools = mapped_texts([checked, list(tools)], lambda text: names.marked(text, mark))
+        text = self._text(marked, marked_tools, flags)
+        return names.encode_marked(text, mark, self.model.tokenizer)
+
+    @cached_property
+    def end_token_ids(self) -> frozenset[int]:
+        """The special token that the template puts after a reply, such as `<|im_end|>`; none where it puts none there."""
+        example = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+        try:
+            token_ids = self.token_ids(example)
+        except ChatError:
+            return frozenset()
+        table = self.model.tokenizer.token_bytes
+        last = next((i for i in range(len(token_ids) - 1, -1, -1) if table[token_ids[i]] is None), None)
+        if last is None or self.model.tokenizer.text_bytes(token_ids[last:]).strip():
+            return frozenset()
+        return frozenset(token_ids[last : last + 1])
+
+    def text(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, is_open: bool = False
+    ) -> str:
+        """Return what the template writes; for people, and to see how it does it.
+
+        Raises:
+            ChatError: the template refuses the messages, or it is none of Jinja.
+        """
+        if self.source is None:
+            raise ChatError(
+                "expected a template in Jinja, got a tokenizer of mistral-common, which makes ids and no text"
+            )
+        goes_on = is_open and messages[-1]["role"] == "assistant"
+        flags = {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
+        return self._text(_checked(messages), tools, flags)
+
+    def _text(self, messages: Any, tools: Any, flags: Mapping[str, bool]) -> str:
+        given: dict[str, Any] = {**_named_tokens(self.model), **self.options, **flags}
+        given |= {"conversations": [messages], "tools": [*tools] or None, "chat_template": self.source}
+        try:
+            texts = cast(Any, render_jinja_template)(**given)[0]
+        except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ChatError(
+                f"expected messages that the chat template takes, got {_shown(messages)}, and it says: {error}. Templates of some "
+                "models want user and assistant in turn, or no system message."
+            ) from error
+        text: str = texts[0]
+        return text
+
+    def _ids_of_tokenizer(self, messages: list[dict[str, Any]], tools: Any, flags: Mapping[str, bool]) -> list[int]:
+        tokenizer: Any = self.model.tokenizer
+        try:
+            ids: list[int] = tokenizer.hugging_face.apply_chat_template(
+                messages, tools=[*tools] or None, return_dict=False, **flags, **self.options
+            )
+        except Exception as error:  # whatever mistral-common finds wrong with them
+            raise ChatError(f"expected messages that mistral-common takes, got {_shown(messages)}: {error}") from error
+        return list(ids)
+
+
+def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return messages as dicts.
+
+    Raises:
+        ChatError: there is none, or one is no message.
+    """
+    if isinstance(messages, str) or not messages:
+        raise ChatError(
+            f"expected a conversation of one message or more, such as [{{'role': 'user', 'content': 'Hi'}}], got {messages!r}"
+        )
+    return [checked_message(message) for message in messages]
+
+
+def _named_tokens(model: LanguageModel) -> dict[str, str]:
+    """Return the special tokens that templates know by name, such as `bos_token`."""
+    tokenizer: Any = model.tokenizer
+    named = {
+        f"{name}_token": tokenizer.special_tokens[token_id]
+        for name in ("bos", "eos")
+        if (token_id := getattr(tokenizer, f"{name}_token_id", None)) in tokenizer.special_tokens
+    }
+    found = getattr(getattr(tokenizer, "hugging_face", None), "special_tokens_map", {})
+    return {**named, **{name: text for name, text in found.items() if isinstance(text, str)}}
+
+
+def _shown(messages: Any) -> str:
+    roles = ", ".join(str(message.get("role")) for message in messages)
+    return f"roles {roles}" if len(roles) < 200 else f"roles {roles[:200]}..."

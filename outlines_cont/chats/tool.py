@@ -1,0 +1,134 @@
+"""`Tool`: what a model may call, and `ToolCall`: that it did."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from pydantic import BaseModel
+
+import fsm
+from fsm.schema import arguments_of
+from outlines_cont.errors import OptionError
+
+_SECTION = re.compile(r"^\s*(Args|Arguments|Parameters):\s*$", re.MULTILINE)
+_ARGUMENT = re.compile(r"^\s*(\w+)(?: ?\([^)]*\))?:\s*(.+)$")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolCall:
+    """A call that a model has written; nothing was run.
+
+    Attributes:
+        name: of the tool.
+        arguments: by name; of a function of Python with the types of its hints, else what JSON holds.
+        id: tells the call from others in the conversation.
+        function: the function of Python; None where the tool was described otherwise.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    id: str
+    function: Callable[..., Any] | None = field(default=None, repr=False)
+
+    def run(self) -> Any:
+        """Call the function, and return what it returns.
+
+        Raises:
+            OptionError: the tool is no function.
+            Exception: what the function raises.
+        """
+        if self.function is None:
+            raise OptionError(f"expected a tool that is a function of Python, to call it, got {self.name!r}", "tools")
+        return self.function(**self.arguments)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tool:
+    """What a model may call.
+
+    Attributes:
+        name: by which it is called.
+        description: what it does, for the model.
+        parameters: the JSON schema of its arguments, as it is shown to the model.
+        expression: the JSON of its arguments.
+        function: the function of Python behind it, if there is one.
+        model: the pydantic model of its arguments, if there is one.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    expression: fsm.Expression
+    function: Callable[..., Any] | None = None
+    model: type[BaseModel] | None = None
+
+    @classmethod
+    def of(cls, tool: object) -> Tool:
+        """Return a tool: a function with type hints, a pydantic model, or the tool of OpenAI, Anthropic or MCP as a dict.
+
+        Raises:
+            OptionError: it is something else.
+            fsm.SchemaError: its arguments cannot be described.
+        """
+        if isinstance(tool, Tool):
+            return tool
+        if isinstance(tool, FunctionType):
+            return cls._of_model(tool.__name__, inspect.getdoc(tool) or "", arguments_of(tool), tool)
+        if isinstance(tool, type) and issubclass(tool, BaseModel):
+            return cls._of_model(tool.__name__, inspect.getdoc(tool) or "", tool, None)
+        if isinstance(tool, Mapping):
+            schema = fsm.tool_schema(dict(tool))
+            described = tool.get("function", tool)
+            if not isinstance(described.get("name"), str):
+                raise OptionError(f"expected a tool with a name, got {tool!r}", "tools")
+            return cls(described["name"], str(described.get("description", "")), schema, fsm.json_schema(schema))
+        raise OptionError(
+            "expected a tool that is a function with type hints, a pydantic model, or the description of a tool as a dict, got "
+            f"{tool!r}",
+            "tools",
+        )
+
+    @classmethod
+    def _of_model(cls, name: str, doc: str, model: type[BaseModel], function: Callable[..., Any] | None) -> Tool:
+        schema = model.model_json_schema()
+        described = _described(doc)
+        properties: dict[str, Any] = {}
+        for key, part in schema.get("properties", {}).items():
+            described_by = [("description", described[key])] if key in described else []
+            properties[key] = {**dict(described_by), **_untitled(part)}
+        kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "required") if key in schema}
+        parameters = {"type": "object", "properties": properties, **kept}
+        return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, fsm.json_schema(model), function, model)
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The tool as templates read it."""
+        described = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": described}
+
+    def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments that JSON holds with the types of the tool."""
+        if self.model is None:
+            return dict(arguments)
+        return dict(iter(self.model.model_validate(dict(arguments))))
+
+
+def _untitled(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key != "title"}
+
+
+def _described(doc: str) -> dict[str, str]:
+    """Return what the section on arguments of a docstring says of each."""
+    parts = _SECTION.split(doc, maxsplit=1)
+    found: dict[str, str] = {}
+    for line in (parts[-1] if len(parts) > 1 else "").splitlines():
+        if match := _ARGUMENT.match(line):
+            found[match[1]] = match[2].strip()
+        elif line and not line.startswith(" "):
+            break
+    return found

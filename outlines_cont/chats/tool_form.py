@@ -1,0 +1,205 @@
+"""`ToolForm`: how a model writes that it calls a tool, read off its chat template.
+
+Read: forms that write a name and JSON, such as those of Hermes and Qwen, Llama 3 and Mistral. Not read: special tokens between a name and
+its arguments, arguments that are no JSON. Templates that know no tools get `GENERIC`, with the tools in the message of the system.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fsm
+from outlines_cont.chats.message import call_arguments, called_functions
+from outlines_cont.chats.template import ChatTemplate
+from outlines_cont.chats.tool import Tool
+from outlines_cont.errors import ChatError
+from outlines_cont.models.special_names import names_of
+from outlines_cont.row_bytes import shown_text
+
+# As templates write JSON: one space after each `:` and `,` outside of strings.
+_SPACED = r'(?:[^",:]|"(?:[^"\\]|\\.)*"|[,:] )*'
+_TAG = re.compile(r"\s*(<[^<>\s]+>|\[[A-Z_]+\])")
+_NAMES, _KEYS, _IDS = ("firstname", "othername"), ("firstkey", "otherkey"), ("firstcall", "othercall")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolForm:
+    """The text of a reply that calls tools: `before`, a call, `separator`, a call ..., `after`; a call is a name, `between`, JSON.
+
+    Attributes:
+        before: what stands before the first name, such as `<tool_call>\\n{"name": "`.
+        between: what stands between a name and the arguments, such as `", "arguments": `.
+        after: what stands after the last arguments.
+        separator: what stands between the arguments of one call and the name of the next; None where a reply holds one call.
+        is_generic: the template knows no tools, so that they are described in the message of the system, and calls are text.
+    """
+
+    before: str
+    between: str
+    after: str
+    separator: str | None = None
+    is_generic: bool = False
+
+    def marker(self, special: str | None) -> str:
+        """Return what tells a call from other text: the special token that begins it, a tag in brackets, or else all of `before`.
+
+        Args:
+            special: the first special token in `before`, if there is one.
+        """
+        if special is not None and self.before.startswith(special):
+            return special
+        tag = _TAG.match(self.before)
+        return tag[0] if tag else self.before
+
+    @property
+    def is_whole_reply(self) -> bool:
+        """Whether a call is known only by being the beginning of the reply, as it has no marker of its own."""
+        return _TAG.match(self.before) is None
+
+    def expression(self, tools: Sequence[Tool], marker: str) -> fsm.Expression:
+        """Return what may follow `marker`."""
+        spaced = fsm.regex(_SPACED)
+        calls = [fsm.choice([tool.name + self.between]) + (tool.expression & spaced) for tool in tools]
+        call = calls[0]
+        for other in calls[1:]:
+            call = call | other
+        whole = call if self.separator is None else call + (self.separator + call).repeat()
+        rest = self.before[len(marker) :]
+        return (rest + whole if rest else whole) + self.after if self.after else (rest + whole if rest else whole)
+
+    def calls(self, text: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return names and arguments in a text from `before` on, which the expression has let pass; none where it was cut."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        at = len(self.before)
+        while True:
+            end = text.find(self.between, at)
+            if end < 0:
+                return []
+            try:
+                arguments, stop = json.JSONDecoder().raw_decode(text, end + len(self.between))
+            except ValueError:
+                return []
+            found.append((text[at:end], arguments))
+            if text[stop:] == self.after:
+                return found
+            if self.separator is None or not text.startswith(self.separator, stop):
+                return []
+            at = stop + len(self.separator)
+
+    def written(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+        """Return the text of calls."""
+        parts = [name + self.between + json.dumps(arguments, ensure_ascii=False) for name, arguments in calls]
+        return self.before + (self.separator or "").join(parts) + self.after
+
+
+HERMES = ToolForm(
+    '<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", '}\n</tool_call>\n<tool_call>\n{"name": "'
+)
+LLAMA3 = ToolForm('{"name": "', '", "parameters": ', "}")
+MISTRAL = ToolForm('[TOOL_CALLS][{"name": "', '", "arguments": ', "}]", '}, {"name": "')
+GENERIC = ToolForm(HERMES.before, HERMES.between, HERMES.after, HERMES.separator, is_generic=True)
+FORMS = {"hermes": HERMES, "llama3": LLAMA3, "mistral": MISTRAL, "generic": GENERIC}
+
+
+def form_of(template: ChatTemplate) -> ToolForm:
+    """Return the form in which a template writes calls; `GENERIC` where it knows none.
+
+    Raises:
+        ChatError: it writes them in a form that is not read.
+    """
+    one, two = _written(template, 1), _written(template, 2)
+    if one is None or _NAMES[0] not in one:
+        return GENERIC
+    arguments = [json.dumps({key: "value"}) for key in _KEYS]
+    before, _, rest = one.partition(_NAMES[0])
+    between, found, after = rest.partition(arguments[0])
+    if not found:
+        raise _unread(one)
+    separator = None
+    if two is not None and _NAMES[1] in two:
+        separator = _without_id(two.partition(arguments[0])[2].partition(_NAMES[1])[0])
+    form = ToolForm(before, between, _without_id(after), separator)
+    inside = form.before[len(names_of(template.model.tokenizer).first_in(form.before) or "") :]
+    others = [inside, form.between, form.after, form.separator or ""]
+    if any(names_of(template.model.tokenizer).first_in(part) or _IDS[0] in part or _IDS[1] in part for part in others):
+        raise _unread(one)
+    return form
+
+
+def _written(template: ChatTemplate, count: int) -> str | None:
+    """Return what a template writes for a reply with calls, up to the end of the reply; None where it refuses."""
+    asked: list[dict[str, Any]] = [{"role": "user", "content": "x"}]
+    calls = [
+        {"type": "function", "id": _IDS[i], "function": {"name": _NAMES[i], "arguments": {_KEYS[i]: "value"}}}
+        for i in range(count)
+    ]
+    results = [{"role": "tool", "content": "1", "name": _NAMES[i], "tool_call_id": _IDS[i]} for i in range(count)]
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": "x", "description": "x", "parameters": {"type": "object", "properties": {}}},
+        }
+    ]
+    try:
+        opened = _shown(template, template.token_ids(asked, tools, is_open=True))
+        replied = [*asked, {"role": "assistant", "content": "", "tool_calls": calls}]
+        whole = _shown(template, template.token_ids([*replied, *results], tools))
+    except ChatError:
+        return None
+    begun = next((i for i, (a, b) in enumerate(zip(opened, whole, strict=False)) if a != b), len(opened))
+    reply = whole[begun:]
+    names = template.model.tokenizer.special_tokens
+    eos = template.model.tokenizer.eos_token_id
+    ends = [names[i] for i in {*template.end_token_ids, *([eos] if eos is not None else [])} if i in names]
+    places = [at for end in ends if (at := reply.find(end)) >= 0]
+    return reply[: min(places)] if places else None
+
+
+def _shown(template: ChatTemplate, token_ids: Sequence[int]) -> str:
+    return shown_text(token_ids, template.model.tokenizer)
+
+
+def _without_id(text: str) -> str:
+    return re.sub(rf',\s*"id":\s*"(?:{"|".join(_IDS)})"', "", text)
+
+
+def _unread(written: str) -> ChatError:
+    return ChatError(
+        "expected a chat template that writes calls of tools as a name and JSON, got one that writes "
+        f"{written[:200]!r}. Say the form: `Chat(model, tool_form=ToolForm(...))`, or 'hermes', 'llama3', 'mistral' or 'generic'."
+    )
+
+
+def as_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """Return messages for a template that knows no tools: described to the system, called and answered in text."""
+    out: list[dict[str, Any]] = []
+    last = ""
+    for message in messages:
+        if message.get("tool_calls"):
+            calls = [(called["name"], call_arguments(called)) for called in called_functions(message)]
+            content = message.get("content") or ""
+            gap = "\n" if content else ""
+            out.append({"role": "assistant", "content": content + gap + GENERIC.written(calls)})
+        elif message["role"] == "tool":
+            answer = f"<tool_response>\n{message['content']}\n</tool_response>"
+            if last == "tool":
+                out[-1] = {"role": "user", "content": f"{out[-1]['content']}\n{answer}"}
+            else:
+                out.append({"role": "user", "content": answer})
+        else:
+            out.append(dict(message))
+        last = message["role"]
+    if not tools:
+        return out
+    described = "\n".join(json.dumps(tool.message["function"], ensure_ascii=False) for tool in tools)
+    preamble = (
+        f"You may call these functions:\n{described}\n\nTo call one, write its name and its arguments as JSON:\n"
+        '<tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>'
+    )
+    if out and out[0]["role"] == "system":
+        return [{"role": "system", "content": f"{out[0]['content']}\n\n{preamble}"}, *out[1:]]
+    return [{"role": "system", "content": preamble}, *out]

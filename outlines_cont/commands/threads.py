@@ -1,0 +1,109 @@
+"""How many threads torch uses, and how they wait: chosen before they are in each other's way, or in that of a busy neighbour.
+
+Threads of OpenMP spin while they wait for each other, so a neighbour that takes one core makes all of them slow. Passive waiting costs
+little, and small models are as fast with one thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_VARIABLE = "OMP_NUM_THREADS"
+# A thread more must save so much of a forward's time; else it is better left to others.
+_MIN_SAVING = 0.15
+_ROUNDS = 3
+# A forward that takes as long as this, in seconds, is worth every thread, and no further forwards to find that out.
+_LONG = 0.5
+
+
+def wait_passively() -> None:
+    """Let threads of OpenMP sleep while they wait, unless the environment says something else. To be called before torch is imported."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadChoice:
+    """How many threads were chosen, and why.
+
+    Attributes:
+        threads: how many; None where it is nobody's choice here, as on a GPU.
+        why: for people.
+    """
+
+    threads: int | None
+    why: str
+
+    def __str__(self) -> str:
+        waiting = f"waiting: {os.environ.get('OMP_WAIT_POLICY', 'as OpenMP does').lower()}"
+        return f"Threads: {self.why}; {waiting}"
+
+
+def set_threads(model: Any, num_rows: int) -> ThreadChoice:
+    """Find out how many threads pay for a model, and have torch use them.
+
+    Args:
+        model: a `HuggingFaceModel`.
+        num_rows: how many rows will run together.
+
+    Cost: some forwards of a few tokens, at most about two seconds.
+    """
+    import torch
+
+    if model.device.type != "cpu":
+        return ThreadChoice(None, f"the model runs on {model.device}")
+    if _VARIABLE in os.environ:
+        return ThreadChoice(torch.get_num_threads(), f"{torch.get_num_threads()}, as {_VARIABLE} says")
+    input_ids = torch.zeros((num_rows, 2), dtype=torch.int64)
+
+    def forward(threads: int) -> float:
+        torch.set_num_threads(threads)
+        return _fastest(lambda: model.hugging_face(input_ids))
+
+    with torch.inference_mode():
+        choice = choose_threads(forward, _num_cores())
+    assert choice.threads is not None
+    torch.set_num_threads(choice.threads)
+    return choice
+
+
+def choose_threads(forward: Callable[[int], float], num_cores: int) -> ThreadChoice:
+    """Choose the number of threads after which more of them save less than they take from others.
+
+    Args:
+        forward: the seconds of a forward with so many threads.
+        num_cores: the most threads.
+    """
+    counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count < num_cores]
+    chosen, best = num_cores, forward(num_cores)
+    seconds = {num_cores: best}
+    for count in reversed(counts):
+        if best > _LONG:
+            break
+        seconds[count] = forward(count)
+        if seconds[count] * (1 - _MIN_SAVING) > best:
+            break
+        chosen, best = count, min(best, seconds[count])
+    shown = ", ".join(f"{1000 * value:.1f} ms with {count}" for count, value in sorted(seconds.items()))
+    return ThreadChoice(chosen, f"{chosen} of {num_cores} (a short forward takes {shown})")
+
+
+def _fastest(run: Callable[[], object]) -> float:
+    from time import perf_counter
+
+    best = float("inf")
+    for _ in range(_ROUNDS):
+        started = perf_counter()
+        run()
+        best = min(best, perf_counter() - started)
+        if best > _LONG:
+            break
+    return best
+
+
+def _num_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

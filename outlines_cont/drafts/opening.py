@@ -1,0 +1,53 @@
+"""What stands behind `draft=`: a name, a model, or an object of the user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlines_cont.drafts.lookup import Lookup
+from outlines_cont.drafts.model_draft import model_draft
+from outlines_cont.drafts.proposer import Proposed
+from outlines_cont.engine.branch import shortened
+from outlines_cont.engine.row_draft import Drafter
+from outlines_cont.errors import OptionError, UnsupportedModel
+from outlines_cont.interfaces import LanguageModel
+
+Draft = Any
+_LOOKUP = Lookup()
+
+
+def check_draft(draft: object) -> None:
+    """Refuse what guesses nothing.
+
+    Raises:
+        OptionError: it is no name of a draft, no model, and has no `propose`.
+    """
+    if draft is None or (isinstance(draft, str) and draft == "lookup") or hasattr(draft, "kv_store"):
+        return
+    if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
+        raise OptionError(
+            "expected 'lookup', a model such as `models.transformers(...)`, or an object with `propose(token_ids)` as `draft`, "
+            f"got {shortened(draft)}",
+            "draft",
+        )
+
+
+def open_draft(draft: Draft, model: LanguageModel) -> Drafter | None:
+    """Return what guesses tokens for rows of a model; None where nothing is to.
+
+    Raises:
+        OptionError: see `check_draft`.
+        VocabularyMismatch: a model has other tokens.
+        UnsupportedModel: the cache of one of the models cannot be cut, so that a guess could not be taken back.
+    """
+    check_draft(draft)
+    if draft is None:
+        return None
+    if model.is_recurrent:
+        raise UnsupportedModel(
+            f"expected a model whose cache can be cut, beside `draft`, got {model!r}: a guess that is wrong could not be taken back. "
+            "Leave `draft` out."
+        )
+    if isinstance(draft, str):
+        return _LOOKUP
+    return model_draft(draft, model) if hasattr(draft, "kv_store") else Proposed(draft)

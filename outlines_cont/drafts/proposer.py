@@ -1,0 +1,88 @@
+"""`Proposer`, what a user may write to guess tokens, and `Proposed`, which asks one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, SupportsIndex, runtime_checkable
+
+from outlines_cont.drafts.following import follow
+from outlines_cont.engine.branch import shortened
+from outlines_cont.engine.row_draft import Memory, Wish
+from outlines_cont.user_code import shielded
+
+_KIND, _EXPECTED = "proposed", 0.5
+
+
+@runtime_checkable
+class Proposer(Protocol):
+    """What guesses tokens.
+
+    It may guess anything: a guess changes how fast a text is written, and never what is written. It is asked in the steps of the
+    engine, one call at a time, by any thread.
+    """
+
+    def propose(self, token_ids: Sequence[int]) -> Iterable[int]:
+        """Return the ids that may come next, as many as come to mind.
+
+        Args:
+            token_ids: all ids of a row so far, prompt included, and any that surely follow; a copy.
+
+        Returns:
+            Ids; none where nothing comes to mind. Of an iterator no more are taken than are worth it.
+        """
+
+
+class Proposed:
+    """Guesses by a proposer of the user. One that fails is asked no more for that row, and a warning says why.
+
+    Args:
+        proposer: what is asked.
+    """
+
+    def __init__(self, proposer: Proposer) -> None:
+        self.proposer = proposer
+        self.has_warned = False
+
+    def __repr__(self) -> str:
+        return f"Proposed({self.proposer!r})"
+
+    def memory(self) -> Nothing:
+        """Return that nothing is remembered."""
+        return Nothing()
+
+    def keep(self, memories: Sequence[Memory]) -> None:
+        """Nothing is held."""
+
+    def guess(self, wishes: Sequence[Wish]) -> None:
+        """Ask about each row, and push what was proposed as far as it may come."""
+        for wish in wishes:
+            longest = wish.length(_KIND, _EXPECTED)
+            if longest:
+                try:
+                    shielded(self._ask, wish, longest)
+                except Exception as error:
+                    wish.draft.fail(error)
+
+    def _ask(self, wish: Wish, longest: int) -> None:
+        proposed = self.proposer.propose([*wish.walk.context])
+        if isinstance(proposed, str | bytes) or not isinstance(proposed, Iterable):
+            raise TypeError(f"expected token ids from `propose` of {self.proposer!r}, got {shortened(proposed)}")
+        follow(wish.walk, map(self._checked, proposed), longest, _KIND)
+
+    def _checked(self, token_id: object) -> int:
+        if isinstance(token_id, bool) or not isinstance(token_id, SupportsIndex):
+            raise TypeError(
+                f"expected token ids from `propose` of {self.proposer!r}, got {shortened(token_id)} among them"
+            )
+        return token_id.__index__()
+
+
+class Nothing:
+    """What is remembered of a row: nothing."""
+
+    def cut(self, length: int) -> None:
+        """Nothing is remembered of its tokens."""
+
+    def fork(self) -> Nothing:
+        """Return the same."""
+        return self

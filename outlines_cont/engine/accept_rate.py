@@ -1,0 +1,48 @@
+"""`AcceptRate`: which share of the guesses of one kind was right lately; `Graded`: a kind of guesses with a grade."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+from typing import Self
+
+_PRIOR_WEIGHT = 3.0
+_MEMORY = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """Guesses of a kind that a drafter is about equally sure of.
+
+    Attributes:
+        kind: all guesses that are made alike.
+        grade: how sure it is.
+    """
+
+    kind: str
+    grade: int
+
+
+class AcceptRate:
+    """A mean that forgets: what is 14 guesses old counts half.
+
+    Attributes:
+        share: the estimate, between 0 and 1.
+    """
+
+    __slots__ = ("_num_right", "_num_tried", "share")
+
+    def __init__(self, expected: float) -> None:
+        """Begin with a share that is expected, which counts as 3 guesses."""
+        self.share = expected
+        self._num_tried, self._num_right = _PRIOR_WEIGHT, _PRIOR_WEIGHT * expected
+
+    def note(self, is_right: bool) -> None:
+        """Take note of one guess."""
+        self._num_tried = self._num_tried * _MEMORY + 1
+        self._num_right = self._num_right * _MEMORY + is_right
+        self.share = self._num_right / self._num_tried
+
+    def fork(self) -> Self:
+        """Return a copy that goes on by itself."""
+        return copy(self)

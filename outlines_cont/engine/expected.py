@@ -1,0 +1,67 @@
+"""`Expected`: tokens that may come next in a row, fed together with those before them, so that the ones that come are not fed again.
+
+They are either tokens that the row has given back, whose text is spelled anew, or a guess; see `engine.guessing`. None of them is a
+token of the row until it was drawn or forced there like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expected:
+    """Tokens behind the present end of a row. Immutable.
+
+    Attributes:
+        token_ids: those that have not come yet.
+        num_fed: how many of the first are fed.
+        logits: (V,) before tokens of the row, by their index, as far as they are known.
+        kinds: for tokens that were guessed how each was, None for one that the policies leave no choice about; empty for tokens that
+            stood there before.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    num_fed: int = 0
+    logits: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    kinds: tuple[Hashable, ...] = ()
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether the tokens were guessed."""
+        return bool(self.kinds)
+
+    @property
+    def num_pending(self) -> int:
+        """How many of them are not fed."""
+        return len(self.token_ids) - self.num_fed
+
+    def fed(self, count: int, logits: Mapping[int, torch.Tensor]) -> Expected:
+        """Return the same after `count` more were fed, with the logits before and behind them."""
+        return replace(self, num_fed=self.num_fed + count, logits={**self.logits, **logits})
+
+    def unfed(self) -> Expected:
+        """Return the same with none of them fed."""
+        return replace(self, num_fed=0, logits={})
+
+    def after(self, token_id: int) -> Expected:
+        """Return what is left when a token has come: nothing where it is another one than the first."""
+        if len(self.token_ids) <= 1 or self.token_ids[0] != token_id:
+            return NOTHING_EXPECTED
+        return replace(self, token_ids=self.token_ids[1:], num_fed=max(self.num_fed - 1, 0), kinds=self.kinds[1:])
+
+    def lines(self, start: int, token_ids: tuple[int, ...] | list[int]) -> list[torch.Tensor]:
+        """Return the (V,) logits behind the first of `token_ids`, which come at index `start`, as far as those are fed and known."""
+        found: list[torch.Tensor] = []
+        for offset, (token_id, expected) in enumerate(zip(token_ids, self.token_ids[: self.num_fed], strict=False)):
+            line = self.logits.get(start + offset + 1)
+            if token_id != expected or line is None:
+                break
+            found.append(line)
+        return found
+
+
+NOTHING_EXPECTED = Expected()

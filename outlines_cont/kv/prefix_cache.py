@@ -1,0 +1,140 @@
+"""`PrefixCache`: the keys and values of prompts and texts that ran lately, for prompts that begin like them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from outlines_cont.interfaces import BufferStore
+from outlines_cont.kv.prefix_tree import PrefixTree
+from outlines_cont.kv.row import RowKV
+
+MIN_TOKENS = 32
+"""How many tokens must be the same before they are reused or waited for: to wait costs a forward, as much as 24 tokens on a CPU."""
+
+
+class PrefixCache:
+    """The keys and values of prompts and texts that ran lately; `model.prefix_cache` is the one of a model.
+
+    What was used least recently goes first. It never takes more than `max_bytes`, and nothing of what belongs to states.
+    Methods may be called by any thread.
+
+    Args:
+        store: the buffers of the model, among which those of the cache count.
+        max_bytes: the most bytes at every moment; 0 turns the reuse of prefixes off.
+        mark: returns something that differs when the weights of the model have changed.
+
+    Attributes:
+        max_bytes: as given.
+        min_tokens: how many tokens must be the same before they are reused or waited for; as many that are new are held.
+        hits: how many rows have begun with keys and values of other rows.
+        reused_tokens: how many tokens were not fed because of it.
+    """
+
+    def __init__(self, store: BufferStore, max_bytes: int, mark: Callable[[], object] = lambda: None) -> None:
+        self.max_bytes = max_bytes
+        self.min_tokens = MIN_TOKENS
+        self.hits = 0
+        self.reused_tokens = 0
+        self._store = store
+        self._mark = mark
+        self._last_mark: object = None
+        self._lock = threading.RLock()
+        self._is_changing = False
+        self._tree = self._new_tree()
+
+    def __repr__(self) -> str:
+        if not self.is_on:
+            return "<PrefixCache, turned off>"
+        return (
+            f"<PrefixCache of {self.entries:,} entries, {self.nbytes / 2**20:,.1f} of {self.max_bytes / 2**20:,.1f} MiB, "
+            f"{self.hits:,} hits, {self.reused_tokens:,} tokens reused>"
+        )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether prefixes are reused at all."""
+        return self.max_bytes > 0
+
+    @property
+    def entries(self) -> int:
+        """How many stretches of tokens are held, each with its own keys and values."""
+        with self._lock:
+            return sum(node.is_live for node in self._tree.nodes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all keys and values that are held."""
+        with self._lock:
+            return sum(node.nbytes for node in self._tree.nodes if node.is_live)
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens have keys and values here."""
+        with self._lock:
+            return sum(len(node.token_ids) for node in self._tree.nodes if node.is_live)
+
+    def clear(self) -> None:
+        """Let everything go, and keep nothing of what runs now. To be called after weights were changed in a way that cannot be seen.
+
+        Seen is what an optimizer, `load_state_dict` or the assignment of a parameter does; not seen is what is written through
+        `parameter.data`. States keep their keys and values, whatever happens to the weights.
+        """
+        with self._lock:
+            self._store.begin_epoch()
+            self._tree, self._is_changing = self._new_tree(), False
+
+    def refresh(self) -> None:
+        """Clear, if the weights are not those of the last call. Cost: about 1 us for each parameter and module of the model."""
+        mark = self._mark()
+        with self._lock:
+            if mark != self._last_mark:
+                if self._last_mark is not None:
+                    self.clear()
+                self._last_mark = mark
+
+    def num_held(self, token_ids: tuple[int, ...]) -> int:
+        """Return how many of the first tokens of a sequence are held."""
+        with self._changing():
+            return self._tree.num_held(token_ids)
+
+    def find(self, token_ids: tuple[int, ...]) -> RowKV | None:
+        """Return the keys and values of the first tokens of a sequence, as many as are held, where they lie; None for none.
+
+        They are those of a run of just these tokens, and nobody changes them.
+        """
+        with self._changing():
+            return self._tree.find(token_ids)
+
+    def keep(self, token_ids: tuple[int, ...], kv: RowKV, least: int | None = None) -> None:
+        """Hold a copy of the keys and values of a sequence as far as they are new, where `least` tokens are, and there is room.
+
+        What the model of now would not make of these tokens is left out: what was fed before its weights changed, what came from
+        a file or from the user, what was moved. Call `refresh` before.
+        """
+        least = self.min_tokens if least is None else least
+        if len(token_ids) < least:
+            return
+        with self._changing():
+            count = min(kv.num_fresh, len(token_ids))
+            self._tree.add(token_ids[:count], kv, least)
+
+    def note(self, num_tokens: int) -> None:
+        """Count a row that has begun with so many tokens of others."""
+        with self._lock:
+            self.hits += 1
+            self.reused_tokens += num_tokens
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Let the body change the tree. Where an earlier change was interrupted, the tree is a new one."""
+        with self._lock:
+            if self._is_changing:
+                self._tree = self._new_tree()
+            self._is_changing = True
+            yield
+            self._is_changing = False
+
+    def _new_tree(self) -> PrefixTree:
+        return PrefixTree(self._store, self.max_bytes)

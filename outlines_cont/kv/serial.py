@@ -1,0 +1,58 @@
+"""`SerialBatch`: sequences that one row runs by, of a model whose rows cannot run in one batch: each is fed in a forward of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv.batch import Fed, KVBatch
+from outlines_cont.kv.recurrent import RecurrentBatch
+from outlines_cont.kv.row import RowKV
+
+
+class SerialBatch:
+    """Batches of one sequence each, with the interface of `KVBatch`."""
+
+    def __init__(self, batches: Sequence[KVBatch | RecurrentBatch]) -> None:
+        """Take the batches, of one sequence each."""
+        self._batches = batches
+
+    @property
+    def lengths(self) -> list[int]:
+        """The number of tokens of each sequence that are cached."""
+        return [batch.lengths[0] for batch in self._batches]
+
+    def feed(self, chunks: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -> Fed:
+        """Feed one chunk per sequence. See `KVBatch.feed`. Cost: a forward for each chunk that is not empty."""
+        given = zip(self._batches, chunks, wanted, strict=True)
+        fed = [batch.feed([chunk], [indices]) if chunk else None for batch, chunk, indices in given]
+        found = [one for one in fed if one is not None]
+        width = max(one.logits.shape[1] for one in found)
+        logits = found[0].logits.new_zeros(len(fed), width, found[0].logits.shape[2])
+        for line, one in zip(logits, fed, strict=True):
+            if one is not None:
+                line[: one.logits.shape[1]] = one.logits[0].to(line.device)
+        return Fed(logits, [one.places[0] if one is not None else {} for one in fed], num_forwards=len(found))
+
+    def rewind(self, row: int, length: int) -> None:
+        """Forget the tokens of one sequence from index `length` on."""
+        self._batches[row].rewind(0, length)
+
+    def release(self, row: int) -> RowKV | None:
+        """Return what is held of one sequence."""
+        return self._batches[row].release(0)
+
+    def release_all(self) -> list[RowKV | None]:
+        """Return what is held of all sequences; the batch is over."""
+        return [share for batch in self._batches for share in batch.release_all()]
+
+
+def open_batch(model: LanguageModel, shares: Sequence[RowKV | None]) -> KVBatch | RecurrentBatch | SerialBatch:
+    """Return the batch that fits the model."""
+    if len(shares) > 1 and not model.can_stack:
+        return SerialBatch([_one(model, share) for share in shares])
+    return RecurrentBatch(model, shares) if model.is_recurrent else KVBatch(model, shares)
+
+
+def _one(model: LanguageModel, share: RowKV | None) -> KVBatch | RecurrentBatch:
+    return RecurrentBatch(model, [share]) if model.is_recurrent else KVBatch(model, [share])

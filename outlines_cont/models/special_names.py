@@ -1,0 +1,93 @@
+"""`SpecialNames`: special tokens found in a text by how they are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from outlines_cont.interfaces import Tokenizer
+
+Encode = Callable[[str], list[int]]
+
+
+class SpecialNames:
+    """How the special tokens of a vocabulary are written.
+
+    Args:
+        names: By id; of ids with one name the smallest is taken.
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._ids = {name: token_id for token_id, name in sorted(names.items(), reverse=True) if name}
+        longest_first = sorted(map(re.escape, self._ids), key=len, reverse=True)
+        self._pattern = re.compile(f"({'|'.join(longest_first)})") if longest_first else None
+
+    def first_in(self, text: str) -> str | None:
+        """Return the first name that stands in a text, the longest where several begin there; None where there is none."""
+        found = self._pattern.search(text) if self._pattern is not None else None
+        return None if found is None else found[1]
+
+    def marked(self, text: str, mark: str) -> str:
+        """Return a text with `mark` inside every name in it, so that none is left."""
+        while self._pattern is not None and (found := self._pattern.search(text)) is not None:
+            cut = found.start() + 1
+            text = text[:cut] + mark + text[cut:]
+        return text
+
+    def encode_marked(self, text: str, mark: str, tokenizer: Tokenizer) -> list[int]:
+        """Return the ids of the start of a text in which the names are special tokens; those with `mark` inside are letters."""
+        return self.encode(
+            text,
+            lambda part: tokenizer.encode(part.replace(mark, "")),
+            lambda part: tokenizer.encode_inside(part.replace(mark, ""), ()),
+        )
+
+    def encode(self, text: str, start: Encode, inside: Encode) -> list[int]:
+        """Return the ids of a text in which the names are special tokens.
+
+        Args:
+            text: What is encoded.
+            start: Encodes what the text begins with, up to the first name.
+            inside: Encodes what is between the names and after them.
+        """
+        parts = self._pattern.split(text) if self._pattern is not None else [text]
+        token_ids = start(parts[0]) if parts[0] else []
+        for name, rest in zip(parts[1::2], parts[2::2], strict=True):
+            token_ids.append(self._ids[name])
+            token_ids += inside(rest) if rest else []
+        return token_ids
+
+
+# Characters that no text has (Unicode calls them noncharacters): they mark what is to be letters.
+MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+
+
+def mapped_texts(value: Any, change: Callable[[str], Any]) -> Any:
+    """Return a value of JSON with its texts changed; keys are texts, too."""
+    root = [value]
+    stack: list[tuple[Any, Any]] = [(root, 0)]
+    while stack:
+        holder, key = stack.pop()
+        item = holder[key]
+        if isinstance(item, str):
+            holder[key] = change(item)
+        elif isinstance(item, Mapping):
+            holder[key] = {change(name) if isinstance(name, str) else name: part for name, part in item.items()}
+            stack += [(holder[key], name) for name in holder[key]]
+        elif isinstance(item, list | tuple):
+            holder[key] = list(item)
+            stack += [(holder[key], index) for index in range(len(item))]
+    return root[0]
+
+
+_NAMES: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
+
+
+def names_of(tokenizer: Tokenizer) -> SpecialNames:
+    """Return how the special tokens of a tokenizer are written; made when first asked for."""
+    found = _NAMES.get(tokenizer)
+    if found is None:
+        found = _NAMES[tokenizer] = SpecialNames(tokenizer.special_tokens)
+    return found

@@ -1,0 +1,101 @@
+"""How far a call has come: what `on_progress=` is given, and a bar that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+OnProgress = Callable[["Progress"], object]
+# So often are counts told while no row ends, in seconds.
+_INTERVAL = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a call has come.
+
+    Attributes:
+        rows: texts of the call, samples counted.
+        done: those that have ended, with an error or not.
+        failed: those that have ended with an error.
+        tokens: tokens of all of them so far, prompts left out.
+        seconds: since the call began.
+        is_over: nothing follows: all have ended, or the call was interrupted.
+    """
+
+    rows: int
+    done: int
+    failed: int
+    tokens: int
+    seconds: float
+    is_over: bool
+
+
+class ProgressBar:
+    """A bar on the standard error, for `on_progress=ProgressBar()`; of no use any more when the call is over.
+
+    Args:
+        description: what stands before the bar.
+        console: where it is shown; None is the standard error. Nothing is shown where that is no terminal.
+    """
+
+    def __init__(self, description: str = "texts", *, console: Console | None = None) -> None:
+        self._description = description
+        self._console = console if console is not None else Console(stderr=True)
+        self._bar: RichProgress | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Show it."""
+        if not self._console.is_terminal:
+            return
+        bar = self._bar or self._opened(progress)
+        rate = f"{progress.tokens / progress.seconds:,.0f} tokens/s" if progress.seconds else ""
+        bar.update(bar.task_ids[0], completed=progress.done, failed=progress.failed, rate=rate)
+        if progress.is_over:
+            bar.stop()
+            self._bar = None
+
+    def _opened(self, progress: Progress) -> RichProgress:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[failed]} failed"),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        bar = self._bar = RichProgress(*columns, console=self._console)
+        bar.add_task(self._description, total=progress.rows, failed=0, rate="")
+        bar.start()
+        return bar
+
+
+class Teller:
+    """Tells a callback how far a call has come: when a row ends, every now and then, and at the end.
+
+    Args:
+        tell: the callback.
+        counts: returns rows, done, failed, tokens.
+    """
+
+    def __init__(self, tell: OnProgress, counts: Callable[[], tuple[int, int, int, int]]) -> None:
+        self._tell, self._counts = tell, counts
+        self._started = self._last = monotonic()
+        self._done, self._is_over = -1, False
+
+    def __call__(self, *, is_over: bool = False) -> None:
+        """Tell it, unless it was told just now, or that all is over."""
+        if self._is_over:
+            return
+        self._is_over = is_over
+        rows, done, failed, tokens = self._counts()
+        now = monotonic()
+        if is_over or done != self._done or now - self._last >= _INTERVAL:
+            self._done, self._last = done, now
+            self._tell(Progress(rows, done, failed, tokens, now - self._started, is_over))

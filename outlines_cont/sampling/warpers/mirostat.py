@@ -1,0 +1,98 @@
+"""`Mirostat`: tokens up to a surprise that is steered so that its mean comes to a target (Basu et al. 2021, arXiv:2007.14966).
+
+The second version of the algorithm, which needs no estimate of the tail. The bound is computed from the log-probabilities that a
+row holds anyway, so it is that of the row wherever that goes: back, into forks, into the next piece, into a file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+from outlines_cont.sampling.check import check, is_number
+from outlines_cont.sampling.token_counts import TokenCounts
+from outlines_cont.sampling.token_history import TokenHistory
+from outlines_cont.sampling.top_blocks import TopBlocks
+from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column, history_of
+
+
+@dataclass(frozen=True, slots=True)
+class Mirostat(Warper):
+    """Keeps tokens whose surprise, in bits, is at most mu, and the most probable one in any case.
+
+    mu begins with `2 * tau`. After every token that was drawn, `eta` times what its surprise was above `tau` is taken from it; that
+    surprise is the one with which it was drawn, -log2 of `exp(sampling_logprobs)`.
+
+    Attributes:
+        tau: the surprise per token that is aimed at, above 0 and at most 100.
+        eta: how fast mu follows, from 0 to 10.
+    """
+
+    tau: float = 5.0
+    eta: float = 0.1
+
+    def __post_init__(self) -> None:
+        check("mirostat", self.tau, is_number(self.tau) and 0 < self.tau <= 100, "a `tau` above 0 and at most 100")
+        check("mirostat", self.eta, is_number(self.eta) and 0 <= self.eta <= 10, "an `eta` from 0 to 10")
+
+    def mu(self, history: TokenHistory) -> float:
+        """Return the bound for the next token of a row."""
+        bits, count = history.surprise
+        return 2 * self.tau - self.eta * (bits - self.tau * count)
+
+    def warp(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the logits for rows of which nothing was drawn yet."""
+        return logits.where(logits >= _floor(logits, torch.full((len(logits), 1), 2.0 * self.tau)), -torch.inf)
+
+    @property
+    def needs_counts(self) -> bool:
+        """True."""
+        return True
+
+    @classmethod
+    def for_rows(cls, warpers: Sequence[Self]) -> RowWarper:
+        """Return the step for rows with their own numbers."""
+        return _RowMirostat(tuple(warpers), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _RowMirostat(RowWarper):
+    """The numbers of r rows.
+
+    Attributes:
+        warpers: one per row.
+        mu: (r, 1) float64, the bounds of the present draw; None before `at`.
+    """
+
+    warpers: tuple[Mirostat, ...]
+    mu: torch.Tensor | None
+
+    def at(self, counts: Sequence[TokenCounts | None] | None) -> _RowMirostat:
+        bounds = [warper.mu(history_of(counts, row, warper)) for row, warper in enumerate(self.warpers)]
+        return _RowMirostat(self.warpers, column(bounds, torch.float64))
+
+    def __getitem__(self, rows: torch.Tensor) -> _RowMirostat:
+        return _RowMirostat(tuple(self.warpers[row] for row in rows.tolist()), self._bounds[rows])
+
+    def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
+        return truncate(logits, _floor(logits, self._bounds))
+
+    def narrow(self, top: TopBlocks) -> None:
+        top.doubt_if_left_out()  # surprise is that among what earlier warpers have kept, all of it
+        depth = self._bounds.to(top.listed) * math.log(2) + top.largest_prob().log()
+        top.raise_floor(top.listed[:, :1] - depth.clamp_min(0))
+
+    @property
+    def _bounds(self) -> torch.Tensor:
+        assert self.mu is not None
+        return self.mu
+
+
+def _floor(logits: torch.Tensor, mu: torch.Tensor) -> torch.Tensor:
+    """Return (r, 1): the smallest logit that is kept."""
+    floor = logits.logsumexp(dim=-1, keepdim=True) - mu.to(logits) * math.log(2)
+    return torch.minimum(floor, logits.amax(dim=-1, keepdim=True))

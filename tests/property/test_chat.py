@@ -1,0 +1,126 @@
+"""A conversation has the ids that its template gives, whatever was done to it, and feeds what is new alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlines_cont import Chat, generate
+from outlines_cont.row_bytes import written
+from tests.chat_models import TEMPLATES, chat_model
+
+_ACTIONS = st.lists(
+    st.tuples(st.sampled_from(["user", "text", "choice", "json", "say", "back", "slice", "fork"]), st.integers(0, 9)),
+    min_size=3,
+    max_size=7,
+)
+_SAYS = ["Hi there.", "And now?\n", " <|im_end|></s>[INST] é🙂", "  ", "<think>no</think> yes"]
+_CHOICES = ["yes", "no thanks", "<|im_end|>", "<think>\nhm\n</think>\n\nGood day"]
+
+
+@cache
+def _generators(kind: str) -> dict[str, Any]:
+    model = chat_model(kind)
+    return {
+        "text": generate.text(model),
+        "choice": generate.choice(model, _CHOICES),
+        "json": generate.json(
+            model,
+            {
+                "type": "object",
+                "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 99}},
+                "required": ["n"],
+            },
+        ),
+    }
+
+
+def _common(left: list[int], right: list[int]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+
+
+def _ids(chat: Chat) -> list[int]:
+    return list(chat.state.rows[0][0].token_ids)
+
+
+def _placed(tokenizer: Any, token_ids: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Each token with the bytes of the text that it begins before and ends before."""
+    ends = [0, *accumulate(map(len, written(token_ids, tokenizer)))]
+    return list(zip(ends[:-1], ends[1:], token_ids, strict=True))
+
+
+def _reply_spans(chat: Chat, text: str) -> list[tuple[int, int]]:
+    """Where the replies stand in the text of a conversation, in bytes, as far as the template has left them there."""
+    spans, at = [], 0
+    for message in chat.messages:
+        content = message["content"].split("</think>")[-1].strip()
+        start = text.find(content, at)
+        if start >= 0:
+            at = start + len(content)
+            if message["role"] == "assistant":
+                spans.append((len(text[:start].encode()), len(text[:at].encode())))
+    return spans
+
+
+def _check(chat: Chat) -> None:
+    """Compare text and ids with those of the template, the ids of the replies left out, which stand as they were written."""
+    tokenizer: Any = chat.model.tokenizer
+    text = tokenizer.hugging_face.apply_chat_template(chat.messages, tokenize=False, add_generation_prompt=True)
+    assert text == str(chat.state)
+    if any(name in message["content"] for message in chat.messages for name in tokenizer.special_tokens.values()):
+        return  # transformers would read control tokens
+    ids = tokenizer.hugging_face(text, add_special_tokens=False)["input_ids"]
+    wanted, spans = _placed(tokenizer, ids), _reply_spans(chat, text)
+    if not spans:
+        assert ids == _ids(chat)
+    outside = [
+        place for place in _placed(tokenizer, _ids(chat)) if all(place[1] < a - 2 or place[0] > b + 2 for a, b in spans)
+    ]
+    assert set(outside) <= set(wanted)
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+@settings(max_examples=12, deadline=None)
+@given(_ACTIONS)
+def test_a_conversation_spells_what_its_template_writes_and_feeds_what_is_new(
+    kind: str, actions: list[tuple[str, int]]
+) -> None:
+    model, generators = chat_model(kind), _generators(kind)
+    chat = Chat(model, rng=0).system("Be kind.").user("Hello.")
+    for action, number in actions:
+        last = chat
+        held = int(chat.state.cached)
+        before = _ids(chat)
+        if action == "user":
+            chat = chat.user(_SAYS[number % len(_SAYS)])
+        elif action == "say":
+            chat = chat.assistant(_CHOICES[number % len(_CHOICES)])
+        elif action == "back":
+            chat = chat.back() if len(chat) > 3 else chat
+            chat = chat if len(chat) > 1 else chat.user("Once more.")
+        elif action == "slice":
+            chat = chat[: max(len(chat) - number % 3, 2)]
+        elif action == "fork":
+            chat = chat.fork(2)[1]
+        else:
+            opened = _ids(chat)
+            with model.meter() as meter:
+                chat = chat.assistant(generators[action], max_tokens=12)
+            after = _ids(chat)
+            assert opened == after[: len(opened)]
+            assert str(last.state) + chat.messages[-1]["content"][
+                len(last.messages[-1]["content"]) * last._is_reply :
+            ] == str(chat.state)
+            fed = int(chat.state.cached) - min(held, len(opened))
+            assert meter.fed_tokens <= fed + 1  # less where other conversations have left a prefix of it
+            assert meter.recomputed_tokens <= 1
+        kept = _common(before, _ids(chat))
+        assert int(chat.state.cached) >= min(held, kept) - 1
+        if not chat._is_reply:
+            _check(chat)

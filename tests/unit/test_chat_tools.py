@@ -1,0 +1,254 @@
+"""Tools in a conversation: calls in the form of the model's template, with arguments that fit the type hints."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+from transformers import MistralConfig, MistralForCausalLM
+
+from outlines_cont import Chat, ChatError, OptionError, generate, models, samplers
+from outlines_cont.chats.tool import Tool
+from outlines_cont.chats.tool_form import GENERIC, HERMES, LLAMA3, MISTRAL, ToolForm, form_of
+from tests.chat_models import PLAIN, TEMPLATES, chat_model
+from tests.tokenizer_kinds import tokenizer_of
+
+_FORMS = {"Qwen3": HERMES, "Llama 3": LLAMA3, "Mistral": MISTRAL, "plain": GENERIC}
+
+
+def get_weather(city: Literal["Paris", "Oslo"], days: int = 1) -> str:
+    """Tell the weather of a city.
+
+    More about it.
+
+    Args:
+        city: Which one.
+        days: How many days ahead.
+    """
+    return f"{city}: rain for {days} days"
+
+
+class Stop(BaseModel):
+    """End the talk."""
+
+    reason: Literal["done", "late"]
+
+
+def _caller(kind: str) -> Any:
+    """A generator that would write what begins a call."""
+    model, form = chat_model(kind), _FORMS[kind]
+    marker = form.before if kind in ("Llama 3", "plain") else form.before.split("\n")[0].split("[{")[0]
+    if kind in ("Llama 3", "plain"):
+        return generate.fsm(model, marker + " more")
+    token_id = model.tokenizer.hugging_face.convert_tokens_to_ids(marker)  # type: ignore[attr-defined]
+    return generate.text(model, sampler=samplers.greedy(logit_bias={token_id: 100.0}))
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_the_form_of_calls_is_read_off_the_template(kind: str) -> None:
+    assert _FORMS[kind] == form_of(Chat(chat_model(kind))._template)
+
+
+def test_the_real_form_of_mistral_is_read_off_its_tokenizer() -> None:
+    model: Any = SimpleNamespace(tokenizer=tokenizer_of("tekken 131k in mistral-common"))
+    assert form_of(Chat(model)._template) == MISTRAL
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_a_call_is_written_answered_and_gone_on_with(kind: str) -> None:
+    model = chat_model(kind)
+    form = replace(MISTRAL, separator=None) if kind == "Mistral" else None  # else it calls for ever
+    chat = Chat(model, tool_form=form).user("Rain?").assistant(_caller(kind), tools=[get_weather], max_tokens=400)
+    (call,) = chat.tool_calls[:1]
+    assert call.name == "get_weather"
+    assert set(call.arguments) <= {"city", "days"}
+    assert call.arguments["city"] in ("Paris", "Oslo")
+    last = chat.messages[-1]
+    assert (last["role"], last["content"], chat.value) == ("assistant", "", None)
+    assert last["tool_calls"][0]["function"]["arguments"] == json.loads(json.dumps(call.arguments))
+    assert len(last["tool_calls"][0]["id"]) == 9
+    with pytest.raises(ChatError, match="chat.tool"):
+        chat.assistant(generate.text(model))
+    written = list(chat.state.rows[0][0].token_ids)
+    for one in chat.tool_calls:
+        chat = chat.tool(one.run() if kind != "Mistral" else {"told": one.run()})
+    assert chat.tool_calls == ()
+    asked = list(chat.state.rows[0][0].token_ids)
+    if kind != "Mistral":  # whose template adds an id to the call
+        assert written == asked[: len(written)]
+    else:
+        assert written[:-3] == asked[: len(written) - 3]
+    with model.meter() as meter:
+        chat = chat.assistant(generate.choice(model, ["It rains.", "It does not."]))
+    assert chat.value in ("It rains.", "It does not.")
+    assert meter.fed_tokens <= len(chat.state.rows[0][0].token_ids) - len(written) + 4
+    if kind != "plain":
+        tokenizer: Any = model.tokenizer.hugging_face  # type: ignore[attr-defined]
+        tools = [Tool.of(get_weather).message]
+        ids = tokenizer.apply_chat_template(
+            chat.messages[:-1], tools=tools, add_generation_prompt=True, return_dict=False
+        )
+        assert ids[-8:] == asked[-8:]
+        assert tokenizer.decode(ids) == tokenizer.decode(asked)
+
+
+@pytest.mark.parametrize("kind", ["Qwen3", "Llama 3"])
+def test_text_stays_text(kind: str) -> None:
+    model = chat_model(kind)
+    before = _FORMS[kind].before
+    chat = Chat(model, tools=[get_weather, Stop]).user("Rain?")
+    said = chat.assistant(generate.choice(model, ["No."]), tools=[get_weather, Stop])
+    assert (said.value, said.tool_calls) == ("No.", ())
+    assert said.user("a").messages[1] == {"role": "assistant", "content": "No."}
+    free = chat.assistant(max_tokens=5)
+    assert free.messages[-1]["content"] == free.value
+    assert chat.assistant(max_tokens=5) == free
+    if kind == "Llama 3":
+        inside = generate.fsm(model, f"It is {before} or so.")
+        whole = chat.assistant(inside, tools=[get_weather], max_tokens=60)
+        assert whole.tool_calls == ()
+        assert whole.messages[-1]["content"].startswith(f"It is {before}")
+
+
+def test_a_call_that_is_cut_is_text() -> None:
+    chat = Chat(chat_model("Qwen3")).user("Rain?").assistant(_caller("Qwen3"), tools=[get_weather], max_tokens=9)
+    assert chat.finish_reason == "length"
+    assert chat.tool_calls == ()
+    assert chat.messages[-1]["content"].startswith("<tool_call>")
+    chat = Chat(chat_model("Qwen3")).user("Rain?").assistant(_caller("Qwen3"), tools=[get_weather], max_tokens=1)
+    assert (chat.finish_reason, chat.messages[-1]["content"]) == ("length", "<tool_call>")
+
+
+@pytest.mark.parametrize("form", [HERMES, LLAMA3, MISTRAL])
+def test_what_the_form_writes_it_reads(form: ToolForm) -> None:
+    tools = [Tool.of(get_weather), Tool.of(Stop)]
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("get_weather", {"city": "Oslo", "days": 3}),
+        ("Stop", {"reason": "late"}),
+    ]
+    calls = calls if form.separator else calls[1:]
+    text = form.written(calls)
+    assert form.calls(text) == calls
+    assert all(form.calls(text[:n]) in ([], calls[:-1]) for n in range(len(text)))
+    marker = form.marker("[TOOL_CALLS]")
+    rest = text[len(marker) :]
+    expression = form.expression(tools, marker)
+    assert expression.accepts(rest)
+    assert not expression.accepts(rest.replace("late", "soon"))
+    assert not expression.accepts(rest.replace('": ', '":'))  # as no template would write it
+
+
+def test_mistral_common_renders_by_itself() -> None:
+    tokenizer = tokenizer_of("SentencePiece 32k in mistral-common")
+    size = len(tokenizer.token_bytes)
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = MistralConfig(vocab_size=size, num_attention_heads=1, num_key_value_heads=1, **shape)
+    model = models.from_transformers(MistralForCausalLM(config), tokenizer)
+    library: Any = tokenizer.hugging_face
+    chat = Chat(model).user("Hi [INST] there").assistant("Good day.").user("Rain?")
+    assert list(chat.state.rows[0][0].token_ids) == library.apply_chat_template(chat.messages, return_dict=False)
+    token_id = next(i for i, name in tokenizer.special_tokens.items() if name == "[TOOL_CALLS]")
+    caller = generate.text(model, sampler=samplers.greedy(logit_bias={token_id: 100.0}))
+    chat = Chat(model, tools=[Stop]).user("Enough.")
+    assert chat._form is not None
+    assert chat._form.marker("[TOOL_CALLS]") == "[TOOL_CALLS]"
+    form = replace(chat._form, separator=None)
+    called = Chat(model, tool_form=form).user("Enough.").assistant(caller, tools=[Stop], max_tokens=200)
+    assert called.tool_calls[0].arguments["reason"] in ("done", "late")
+    told = called.tool("Good bye.")
+    wanted = library.apply_chat_template(told.messages, tools=[Tool.of(Stop).message], return_dict=False)
+    assert tokenizer.text_bytes(wanted) == tokenizer.text_bytes(told.state.rows[0][0].token_ids)
+    with pytest.raises(ChatError, match="mistral-common"):
+        Chat(model).user("a").user("b").assistant("c").message({"role": "tool", "content": "x"}).state
+
+
+def test_several_conversations_call_in_one_batch() -> None:
+    model = chat_model("Mistral")
+    chats = [Chat(model).user("Rain?"), Chat(model).user("Snow in Oslo?")]
+    called = Chat.replies(chats, _caller("Mistral"), tools=[Stop], max_tokens=200)
+    alone = [chat.assistant(_caller("Mistral"), tools=[Stop], max_tokens=200) for chat in chats]
+    assert called == alone
+    assert all(chat.tool_calls[0].arguments["reason"] in ("done", "late") for chat in called)
+    with pytest.raises(OptionError, match="the same tools"):
+        Chat.replies([Chat(model, tools=[Stop]).user("a"), Chat(model).user("b")], max_tokens=1)
+
+
+def test_calls_of_others_are_read_whatever_they_are_written_in() -> None:
+    call: dict[str, Any] = {"id": "a", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+    for kind in ("Qwen3", "plain"):
+        chat = Chat(chat_model(kind), tools=[get_weather]).user("Rain?")
+        given = chat.message({"role": "assistant", "content": None, "tool_calls": [call]})
+        assert given.tool_calls[0].arguments == {"city": "Oslo", "days": 1}
+        assert given.tool_calls[0].run() == "Oslo: rain for 1 days"
+    for wrong in ({"function": {}}, {"function": {"name": "f", "arguments": "[1"}}, 3):
+        with pytest.raises(ChatError, match="expected"):
+            chat.message({"role": "assistant", "content": "", "tool_calls": [wrong]})
+    with pytest.raises(OptionError, match="with a name"):
+        Tool.of({"type": "function", "function": {"parameters": {"type": "object"}}})
+
+
+def test_tools_are_described_as_templates_read_them() -> None:
+    message = Tool.of(get_weather).message["function"]
+    assert message["description"] == "Tell the weather of a city."
+    assert message["parameters"] == {
+        "type": "object",
+        "properties": {
+            "city": {"description": "Which one.", "enum": ["Paris", "Oslo"], "type": "string"},
+            "days": {"description": "How many days ahead.", "default": 1, "type": "integer"},
+        },
+        "required": ["city"],
+    }
+    given = {"name": "f", "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+    assert Tool.of(given).message["function"]["parameters"] == given["inputSchema"]
+    with pytest.raises(OptionError, match="function with type hints"):
+        Tool.of(3)
+    with pytest.raises(OptionError, match="different names"):
+        Chat(chat_model("Qwen3"), tools=[Stop, Stop])
+    with pytest.raises(OptionError, match="'hermes'"):
+        Chat(chat_model("Qwen3"), tool_form="hermse")
+    with pytest.raises(OptionError, match="a list of tools"):
+        Chat(chat_model("Qwen3"), tools=get_weather)  # type: ignore[arg-type]
+    with pytest.raises(ChatError, match="waits"):
+        Chat(chat_model("Qwen3")).user("a").tool("b")
+
+
+def test_a_template_without_tools_has_them_in_the_message_of_the_system() -> None:
+    chat = Chat(chat_model("plain"), tools=[get_weather]).system("Be kind.").user("Rain?")
+    text = str(chat.state)
+    assert text.startswith("system: Be kind.\n\nYou may call these functions:\n{")
+    assert "get_weather" in text
+    assert chat.messages[0] == {"role": "system", "content": "Be kind."}
+    called = chat.assistant(_caller("plain"), tools=[get_weather], max_tokens=300)
+    text = str(called.tool(called.tool_calls[0].run()).state)
+    assert "<tool_response>\n" in text
+    assert text.endswith("assistant: ")
+    assert Chat(chat_model("Qwen3"), template=PLAIN, tools=[Stop])._form == GENERIC
+
+
+def test_a_form_that_cannot_be_read_is_to_be_given() -> None:
+    call = "{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments }}){% endfor %}"
+    odd = "{% for m in messages %}{{ m.content }}" + call + "<|im_end|>{% endfor %}"
+    with pytest.raises(ChatError, match="tool_form"):
+        Chat(chat_model("Qwen3"), template=odd, tools=[Stop])
+    assert Chat(chat_model("Qwen3"), template=odd, tools=[Stop], tool_form="llama3")._form == LLAMA3
+    with pytest.raises(OptionError, match="stop_at"):
+        Chat(chat_model("Qwen3"), tools=[Stop]).user("a").assistant(stop_at="x")
+
+
+def test_calls_are_saved(tmp_path: Path) -> None:
+    model = chat_model("Qwen3")
+    chat = Chat(model).user("Rain?").assistant(_caller("Qwen3"), tools=[get_weather], max_tokens=300)
+    chat.save(tmp_path / "chat")
+    loaded = Chat.load(tmp_path / "chat", model)
+    assert [call.name for call in chat.tool_calls] == [call.name for call in loaded.tool_calls]
+    with pytest.raises(OptionError, match="function of Python"):
+        loaded.tool_calls[0].run()
+    again = Chat.load(tmp_path / "chat", model, tools=[get_weather])
+    assert again.tool_calls[0].run() == chat.tool_calls[0].run()
+    assert chat.tool("rain") == loaded.tool("rain")
+    assert list(chat.tool("rain").state.rows[0][0].token_ids) == list(loaded.tool("rain").state.rows[0][0].token_ids)

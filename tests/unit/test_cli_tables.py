@@ -1,0 +1,186 @@
+"""Tables in and out of `outlines-cont extract`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlines_cont.commands.errors import SetupError
+from outlines_cont.commands.extract import Extraction
+from outlines_cont.commands.options import ExtractOptions, InputFormat
+from outlines_cont.commands.rows import STDIN, RowSource
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.json").write_text(json.dumps(SCHEMA))
+    (tmp_path / "in.csv").write_bytes('id,text,note\r\n1,"two ""lamps"",\nplease",é\r\n2,none,\r\n3,fail,\r\n'.encode())
+    return tmp_path
+
+
+def records(prompts: list[str]) -> list[Any]:
+    return [
+        ValueError("no, thanks") if "fail" in prompt else {"n": len(prompt), "tags": ["a", None]} for prompt in prompts
+    ]
+
+
+def extract(**options: Any) -> bytes:
+    stdout = io.BytesIO()
+    job = Extraction(
+        ExtractOptions(**({"input": "in.csv", "schema": "s.json"} | options)), stdin=io.BytesIO(), stdout=stdout
+    )
+    for _ in job.run(lambda *_: records):
+        pass
+    return stdout.getvalue()
+
+
+@given(st.lists(st.lists(cells, min_size=2, max_size=2), max_size=5), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_the_cells_of_a_csv_file_are_read_as_they_were_written(rows: list[list[str]], end: str, has_mark: bool) -> None:
+    file = io.StringIO()
+    csv.writer(file, lineterminator=end, quoting=csv.QUOTE_ALL).writerows([["text", "b c"], *rows])
+    data = ("\ufeff" * has_mark + file.getvalue()).encode()
+    found = list(RowSource(STDIN, InputFormat.CSV, "text", io.BytesIO(data)))
+    assert [row.fields for row in found] == [dict(zip(["text", "b c"], row, strict=True)) for row in rows]
+    assert len({row.digest for row in found}) == len(set(map(tuple, rows)))
+
+
+def test_a_row_of_csv_that_cannot_be_used_fails_alone() -> None:
+    data = b'text,id\na,1\nb\n"c\nd",2\n\xff,3\n\ne,4\n'
+    found = list(RowSource(STDIN, InputFormat.CSV, "text", io.BytesIO(data)))
+    assert [(row.line, row.fields) for row in found if row.error is None] == [
+        (2, {"text": "a", "id": "1"}),
+        (4, {"text": "c\nd", "id": "2"}),
+        (8, {"text": "e", "id": "4"}),
+    ]
+    assert [(row.line, str(row.error)) for row in found if row.error is not None] == [
+        (3, "expected 2 cells, as the header names, got 1"),
+        (6, "expected UTF-8, got other bytes. Save the file as UTF-8."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("", "names its columns, got an empty file"),
+        ("a,b,a", "'a' twice"),
+        ("text,record", "without the column 'record'"),
+    ],
+)
+def test_a_header_that_cannot_be_used_is_refused(folder: Path, header: str, message: str) -> None:
+    (folder / "in.csv").write_text(header and f"{header}\n1,2,3\n")
+    with pytest.raises(SetupError, match=message):
+        extract()
+
+
+def test_csv_goes_to_lines_and_to_csv(folder: Path) -> None:
+    lines = [json.loads(line) for line in extract().splitlines()]
+    assert [(line["id"], line["note"], line["_line"]) for line in lines] == [("1", "é", 2), ("2", "", 4), ("3", "", 5)]
+    assert lines[0]["record"] == {"n": len('Message: two "lamps",\nplease\nRecord: '), "tags": ["a", None]}
+    extract(output=Path("out.csv"))
+    with (folder / "out.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["n"] for row in rows] == [str(lines[0]["record"]["n"]), str(lines[1]["record"]["n"]), ""]
+    assert [row["tags"] for row in rows] == ['["a", null]', '["a", null]', ""]
+    assert [row["error"] for row in rows] == ["", "", "ValueError: no, thanks"]
+    assert [row["_digest"] for row in rows] == [line["_digest"] for line in lines]
+    assert sorted(path.name for path in folder.iterdir()) == ["in.csv", "out.csv", "s.json"]
+
+
+def test_a_field_of_a_record_does_not_hide_that_of_the_row(folder: Path) -> None:
+    (folder / "in.csv").write_text("text,n\nlamps,7\n")
+    extract(output=Path("out.csv"))
+    with (folder / "out.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["n"], row["record.n"]) == ("7", str(len("Message: lamps\nRecord: ")))
+
+
+def test_parquet_goes_to_parquet(folder: Path) -> None:
+    table = pyarrow.table(
+        {
+            "text": ["one", "fail", None],
+            "day": [date(2031, 5, 14), None, None],
+            "price": [Decimal("1.50"), None, None],
+            "data": pyarrow.array([{"x": [1]}, None, None]),
+        }
+    )
+    pyarrow.parquet.write_table(table, folder / "in.parquet")
+    extract(input="in.parquet", output=Path("out.parquet"))
+    rows = pyarrow.parquet.read_table(folder / "out.parquet").to_pylist()
+    assert [(row["day"], row["price"], row["data"]) for row in rows] == [
+        ("2031-05-14", "1.50", {"x": [1]}),
+        (None,) * 3,
+        (None,) * 3,
+    ]
+    assert rows[0]["record"] == {"n": len("Message: one\nRecord: "), "tags": ["a", None]}
+    assert [row["error"] and row["error"]["type"] for row in rows] == [None, "ValueError", "RowError"]
+    assert [row["_line"] for row in rows] == [1, 2, 3]
+
+
+def test_what_has_no_type_in_common_is_json_in_parquet(folder: Path) -> None:
+    (folder / "in.jsonl").write_text('{"text": "a", "x": 1, "y": {}}\n{"text": "b", "x": "two", "y": null}\n')
+    extract(input="in.jsonl", output=Path("out.parquet"))
+    rows = pyarrow.parquet.read_table(folder / "out.parquet").to_pylist()
+    assert [(row["x"], row["y"]) for row in rows] == [("1", "{}"), ('"two"', None)]
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_a_table_that_was_interrupted_is_gone_on_with(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract(output=Path(f"whole-{name}"), batch_size=1)
+    job = Extraction(
+        ExtractOptions(input="in.csv", schema="s.json", output=Path(name), batch_size=1),
+        stdin=io.BytesIO(),
+        stdout=io.BytesIO(),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        for tally in job.run(lambda *_: records):
+            if tally.rows == 2:
+                raise KeyboardInterrupt
+    del job
+    assert not (folder / name).exists()
+    assert len((folder / f"{name}.part.jsonl").read_bytes().splitlines()) == 2
+    with pytest.raises(SetupError, match="--resume"):
+        extract(output=Path(name))
+    asked: list[list[str]] = []
+    monkeypatch.setitem(globals(), "records", lambda prompts, told=records: asked.append(prompts) or told(prompts))
+    extract(output=Path(name), resume=True)
+    assert len(asked) == 1
+    assert (folder / name).read_bytes() == (folder / f"whole-{name}").read_bytes()
+    assert not (folder / f"{name}.part.jsonl").exists()
+    with pytest.raises(SetupError, match="is complete"):
+        extract(output=Path(name), resume=True)
+    with pytest.raises(SetupError, match="exists"):
+        extract(output=Path(name))
+    extract(output=Path(name), overwrite=True)
+    assert (folder / name).read_bytes() == (folder / f"whole-{name}").read_bytes()
+
+
+def test_what_is_no_parquet_file_is_refused(folder: Path) -> None:
+    (folder / "in.parquet").write_bytes(b"text\nhello\n")
+    with pytest.raises(SetupError, match="is none that can be read"):
+        extract(input="in.parquet")
+    with pytest.raises(SetupError, match="expected a file beside --input-format parquet"):
+        extract(input=STDIN, input_format=InputFormat.PARQUET)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    (folder / "in.parquet").write_bytes(b"PAR1")
+    with pytest.raises(SetupError, match=r"pip install 'outlines-cont\[parquet\]'"):
+        extract(input="in.parquet")
+    with pytest.raises(SetupError, match=r"pip install 'outlines-cont\[parquet\]'"):
+        extract(output=Path("out.parquet"))

@@ -1,0 +1,528 @@
+"""`draft=`: guesses change how many forwards there are, and nothing else."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import fsm
+from outlines_cont import (
+    OptionError,
+    SequenceState,
+    UnsupportedModel,
+    VocabularyMismatch,
+    continuous,
+    engine_of,
+    generate,
+    models,
+    policies,
+    samplers,
+)
+from outlines_cont.drafts.ngram_index import NgramIndex
+from outlines_cont.engine.accept_rate import Graded
+from outlines_cont.engine.forward_costs import ForwardCosts
+from outlines_cont.engine.guess_length import LONGEST, GuessLength
+from outlines_cont.engine.row_draft import RowDraft
+from outlines_cont.errors import DraftWarning
+from outlines_cont.models import HuggingFaceModel
+from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network, saying, scripted_model
+from tests.oracle import next_logits
+
+
+class Knows:
+    """Proposes what some text goes on with, and every so often something else."""
+
+    def __init__(self, texts: Sequence[Sequence[int]], *, wrong_every: int = 0) -> None:
+        self.texts, self.wrong_every, self.calls = [[*text] for text in texts], wrong_every, 0
+
+    def propose(self, token_ids: Sequence[int]) -> list[int]:
+        self.calls += 1
+        for text in self.texts:
+            if text[: len(token_ids)] == [*token_ids]:
+                rest = text[len(token_ids) :]
+                return [70 if self.wrong_every and (i + 1) % self.wrong_every == 0 else t for i, t in enumerate(rest)]
+        return []
+
+
+class Proposing:
+    """Returns whatever it is told to, or raises it."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def propose(self, token_ids: Sequence[int]) -> Any:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer() if callable(self.answer) else self.answer
+
+
+def written(state: SequenceState) -> list[Any]:
+    return [
+        (row.token_ids, row.kinds, row.finish_reason, row.stream, row.value) for group in state.rows for row in group
+    ]
+
+
+def rows_of(state: SequenceState) -> list[tuple[int, ...]]:
+    return [row.token_ids for group in state.rows for row in group]
+
+
+def a_model(seed: int = 0) -> HuggingFaceModel:
+    return models.from_transformers(random_network("llama", seed=seed), FakeTokenizer())
+
+
+def steady(model: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch) -> HuggingFaceModel:
+    """Have every forward of a model take a second, and all else no time, so that the lengths of guesses are the same always."""
+    forward, seconds = model.forward, [0.0]
+
+    def timed(*arguments: Any) -> torch.Tensor:
+        seconds[0] += 1.0
+        return forward(*arguments)
+
+    monkeypatch.setattr(model, "forward", timed)
+    engine_of(model)._guessing.clock = lambda: seconds[0]
+    for _ in range(3):  # a plain forward is measured first
+        generate.text(model)("the", max_tokens=3, draft=Proposing([]))
+    return model
+
+
+# -- the law -----------------------------------------------------------------------------------------------------------
+
+SAMPLERS = {
+    "greedy": samplers.greedy(),
+    "multinomial": samplers.multinomial(2, temperature=1.5, top_p=0.95),
+    "penalties": samplers.multinomial(2, temperature=1.5, repetition_penalty=1.3, frequency_penalty=0.4),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("kind", ["lookup", "same model", "other model", "knows", "half knows"])
+def test_a_text_is_token_for_token_the_one_without_a_draft(name: str, kind: str) -> None:
+    model = random_model()
+    generator = continuous(generate.text(model, sampler=SAMPLERS[name]))
+    plain = generator(["the name", "a red"], max_tokens=24, rng=5)
+    draft: Any = {"lookup": "lookup", "same model": a_model(), "other model": a_model(1)}.get(kind)
+    if draft is None:
+        draft = Knows(rows_of(plain), wrong_every=3 if kind == "half knows" else 0)
+    with model.meter() as meter:
+        drafted = generator(["the name", "a red"], max_tokens=24, rng=5, draft=draft)
+    assert written(plain) == written(drafted)
+    for group, others in zip(plain.rows, drafted.rows, strict=True):
+        for row, other in zip(group, others, strict=True):
+            assert row.logprobs == pytest.approx(other.logprobs, abs=1e-9)
+            assert row.sampling_logprobs == pytest.approx(other.sampling_logprobs, abs=1e-9)
+    assert meter.accepted_tokens <= meter.proposed_tokens
+    if kind in ("same model", "knows"):
+        assert meter.proposed_tokens == meter.accepted_tokens > 0
+        assert meter.forwards < 24
+
+
+@pytest.mark.parametrize("family", ["gpt2", "mistral", "gemma3", "one by one"])
+def test_what_was_guessed_wrongly_is_taken_out_of_every_kind_of_cache(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows that count columns, positions that are learnt, rows that cannot run together."""
+    model, draft = (random_model("llama" if family == "one by one" else family) for _ in range(2))
+    if family == "one by one":
+        monkeypatch.setattr(HuggingFaceModel, "can_stack", property(lambda model: False))
+    generator = continuous(generate.text(model, sampler=samplers.multinomial(2, temperature=1.5)))
+    plain = generator(["the name", "a red and blue"], max_tokens=14, rng=5)
+    for guesses in (Knows(rows_of(plain), wrong_every=3), draft, a_model(1)):
+        drafted = generator(["the name", "a red and blue"], max_tokens=14, rng=5, draft=guesses)
+        assert written(plain) == written(drafted)
+        for row, other in zip(plain.rows[1], drafted.rows[1], strict=True):
+            assert row.logprobs == pytest.approx(other.logprobs, abs=1e-9)
+
+
+def test_sampled_texts_have_the_law_of_the_model() -> None:
+    """Of 600 samples each of the nine texts comes as often as the model says, within five standard deviations."""
+    model = random_model()
+    sampler = samplers.multinomial(600, temperature=2.0)
+    state = continuous(generate.regex(model, "[abc][abc]", sampler=sampler, force=False))(
+        "the name", rng=1, draft=Knows([[*model.tokenizer.encode("the name", add_special_tokens=True), 100, 101]])
+    )
+    start = model.tokenizer.encode("the name", add_special_tokens=True)
+    wanted = law(model, start, "[abc][abc]", 2.0)
+    found = [row.token_ids[len(start) :] for row in state.rows[0]]
+    assert sum(wanted.values()) == pytest.approx(1.0)
+    for ids, share in wanted.items():
+        spread = math.sqrt(600 * share * (1 - share))
+        assert abs(found.count(ids) - 600 * share) <= 5 * spread + 1
+
+
+def law(model: HuggingFaceModel, start: list[int], pattern: str, temperature: float) -> dict[tuple[int, ...], float]:
+    """Every sequence that a constraint lets pass with its probability, by trying every token at every place."""
+    allows = fsm.TokenFSM(fsm.regex(pattern), fsm.Vocabulary(model.tokenizer.token_bytes, [EOS]))
+    whole: dict[tuple[int, ...], float] = {}
+    open_ = [((), allows.initial_state, 1.0)]
+    while open_:
+        ids, state, share = open_.pop()
+        allowed = [i for i in allows.allowed_token_ids(state).tolist() if i != EOS]
+        if not allowed:
+            whole[ids] = share
+            continue
+        shares = (next_logits(model, [*start, *ids])[-1][allowed] / temperature).softmax(0).tolist()
+        open_ += [((*ids, i), allows.next_state(state, i), share * p) for i, p in zip(allowed, shares, strict=True)]
+    return whole
+
+
+def test_what_is_said_of_tokens_is_the_same_in_a_stream() -> None:
+    model = random_model()
+    generator = generate.text(model, sampler=samplers.multinomial(temperature=1.5))
+    plain = [*generator.stream("the name", events=True, top=2, rng=3, max_tokens=20)]
+    text = continuous(generator)("the name", rng=3, max_tokens=20)
+    draft = Knows(rows_of(text), wrong_every=2)
+    events = [*generator.stream("the name", events=True, top=2, rng=3, max_tokens=20, draft=draft)]
+    assert "".join(event.text for event in plain) == "".join(event.text for event in events)
+    tokens = [[token for event in run for token in event.token_ids] for run in (plain, events)]
+    assert tokens[0] == tokens[1]
+    tops = [[[i for i, _ in top] for event in run for top in event.top] for run in (plain, events)]
+    assert tops[0] == tops[1]
+    assert len(events) < len(plain)
+    assert (sum(e.proposed_tokens for e in plain), sum(e.saved_forwards for e in plain)) == (0, 0)
+    proposed, accepted = (sum(getattr(e, f"{name}_tokens") for e in events) for name in ("proposed", "accepted"))
+    assert 0 < accepted < proposed
+    assert accepted <= sum(e.saved_forwards for e in events) <= 20
+
+
+def test_forced_text_joins_a_guess_and_is_scored_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = steady(a_model(), monkeypatch)
+    generator = continuous(generate.regex(model, "[ab](: red green blue [ab]){5}"))
+    plain = generator("the name")
+    with model.meter() as meter:
+        drafted = generator("the name", draft=Knows(rows_of(plain)))
+    (row,), (other,) = plain.rows[0], drafted.rows[0]
+    assert (row.token_ids, row.kinds) == (other.token_ids, other.kinds)
+    assert row.logprobs == pytest.approx(other.logprobs, abs=1e-9)
+    assert meter.forced_tokens > 20
+    assert meter.proposed_tokens == meter.accepted_tokens == 5
+    assert meter.forwards <= 2
+
+
+def test_a_token_without_a_choice_is_guessed_for_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = steady(a_model(), monkeypatch)
+    generator = continuous(generate.regex(model, "[ab]xyzuvw[ab]", force=False))
+    plain = generator("the name", rng=0)
+    with model.meter() as meter:
+        drafted = generator("the name", rng=0, draft=Knows([rows_of(plain)[0][:4]]))
+    assert written(plain) == written(drafted)
+    assert (meter.forwards, meter.proposed_tokens, meter.accepted_tokens) == (1, 7, 7)
+
+
+def test_what_has_to_follow_is_guessed_as_the_tokenizer_spells_it() -> None:
+    """The text is known, and its spelling is not: the token that the tokenizer would take is a good guess."""
+    model = scripted_model(saying('{"name": "ab"}'))
+    generator = generate.json(
+        model, {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    )
+    with model.meter() as plain:
+        assert generator("say>") == {"name": "ab"}
+    with model.meter() as meter:
+        assert generator("say>", draft="lookup") == {"name": "ab"}
+    assert meter.accepted_tokens <= meter.proposed_tokens
+    assert meter.forwards <= plain.forwards
+
+
+# -- where it is taken -------------------------------------------------------------------------------------------------
+
+
+def test_every_call_takes_a_draft() -> None:
+    model = random_model()
+    generator = generate.regex(model, "[ab]{9}", draft="lookup", sampler=samplers.multinomial())
+    plain = generate.regex(model, "[ab]{9}", sampler=samplers.multinomial())
+    wanted = plain("a", rng=1)
+    assert wanted == generator("a", rng=1) == plain("a", rng=1, draft="lookup") == generator("a", rng=1, draft=None)
+    assert "".join(generator.stream("a", rng=1)) == wanted
+    state = continuous(generator)("a", rng=1, max_tokens=3)
+    assert continuous(generator).resume(state).values == [[wanted]]
+    assert continuous(plain).resume(state, draft="lookup").values == [[wanted]]
+    stream = continuous(plain).stream("a", rng=1, draft="lookup")
+    assert "".join(event.text for event in stream) == wanted
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model: generate.text(model, draft="lookup"),
+        lambda model: generate.regex(model, "a+", draft="lookup"),
+        lambda model: generate.choice(model, ["a", "b"], draft="lookup"),
+        lambda model: generate.json(model, {"type": "integer"}, draft="lookup"),
+        lambda model: generate.format(model, int, draft="lookup"),
+        lambda model: generate.cfg(model, 'start: "a"+', draft="lookup"),
+        lambda model: generate.fsm(model, fsm.regex("a+"), draft="lookup"),
+    ],
+)
+def test_every_generator_takes_a_draft(make: Callable[[HuggingFaceModel], Any]) -> None:
+    assert make(random_model()).draft == "lookup"
+
+
+def test_a_search_guesses_nothing() -> None:
+    model = random_model()
+    generator = generate.choice(model, ["red", "green"], sampler=samplers.beam_search(2), draft="lookup")
+    with model.meter() as meter:
+        generator("the")
+    assert meter.proposed_tokens == 0
+
+
+@pytest.mark.parametrize("draft", ["look", 3, object(), Knows, b"lookup", ["lookup"]])
+def test_what_guesses_nothing_is_refused_at_once(draft: Any) -> None:
+    model = random_model()
+    for call in (lambda: generate.text(model, draft=draft), lambda: generate.text(model)("a", draft=draft)):
+        with pytest.raises(OptionError, match="'lookup', a model such as .* or an object with `propose") as caught:
+            call()
+        assert caught.value.option == "draft"
+
+
+class OtherTokenizer(FakeTokenizer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.token_bytes = (*self.token_bytes[:70], b"other", *self.token_bytes[71:])
+
+
+def test_a_model_with_other_tokens_is_refused() -> None:
+    other = models.from_transformers(random_network("llama"), OtherTokenizer())
+    with pytest.raises(
+        VocabularyMismatch, match=r"1 ids differ, the first of them 70: b'C', and b'other' in the draft"
+    ):
+        generate.text(random_model(), draft=other)
+
+
+def test_a_model_whose_logits_are_wider_or_narrower_may_guess() -> None:
+    """Models of one family are padded differently: ids without a token mean nothing."""
+    config = random_network("llama").config
+    config.vocab_size = VOCAB_SIZE + 11
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        wide = transformers.AutoModelForCausalLM.from_config(config).double().eval()
+    wider = models.from_transformers(wide, FakeTokenizer())
+    plain = generate.text(random_model())("the", max_tokens=12)
+    assert plain == generate.text(random_model(), draft=wider)("the", max_tokens=12)
+    plain = generate.text(wider)("the", max_tokens=12)
+    assert plain == generate.text(wider, draft=random_model())("the", max_tokens=12)
+
+
+def test_a_cache_that_cannot_be_cut_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    recurrent = a_model()
+    monkeypatch.setattr(recurrent, "is_recurrent", True)
+    with pytest.raises(UnsupportedModel, match="cache can be cut, beside `draft`"):
+        generate.text(recurrent, draft="lookup")
+    with pytest.raises(UnsupportedModel, match="cache can be cut as `draft`"):
+        generate.text(random_model(), draft=recurrent)
+
+
+# -- bad drafts --------------------------------------------------------------------------------------------------------
+
+
+def shown(answer: object) -> str:
+    return getattr(answer, "__name__", repr(answer))  # no address, which differs between processes
+
+
+def endless() -> Iterator[int]:
+    return itertools.repeat(65)
+
+
+def breaking() -> Iterator[int]:
+    if EOS:
+        raise RuntimeError("no more")
+    yield 65
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [ValueError("no"), SystemExit(3), KeyboardInterrupt(), None, 7, "abc", ["a"], [1.5], [None], [True], breaking],
+    ids=shown,
+)
+def test_a_draft_that_fails_is_let_go_with_one_warning(answer: Any) -> None:
+    generator = generate.text(random_model())
+    wanted = generator(["the", "a"], max_tokens=8)
+    with pytest.warns(DraftWarning, match="the text is written without a draft") as told:
+        assert wanted == generator(["the", "a"], max_tokens=8, draft=Proposing(answer))
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("answer", [[], [-1], [10**9], [VOCAB_SIZE], [EOS], [0], (), endless, range(300)], ids=shown)
+def test_a_guess_that_cannot_come_is_let_go(answer: Any) -> None:
+    generator = generate.text(random_model())
+    wanted = generator("the", max_tokens=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert wanted == generator("the", max_tokens=8, draft=Proposing(answer))
+
+
+def test_a_model_that_fails_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = a_model(1)
+    generator = generate.text(random_model())
+    wanted = generator("the", max_tokens=8)
+    monkeypatch.setattr(draft, "forward", lambda *_: 1 / 0)
+    with pytest.warns(DraftWarning, match="ZeroDivisionError"):
+        assert wanted == generator("the", max_tokens=8, draft=draft)
+    gc.collect()
+    assert draft.kv_store.nbytes == 0
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2, 3])
+def test_no_more_is_guessed_than_there_is_room_for(max_tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = steady(a_model(), monkeypatch)
+    generator = continuous(generate.text(model))
+    whole = generator("the", max_tokens=12)
+    with model.meter() as meter:
+        state = generator("the", max_tokens=max_tokens, draft=Knows(rows_of(whole)))
+    assert rows_of(state)[0] == rows_of(whole)[0][: len(rows_of(state)[0])]
+    assert (meter.forwards, meter.proposed_tokens, meter.accepted_tokens) == (1, max_tokens - 1, max_tokens - 1)
+    assert meter.fed_tokens == len(rows_of(state)[0]) - 1
+
+
+def test_a_text_goes_to_the_end_of_the_context() -> None:
+    config = random_network("llama").config
+    config.max_position_embeddings = 20
+    network = transformers.AutoModelForCausalLM.from_config(config).double().eval()
+    model = models.from_transformers(network, FakeTokenizer(eos=False))
+    model.eos_token_ids = frozenset()
+    generator = continuous(generate.text(model))
+    plain = generator("the", max_tokens=100, rng=0)
+    assert len(rows_of(plain)[0]) == 20
+    for draft in (Knows([[*rows_of(plain)[0], 65, 66, 67]]), model, "lookup"):
+        assert written(plain) == written(generator("the", max_tokens=100, rng=0, draft=draft))
+
+
+# -- other features ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_taken_back_was_not_counted_on() -> None:
+    model = random_model()
+    generator = continuous(generate.text(model, sampler=samplers.multinomial(2, temperature=1.5)))
+    plain = generator("the name", rng=2, max_tokens=16)
+    text = str(plain.take([(0, 0)]))
+    options: dict[str, Any] = {
+        "max_tokens": 16,
+        "rng": 2,
+        "stop_at": text[-3:-1],
+        "policies": [policies.ban([text[10:12]]), policies.replace({text[14:15]: "ab"}, at_most=1)],
+    }
+    wanted = generator("the name", **options)
+    for draft in (Knows(rows_of(plain)), Knows(rows_of(wanted), wrong_every=5), a_model(), "lookup"):
+        assert written(wanted) == written(generator("the name", draft=draft, **options))
+
+
+def test_checks_run_on_what_is_written() -> None:
+    model = random_model()
+    schema = {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 3, "maxItems": 3, "uniqueItems": True}
+    generator = continuous(generate.json(model, schema, sampler=samplers.multinomial(3, temperature=3.0), force=False))
+    wanted = generator("a", rng=1)
+    for draft in (Knows(rows_of(wanted), wrong_every=4), a_model(), "lookup"):
+        assert written(wanted) == written(generator("a", rng=1, draft=draft))
+
+
+def test_a_state_that_was_cut_while_tokens_were_guessed_goes_on() -> None:
+    model = random_model()
+    generator = generate.text(model, sampler=samplers.multinomial(temperature=1.5))
+    whole = continuous(generator)("the name", rng=6, max_tokens=20)
+    draft = Knows(rows_of(whole), wrong_every=2)
+    stream = continuous(generator).stream("the name", rng=6, max_tokens=20, draft=draft)
+    events = iter(stream)
+    next(events)
+    next(events)
+    snapshot = stream.state
+    stream.close()
+    left = 20 - (len(snapshot.rows[0][0].token_ids) - len(whole.rows[0][0].token_ids) + 20)
+    assert rows_of(whole) == rows_of(continuous(generator).resume(snapshot, max_tokens=left, draft=draft))
+
+
+def test_keys_and_values_of_guesses_are_let_go() -> None:
+    model, draft = a_model(), a_model(1)
+    generator = generate.text(model, sampler=samplers.multinomial(3))
+    generator(["the name", "a"], rng=1, max_tokens=12, draft=draft)
+    stream = generator.stream("the name", rng=1, max_tokens=12, draft=draft)
+    for _ in range(3):
+        next(stream)
+    del stream
+    gc.collect()
+    assert (model.kv_store.nbytes, draft.kv_store.nbytes) == (0, 0)
+
+
+def test_a_draft_counts_in_its_own_meter() -> None:
+    model, draft = a_model(), a_model(1)
+    with model.meter() as ours, draft.meter() as its:
+        generate.text(model)("the name", max_tokens=12, draft=draft)
+    assert ours.forwards > 0
+    assert its.forwards > 0
+    assert (its.sampled_tokens, its.proposed_tokens) == (0, 0)
+    assert engine_of(model).stats.work.proposed_tokens == ours.proposed_tokens > 0
+
+
+# -- lengths -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_length_has_the_most_tokens_per_second() -> None:
+    lengths, draft = GuessLength("cpu"), RowDraft(_Silent())
+    assert lengths.prices(1, 1).length(draft, 1.0) == 0  # nothing was measured
+    for _ in range(3):
+        for width in (1, 2, 4, 8, 17):
+            lengths.forwards.note(width, 1.0 + 0.05 * width)
+    assert lengths.prices(1, 1).length(draft, 1.0) == LONGEST
+    assert lengths.prices(1, 1).length(draft, 0.0) == 0
+    half = lengths.prices(1, 1).length(draft, 0.5)
+    assert 1 <= half <= 5
+    lengths.note_guess(draft.drafter, 0.4)
+    assert lengths.prices(1, 1).length(draft, 0.5) < half
+    assert 0 < lengths.prices(1, 1).length(draft, 0.9) < LONGEST
+
+
+def test_a_draft_that_is_unsure_stops_earlier() -> None:
+    lengths, draft = GuessLength("cpu"), RowDraft(_Silent())
+    for _ in range(3):
+        for width in (1, 2, 4, 8, 17):
+            lengths.forwards.note(width, 1.0 + 0.05 * width)
+        lengths.note_guess(draft.drafter, 0.3)
+    prices = lengths.prices(1, 1)
+    assert prices.length(draft, 0.9) > 1
+    assert prices.pays(draft, 2, 0.9)
+    assert not prices.pays(draft, 2, 0.3)
+    for _ in range(50):  # what is right of one grade says something of its kind, and nothing of the other grades
+        draft.note(Graded("model", 4), True)
+        draft.note(Graded("model", 0), False)
+    shares = [draft.share(kind, 0.5) for kind in (Graded("model", 4), Graded("model", 0), "model", Graded("model", 2))]
+    assert shares[0] > 0.95 > 0.7 > shares[2] > 0.3 > 0.05 > shares[1]
+    assert shares[3] == 0.5
+    assert draft.chance([Graded("model", 4), None, Graded("model", 2)]) == pytest.approx(shares[0] * 0.5)
+
+
+def test_where_nothing_is_right_a_guess_is_made_ever_more_rarely() -> None:
+    lengths, draft = GuessLength("cpu"), RowDraft(_Silent())
+    for _ in range(3):
+        lengths.forwards.note(1, 1.0)
+        lengths.forwards.note(3, 1.2)
+    tries = [i for i in range(1, 1000) if lengths.prices(1, 1).length(draft, 0.0)]
+    assert tries[:5] == [8, 24, 56, 120, 248]
+    assert len(tries) < 12
+
+
+def test_costs_between_what_was_measured_are_on_a_line() -> None:
+    costs = ForwardCosts("cpu")
+    costs.note(1, 1.0)
+    assert costs.seconds(25) == pytest.approx(1.0 * (24 + 25) / (24 + 1), rel=0.05)
+    costs.note(9, 3.0)
+    assert costs.seconds(5) == pytest.approx(2.0)
+    for seconds in (2.0, 9.0, 2.0):
+        costs.note(1, seconds)
+    assert costs.seconds(1) == pytest.approx(2.0)
+    costs.note(100_000, 50.0)
+    assert costs.num_below(10**6) == 5
+
+
+class _Silent:
+    has_warned = False
+
+    def memory(self) -> NgramIndex:
+        return NgramIndex()
+
+    def guess(self, wishes: object) -> None: ...
+
+    def keep(self, memories: object) -> None: ...
