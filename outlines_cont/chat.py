@@ -9,10 +9,12 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import IO, Any, Self, Unpack
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fsm import FSMError
 from outlines_cont import generate
 from outlines_cont.chats.alignment import aligned
+from outlines_cont.chats.message import call_arguments, checked_message
 from outlines_cont.chats.stream import ChatStream
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool, ToolCall
@@ -54,13 +56,6 @@ class _TurnRecord(BaseModel):
     message: dict[str, Any]
     text: str | None
     value: Any
-
-    @field_validator("message")
-    @classmethod
-    def _check_role(cls, message: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(message.get("role"), str):
-            raise ValueError("a message has no role")
-        return message
 
 
 class _Record(BaseModel):
@@ -107,6 +102,7 @@ class Chat:
 
         Raises:
             NoChatTemplate: the tokenizer has none, and none was given.
+            OptionError: the template reads no such option.
         """
         if not hasattr(model, "tokenizer"):
             raise OptionError(
@@ -181,15 +177,12 @@ class Chat:
         """Return the conversation with any message, such as one of a role of its own, or with more keys that the template reads.
 
         Raises:
-            ChatError: it has no `role`.
+            ChatError: it has no `role`, or its content is neither a text nor a list of parts.
         """
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise ChatError(
-                f"expected a message with a `role`, such as {{'role': 'user', 'content': 'Hi'}}, got {message!r}"
-            )
+        checked = checked_message(message)
         content = message.get("content")
         text = content if isinstance(content, str) and set(message) <= {"role", "content"} else None
-        return self._changed(turns=(*self._turns, _Turn(deepcopy(dict(message)), text)))
+        return self._changed(turns=(*self._turns, _Turn(checked, text)))
 
     def tool(self, result: Any) -> Self:
         """Return the conversation with the result of the first call that has none yet; what is no text is written as JSON.
@@ -379,12 +372,12 @@ class Chat:
         rows, seed, text = load_chat(path, model)
         try:
             record = _Record.model_validate_json(text)
-        except ValidationError as error:
+            turns = tuple(_Turn(checked_message(turn.message), turn.text, turn.value) for turn in record.turns)
+            chat = cls(model, template=template, tools=tools or record.tools, **record.options)
+        except (ValidationError, ChatError, OptionError, FSMError) as error:
             raise StateFileError(
-                f"expected messages of a conversation in {path!r}, got something else: {error}"
+                f"expected a conversation with this model and template in {path!r}, got something else: {error}"
             ) from error
-        chat = cls(model, template=template, tools=tools or record.tools, **record.options)
-        turns = tuple(_Turn(turn.message, turn.text, turn.value) for turn in record.turns)
         return chat._changed(turns=turns, state=SequenceState(model, rows, seed))
 
     def __getitem__(self, key: slice) -> Self:
@@ -466,10 +459,10 @@ class Chat:
 
     def _call(self, call: Mapping[str, Any]) -> ToolCall:
         """Return a call of a message with the values and the function of its tool."""
-        name, arguments = call["function"]["name"], call["function"]["arguments"]
+        name, arguments = call["function"]["name"], call_arguments(call["function"])
         tool = next((tool for tool in self._tools if tool.name == name), None)
         if tool is None:
-            return ToolCall(name, deepcopy(dict(arguments)), call.get("id", ""))
+            return ToolCall(name, arguments, call.get("id", ""))
         return ToolCall(name, tool.values(arguments), call.get("id", ""), tool.function)
 
     def _check(self, generator: object) -> None:

@@ -14,6 +14,7 @@ from operator import index
 import torch
 
 from outlines_cont.errors import OptionError
+from outlines_cont.tokens import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Guidance:
     """What a text moves away from, and how far. Made of token ids, it holds them as a tuple.
 
     Attributes:
-        negative_prompt: a text, which is encoded as a prompt is, or token ids, at least one. The empty text is the token that the
+        negative_prompt: a text or `Tokens`, encoded as a prompt is, or token ids, at least one. The empty text is the token that the
             tokenizer puts at the beginning of every text; an error where it puts none.
         scale: 1 is the model's own law; more moves away from what follows the negative prompt; 0 is the law of what follows it.
 
@@ -29,12 +30,12 @@ class Guidance:
         OptionError: the negative prompt is neither a text nor token ids, or the scale is no finite number.
     """
 
-    negative_prompt: str | Sequence[int]
+    negative_prompt: str | Tokens | Sequence[int]
     scale: float
 
     def __post_init__(self) -> None:
         check_scale(self.scale)
-        if not isinstance(self.negative_prompt, str):
+        if not isinstance(self.negative_prompt, str | Tokens):
             object.__setattr__(self, "negative_prompt", _checked_ids(self.negative_prompt))
 
     @property

@@ -130,8 +130,8 @@ class PrefixStore(Protocol):
     def find(self, token_ids: tuple[int, ...]) -> Any:
         """Return the `RowKV` of the first tokens of a sequence, as many as are held; None for none."""
 
-    def keep(self, token_ids: tuple[int, ...], kv: Any) -> None:
-        """Hold a copy of the keys and values of the first tokens of a sequence, as far as they are new and there is room."""
+    def keep(self, token_ids: tuple[int, ...], kv: Any, least: int | None = None) -> None:
+        """Hold a copy of the keys and values of a sequence as far as they are new, where `least` tokens are, and there is room."""
 
     def note(self, num_tokens: int) -> None:
         """Count a row that has begun with so many tokens of others."""

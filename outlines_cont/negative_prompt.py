@@ -13,6 +13,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.prefill import prefilled
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import StateRow
+from outlines_cont.tokens import Tokens, checked_given, prompt_ids
 
 # A negative prompt that several rows have, or later calls may have, is fed once before they run, where that saves so many tokens.
 _MIN_SAVED_TOKENS = 64
@@ -78,7 +79,7 @@ def _check_some_run(found: Sequence[NegativePrompt | None]) -> None:
         raise located(first, 0) if len(errors) > 1 else first
 
 
-def _row(model: LanguageModel, prompt: str | Sequence[int]) -> StateRow:
+def _row(model: LanguageModel, prompt: str | Tokens | Sequence[int]) -> StateRow:
     """Return a negative prompt as a row, which has failed where it cannot be fed."""
     stream = RandomStream(0, 0)  # nothing is drawn
     try:
@@ -88,8 +89,12 @@ def _row(model: LanguageModel, prompt: str | Sequence[int]) -> StateRow:
     return StateRow.of_prompt(token_ids, stream)
 
 
-def _token_ids(model: LanguageModel, prompt: str | Sequence[int]) -> Sequence[int]:
-    token_ids = model.tokenizer.encode(prompt, add_special_tokens=True) if isinstance(prompt, str) else prompt
+def _token_ids(model: LanguageModel, prompt: str | Tokens | Sequence[int]) -> Sequence[int]:
+    token_ids: Sequence[int]
+    if isinstance(prompt, str | Tokens):
+        token_ids, _ = prompt_ids(checked_given(prompt, model), model)
+    else:
+        token_ids = prompt
     if not token_ids:
         raise EmptyPrompt(
             "expected a negative prompt of one token or more, got an empty text, and the tokenizer puts no token at the beginning. "

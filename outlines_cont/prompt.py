@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from outlines_cont.chats.template import ChatTemplate, is_conversation
+from outlines_cont.chats.message import is_conversation
+from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.errors import (
     ContextLengthError,
     EmptyPrompt,

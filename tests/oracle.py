@@ -16,7 +16,7 @@ Extends = Callable[[bytes], bool]
 def next_logits(model: HuggingFaceModel, token_ids: Sequence[int]) -> torch.Tensor:
     """(T, V) logits of one whole forward over `token_ids`."""
     network = model.hugging_face
-    return _logits(network, next(network.parameters())._version, tuple(token_ids))
+    return _logits(network, next(network.parameters())._version, tuple(token_ids)).clone()
 
 
 @lru_cache(maxsize=256)

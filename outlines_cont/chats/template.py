@@ -6,19 +6,20 @@ special token: such a place is marked before the template runs, and encoded as l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, cast
 
 from jinja2 import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from outlines_cont.errors import ChatError, NoChatTemplate
+from outlines_cont.chats.message import Message, checked_message
+from outlines_cont.errors import ChatError, NoChatTemplate, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.special_names import MARKS, mapped_texts, names_of
-
-Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,20 @@ class ChatTemplate:
 
         Raises:
             NoChatTemplate: neither is there.
+            OptionError: the template reads no such option.
         """
+        found = cls._found(model, source, options, tools)
+        wrong = next((name for name in options if found.source is not None and name not in found.source), None)
+        if wrong is not None:
+            near = get_close_matches(wrong, re.findall(r"\w{4,}", found.source or ""), 1)
+            advice = f" Did you mean {near[0]!r}?" if near else ""
+            raise OptionError(
+                f"expected options that the chat template reads, got {wrong!r}, which is not in it.{advice}", wrong
+            )
+        return found
+
+    @classmethod
+    def _found(cls, model: LanguageModel, source: str | None, options: Mapping[str, Any], tools: bool) -> ChatTemplate:
         if source is not None:
             return cls(model, source, options)
         tokenizer = getattr(model.tokenizer, "hugging_face", None)
@@ -146,28 +160,13 @@ def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages as dicts.
 
     Raises:
-        ChatError: there is none, or one has no role.
+        ChatError: there is none, or one is no message.
     """
     if isinstance(messages, str) or not messages:
         raise ChatError(
             f"expected a conversation of one message or more, such as [{{'role': 'user', 'content': 'Hi'}}], got {messages!r}"
         )
-    for message in messages:
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise ChatError(
-                f"expected a message with a `role`, such as {{'role': 'user', 'content': 'Hi'}}, got {message!r}"
-            )
-    return [dict(message) for message in messages]
-
-
-def is_conversation(value: object) -> bool:
-    """Return whether a value is a list of messages: dicts with a role."""
-    return (
-        isinstance(value, Sequence)
-        and not isinstance(value, str | bytes)
-        and bool(value)
-        and all(isinstance(message, Mapping) and "role" in message for message in value)
-    )
+    return [checked_message(message) for message in messages]
 
 
 def _named_tokens(model: LanguageModel) -> dict[str, str]:

@@ -84,7 +84,9 @@ class Tool:
         if isinstance(tool, Mapping):
             schema = fsm.tool_schema(dict(tool))
             described = tool.get("function", tool)
-            return cls(str(described["name"]), str(described.get("description", "")), schema, fsm.json_schema(schema))
+            if not isinstance(described.get("name"), str):
+                raise OptionError(f"expected a tool with a name, got {tool!r}", "tools")
+            return cls(described["name"], str(described.get("description", "")), schema, fsm.json_schema(schema))
         raise OptionError(
             "expected a tool that is a function with type hints, a pydantic model, or the description of a tool as a dict, got "
             f"{tool!r}",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fsm
+from outlines_cont.chats.message import call_arguments, called_functions
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool
 from outlines_cont.errors import ChatError
@@ -179,7 +180,7 @@ def as_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> lis
     last = ""
     for message in messages:
         if message.get("tool_calls"):
-            calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message["tool_calls"]]
+            calls = [(called["name"], call_arguments(called)) for called in called_functions(message)]
             content = message.get("content") or ""
             gap = "\n" if content else ""
             out.append({"role": "assistant", "content": content + gap + GENERIC.written(calls)})

@@ -6,14 +6,17 @@ number that it would have drawn it with anyway, and the smaller model guesses wi
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
+from itertools import zip_longest
 from weakref import WeakKeyDictionary
 
 import torch
 
 from outlines_cont.drafts.draft_rows import DraftRows, ReadTokens
+from outlines_cont.engine.accept_rate import Graded
 from outlines_cont.engine.branch import LateTokenSet, TokenSet
-from outlines_cont.engine.drawing import DrawPlan
+from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.masking import Masker
 from outlines_cont.engine.row_draft import Memory, Wish
 from outlines_cont.errors import UnsupportedModel, VocabularyMismatch
@@ -21,6 +24,8 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 
 _KIND, _EXPECTED = "model", 0.7
+# A guess is as sure as it is probable to the draft; for each grade of that the share that is right, as long as nothing is known.
+_GRADES, _SHARES = (0.3, 0.6, 0.85, 0.97), (0.3, 0.5, 0.7, 0.85, 0.95)
 
 
 class ModelDraft:
@@ -36,6 +41,7 @@ class ModelDraft:
         self._vocab_size = vocab_size
         self._groups: list[DraftRows] = []
         self._masker = Masker()
+        self._plan: DrawPlan | None = None
         self.has_warned = False
 
     def __repr__(self) -> str:
@@ -83,8 +89,11 @@ class ModelDraft:
             logits = rows.read([(wish.draft.memory, wish.walk.context) for wish, _ in going], counts)
             read = [(wish, line) for (wish, _), line in zip(going, logits, strict=True) if line is not None]
             ended = set()
-            for (wish, _), token_id in zip(read, self._drawn(read), strict=True):
-                if not wish.walk.push(token_id, _KIND):
+            for (wish, _), (token_id, sure) in zip(read, self._drawn(read), strict=True):
+                grade = bisect(_GRADES, sure)
+                share = wish.draft.share(Graded(_KIND, grade), _SHARES[grade])
+                has_more = wish.walk.push(token_id, Graded(_KIND, grade)) and wish.pays(share)
+                if not has_more:
                     ended.add(id(wish))
             going = [
                 (wish, length)
@@ -102,27 +111,33 @@ class ModelDraft:
         self._groups[-1].add(memories)
         return self._groups[-1]
 
-    def _drawn(self, read: Sequence[tuple[Wish, torch.Tensor]]) -> list[int]:
-        """Return a token for each row, drawn as the row would draw it, with the same random number."""
+    def _drawn(self, read: Sequence[tuple[Wish, torch.Tensor]]) -> list[tuple[int, float]]:
+        """Return a token for each row, drawn as the row would draw it, with the same random number; and its probability."""
         if not read:
             return []
         logits = self._masked([wish for wish, _ in read], torch.stack([line for _, line in read]))
         drawings = [wish.drawing for wish, _ in read]
+        is_random = any(drawing.needs_random or drawing.needs_counts for drawing in drawings)
         # A user's own sampler or warper is not called for tokens that are only guessed, and `Mirostat` goes by those that were drawn.
-        if any(drawing.needs_random or drawing.needs_counts for drawing in drawings):
-            plain = [d.params is not None and d.params.is_standard and not d.has_mirostat for d in drawings]
-            if all(plain):
-                uniforms = torch.tensor(
-                    [wish.uniform() if d.needs_random else 0.0 for (wish, _), d in zip(read, drawings, strict=True)],
-                    dtype=torch.float64,
-                )
-                counts = [
-                    wish.token_counts() if d.needs_counts else None for (wish, _), d in zip(read, drawings, strict=True)
-                ]
-                drawn: list[int] = DrawPlan(drawings).draw(logits, uniforms, counts).token_ids.tolist()
-                return drawn
-        found: list[int] = logits.argmax(dim=-1).tolist()
-        return found
+        if is_random and all(d.params is not None and d.params.is_standard and not d.has_mirostat for d in drawings):
+            found = self._sampled([wish for wish, _ in read], drawings, logits)
+        else:
+            largest = logits.max(dim=-1)
+            found = largest.indices, largest.values - logits.logsumexp(dim=-1)
+        return [*zip(found[0].tolist(), found[1].exp().tolist(), strict=True)]
+
+    def _sampled(
+        self, wishes: Sequence[Wish], drawings: list[Drawing], logits: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        uniforms = torch.tensor(
+            [wish.uniform() if d.needs_random else 0.0 for wish, d in zip(wishes, drawings, strict=True)],
+            dtype=torch.float64,
+        )
+        counts = [wish.token_counts() if d.needs_counts else None for wish, d in zip(wishes, drawings, strict=True)]
+        if self._plan is None or any(a is not b for a, b in zip_longest(self._plan.drawings, drawings)):
+            self._plan = DrawPlan(drawings)
+        drawn = self._plan.draw(logits, uniforms, counts)
+        return drawn.token_ids, drawn.logprobs
 
     def _masked(self, wishes: Sequence[Wish], logits: torch.Tensor) -> torch.Tensor:
         """Return (R, V) logits under the masks of the rows, those that are made; V is that of the model that writes."""

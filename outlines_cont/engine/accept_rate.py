@@ -1,12 +1,26 @@
-"""`AcceptRate`: which share of the guesses of one kind was right lately."""
+"""`AcceptRate`: which share of the guesses of one kind was right lately; `Graded`: a kind of guesses with a grade."""
 
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass
 from typing import Self
 
 _PRIOR_WEIGHT = 3.0
 _MEMORY = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """Guesses of a kind that a drafter is about equally sure of.
+
+    Attributes:
+        kind: all guesses that are made alike.
+        grade: how sure it is.
+    """
+
+    kind: str
+    grade: int
 
 
 class AcceptRate:

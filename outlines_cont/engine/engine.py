@@ -44,6 +44,8 @@ from outlines_cont.state_row import StateRow
 
 MAX_BATCH_TOKENS = 4096
 MAX_ROWS = 256
+# Beside more rows than these a short text is not worth its copy for the prefix cache: to feed it again costs less in a batch.
+_FEW_ROWS = 8
 # How long an answer may be waited for after a forward, as a part of the time that it took.
 _PATIENCE = 0.25
 # How long the engine stands back after it has asked, so that those who answer at once are not in its way later, in seconds.
@@ -478,12 +480,15 @@ class Engine:
     def _keep_prefixes(self, ended: list[tuple[Row, StateRow]]) -> None:
         """Let prompts begin with what rows have read and written; those that have fed a few tokens only are not looked at."""
         cache = self.model.prefix_cache
-        for row, state_row in ended:
-            kv, least = state_row.kv, cache.min_tokens
-            if kv is None or row.error is not None or not cache.is_on:
-                continue
-            if len(kv) >= least and 2 * (len(kv) - row.source.cached) >= least:
-                cache.keep(state_row.token_ids[: len(kv)], kv)
+        if not ended or not cache.is_on:
+            return
+        least = cache.min_tokens if self.num_running + len(ended) <= _FEW_ROWS else 2 * cache.min_tokens
+        held = [(row, state_row, state_row.kv) for row, state_row in ended if state_row.kv and row.error is None]
+        worth = [(state_row, kv) for row, state_row, kv in held if 2 * (len(kv) - row.source.cached) >= least]
+        if worth:
+            cache.refresh()
+        for state_row, kv in worth:
+            cache.keep(state_row.token_ids[: len(kv)], kv, least)
 
     def _feed(self, lane: Lane) -> torch.Tensor | None:
         """Feed what is pending. What goes wrong costs rows what they have fed; a row that is alone with it fails."""

@@ -53,32 +53,56 @@ class GuessLength:
         """Take note of what a draw took that needed no forward."""
         self._draws.note(seconds)
 
-    def best(self, draft: RowDraft, share: float, num_rows: int, num_pending: int) -> int:
-        """Return how many tokens to guess.
+    def prices(self, num_rows: int, num_pending: int) -> StepPrices:
+        """Return what guesses cost in a step of R rows with `num_pending` tokens each to feed, at least 1."""
+        return StepPrices(self, num_rows, num_pending)
 
-        Args:
-            draft: of the row.
-            share: the share of guesses that are right.
-            num_rows: R, the rows of the forward.
-            num_pending: how many tokens each row has to feed, at least 1.
-        """
-        if self.forwards.num_below(num_rows * num_pending) < _NUM_PLAIN:
+    def guess_seconds(self, drafter: Drafter) -> float:
+        """Return what guessing takes for all rows of a step together, per token of the longest guess; 0 where that is not known."""
+        measured = self._guesses.get(drafter)
+        return 0.0 if measured is None else measured.median
+
+    @property
+    def draw_seconds(self) -> float:
+        """What a draw takes that needs no forward."""
+        return self._draws.median
+
+
+class StepPrices:
+    """What guesses cost in one step."""
+
+    def __init__(self, measured: GuessLength, num_rows: int, num_pending: int) -> None:
+        """See `GuessLength.prices`."""
+        self._measured, self._num_rows, self._num_pending = measured, num_rows, num_pending
+        self._rate = 0.0  # tokens per second and row that the last length brings
+
+    def length(self, draft: RowDraft, share: float) -> int:
+        """Return the number of tokens to guess that brings the most tokens per second, where such a share of guesses is right."""
+        if self._measured.forwards.num_below(self._num_rows * self._num_pending) < _NUM_PLAIN:
             return 0
-        measured, draw = self._guesses.get(draft.drafter), self._draws.median
-        guess = 0.0 if measured is None else measured.median
+        guess, draw = self._measured.guess_seconds(draft.drafter), self._measured.draw_seconds
         best, best_rate, tokens, weight = 0, 0.0, 0.0, 1.0
         for length in range(LONGEST + 1):
             tokens += weight
             weight *= share
-            seconds = self.forwards.seconds(num_rows * (num_pending + length))
-            rate = tokens / max(seconds + (tokens - 1) * draw + length * guess, _SHORTEST)
+            seconds = self._forward(length) + (tokens - 1) * draw + length * guess
+            rate = tokens / max(seconds, _SHORTEST)
             if rate > best_rate * (_MARGIN if not best else 1.0):
                 best, best_rate = length, rate
             elif weight < _FEW or length > best + _NO_BETTER:
                 break
+        self._rate = best_rate
         if best:
             draft.skipped, draft.patience = 0, draft.FIRST_PATIENCE
         return best or self._probe(draft)
+
+    def pays(self, draft: RowDraft, length: int, chance: float) -> bool:
+        """Return whether a token is worth guessing behind `length` others, where all are right with such a probability."""
+        wider = self._forward(length + 1) - self._forward(length)
+        return chance >= self._rate * (max(wider, 0.0) + self._measured.guess_seconds(draft.drafter))
+
+    def _forward(self, length: int) -> float:
+        return self._measured.forwards.seconds(self._num_rows * (self._num_pending + length))
 
     def _probe(self, draft: RowDraft) -> int:
         draft.skipped += 1

@@ -8,7 +8,6 @@ the text of a row is the one that it would have without a guess, token for token
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from time import perf_counter
 
 from outlines_cont.engine.guess_length import GuessLength
@@ -35,8 +34,9 @@ class Guessing:
         asked = [row for row in rows if row.can_guess]
         if asked:
             num_pending = max(1, *(row.num_pending for row in rows))
-            longest = partial(self.length.best, num_rows=len(rows), num_pending=num_pending)
-            wishes = [Wish(row, row.draft, longest) for row in asked if row.draft is not None]
+            num_rows = len(rows) + sum(row.shadow is not None for row in rows)
+            prices = self.length.prices(num_rows, num_pending)
+            wishes = [Wish(row, row.draft, prices) for row in asked if row.draft is not None]
             for drafter in {id(wish.draft.drafter): wish.draft.drafter for wish in wishes}.values():
                 self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
             for row, wish in zip(asked, wishes, strict=True):
@@ -57,7 +57,10 @@ class Guessing:
             for wish in wishes:
                 wish.draft.fail(error)
         longest = max(wish.made.num_drafted if wish.made is not None else 0 for wish in wishes)
-        if longest:
+        # What a drafter has to read first, such as a prompt, says nothing of the next guess.
+        made = [wish for wish in wishes if wish.made is not None and wish.made.num_drafted]
+        is_usual = {wish.draft.goes_on(len(wish.row.token_ids)) for wish in made} == {True}
+        if longest and is_usual:
             self.length.note_guess(drafter, (self.clock() - started) / longest)
 
     def note_forward(self, num_tokens: int) -> None:

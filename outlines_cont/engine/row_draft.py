@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from outlines_cont.engine.accept_rate import AcceptRate
+from outlines_cont.engine.accept_rate import AcceptRate, Graded
 from outlines_cont.engine.drawing import Drawing
 from outlines_cont.engine.lookahead import HINT, Lookahead
 from outlines_cont.errors import DraftWarning
@@ -25,6 +25,8 @@ from outlines_cont.sampling import TokenCounts
 _EXPECTED = 0.7
 # Hints are taken where so many of them are right, and else every so often, to see whether they are.
 _WORTH, _EVERY = 0.3, 16
+# So many new tokens are little to read before a guess.
+_USUAL = 24
 
 
 class DraftedRow(Protocol):
@@ -74,6 +76,16 @@ class Drafter(Protocol):
         """Let go of what is held for other rows than these: they have ended."""
 
 
+class Prices(Protocol):
+    """What guesses cost in one step, and what they bring; see `engine.guess_length`."""
+
+    def length(self, draft: RowDraft, share: float) -> int:
+        """Return how many tokens are worth guessing, where such a share of guesses is right."""
+
+    def pays(self, draft: RowDraft, length: int, chance: float) -> bool:
+        """Return whether a token is worth guessing behind `length` others, where all are right with such a probability."""
+
+
 class RowDraft:
     """The draft of one row.
 
@@ -97,6 +109,7 @@ class RowDraft:
         self._rates: dict[Hashable, AcceptRate] = {}
         self._others: dict[Hashable, AcceptRate] = {}
         self._num_hints = 0
+        self._length = -_USUAL - 1  # of the row when it was guessed last
 
     def join(self, others: dict[Hashable, AcceptRate]) -> None:
         """Learn from other rows, and let them learn from this one: `others` is what all of them have found."""
@@ -117,9 +130,10 @@ class RowDraft:
 
     def note(self, kind: Hashable, is_right: bool) -> None:
         """Take note of whether a guessed token was drawn."""
-        share = self.share(kind, _EXPECTED)
-        for rates in (self._rates, self._others):
-            rates.setdefault(kind, AcceptRate(share)).note(is_right)
+        for one in (kind, kind.kind) if isinstance(kind, Graded) else (kind,):
+            share = self.share(one, _EXPECTED)
+            for rates in (self._rates, self._others):
+                rates.setdefault(one, AcceptRate(share)).note(is_right)
 
     def chance(self, kinds: Sequence[Hashable]) -> float:
         """Return the probability that guesses of these kinds are all right; one that leaves no choice, None, is."""
@@ -134,6 +148,11 @@ class RowDraft:
     def cut(self, length: int) -> None:
         """Note that the row has only its first `length` tokens left."""
         self.memory.cut(length)
+
+    def goes_on(self, length: int) -> bool:
+        """Note that a guess was made behind so many tokens; return whether one was made a little before, so that little was to be read."""
+        before, self._length = self._length, length
+        return 0 <= length - before <= _USUAL
 
     def forget(self) -> None:
         """Forget what is remembered of the row, which may be in pieces after an interrupt."""
@@ -160,6 +179,7 @@ class RowDraft:
         other.skipped, other.patience = self.skipped, self.patience
         other._rates = {kind: rate.fork() for kind, rate in self._rates.items()}
         other._others, other._num_hints = self._others, self._num_hints
+        other._length = -_USUAL - 1
         return other
 
 
@@ -170,14 +190,14 @@ class Wish:
     Attributes:
         row: the row; not to be changed.
         draft: its draft.
-        longest: from the share of guesses that are right to the number of tokens that are worth guessing; see `GuessLength`.
+        prices: what guesses cost, and what they bring.
         takes_hints: whether the policies are asked for hints.
         made: the guess, where there is something in it.
     """
 
     row: DraftedRow
     draft: RowDraft
-    longest: Callable[[RowDraft, float], int]
+    prices: Prices
     takes_hints: bool = False
     made: Lookahead | None = None
 
@@ -201,7 +221,12 @@ class Wish:
 
     def length(self, kind: Hashable, expected: float) -> int:
         """Return how many tokens are worth guessing in some way; see `RowDraft.share`."""
-        return self.longest(self.draft, self.draft.share(kind, expected))
+        return self.prices.length(self.draft, self.draft.share(kind, expected))
+
+    def pays(self, share: float) -> bool:
+        """Return whether one more token is worth guessing, where such a share of guesses is right."""
+        chance = self.draft.chance(self.walk.kinds)
+        return self.prices.pays(self.draft, len(self.walk.token_ids), chance * share)
 
     @property
     def drawing(self) -> Drawing:

@@ -147,7 +147,7 @@ class Shadow:
         length = self.length
         self.cached, self._expected = min(self.cached, length), NOTHING_EXPECTED
         self._kept.forget_after(length)
-        self.logits, self._is_partial = self._kept.whole(length), False
+        self.logits = None  # see `need_logits`
 
     def restore(self) -> None:
         """Hold nothing but the source; see `Checkpoint`."""

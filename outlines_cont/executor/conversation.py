@@ -43,6 +43,7 @@ from outlines_cont.sampling import TokenCounts
 from outlines_cont.state import SequenceState
 from outlines_cont.state_file import save_state
 from outlines_cont.state_row import GENERATED, StateRow, counts_of
+from outlines_cont.tokens import Tokens, checked_given, num_start_tokens, prompt_ids, start_ids
 
 
 class Home(Protocol):
@@ -130,7 +131,10 @@ class Conversation:
 
     @property
     def text(self) -> str:
-        """The text of all ids; a character that is not complete yet shows as U+FFFD."""
+        """The text of all ids without special tokens, such as an end that was drawn; `str(conversation.state)` shows them.
+
+        A character that is not complete yet shows as U+FFFD.
+        """
         return self._home.model.tokenizer.decode(self._open().token_ids)
 
     @property
@@ -200,13 +204,13 @@ class Conversation:
 
     # -- growing -------------------------------------------------------------------------------------------------------
 
-    def prompt(self, prompt: str | int | Iterable[int] | SequenceState) -> None:
+    def prompt(self, prompt: str | Tokens | int | Iterable[int] | SequenceState) -> None:
         """Append text, token ids, or the tokens of a state; nothing is fed before the next `executor.infer()`.
 
         Args:
-            prompt: text (special tokens are put in front of the first one only; in it they are not read as such), ids (one,
-                or any sequence), or a state of one row. An empty conversation takes over the keys, values and logits of a
-                state; what the state has fed is not pending. An empty text or list appends nothing.
+            prompt: text (special tokens are put in front of the first one only; in it they are letters, but in
+                `Tokens.of(text, special=True)`), ids (one, or any sequence), or a state of one row. An empty conversation takes over
+                the keys, values and logits of a state; what the state has fed is not pending. An empty text or list appends nothing.
 
         Raises:
             ClosedError: the conversation is closed.
@@ -219,12 +223,18 @@ class Conversation:
         """
         with self._home.lock:
             row = self._open()
-            if isinstance(prompt, str):
+            if isinstance(prompt, str | Tokens):
                 self._grow(self._with_text(row, prompt))
             elif isinstance(prompt, SequenceState):
                 self._take_state(row, prompt)
             else:
-                self._grow(row.append(self._checked_ids(prompt), reset=False))
+                token_ids = self._checked_ids(prompt)
+                longer = row.append(token_ids, reset=False)
+                is_first = not row.token_ids
+                num_start = (
+                    num_start_tokens(token_ids, start_ids(self._home.model)) if is_first else row.num_start_tokens
+                )
+                self._grow(replace(longer, num_start_tokens=num_start))
 
     def constrain(self, expression: Expression | str | None) -> None:
         """Let only tokens follow that keep what comes after this place in a language, until an end of text; None lifts it.
@@ -558,14 +568,16 @@ class Conversation:
             )
         )
 
-    def _with_text(self, row: StateRow, text: str) -> StateRow:
-        tokenizer = self._home.model.tokenizer
+    def _with_text(self, row: StateRow, given: str | Tokens) -> StateRow:
+        model = self._home.model
+        checked_given(given, model)
         if row.token_ids:
-            return extended(row, text, tokenizer)
-        token_ids = tokenizer.encode(text, add_special_tokens=True)
+            return extended(row, given, model.tokenizer)
+        token_ids, num_start = prompt_ids(given, model)
+        text = given if isinstance(given, str) else given.text
         if text and not token_ids:
             raise EmptyPrompt(f"expected a text that encodes to some token, got {text[:40]!r}")
-        return replace(prompt_row(token_ids, self._home.model, row.stream), ends=row.ends)
+        return replace(prompt_row(token_ids, model, row.stream, num_start), ends=row.ends)
 
     def _take_state(self, row: StateRow, state: SequenceState) -> None:
         model = self._home.model

@@ -32,6 +32,7 @@ class Buffer:
     Attributes:
         num_rows: R.
         used: columns that were ever written.
+        nbytes: bytes of all tensors, spare columns included.
         users: the batches that read it now; it is not evicted as long as there is one.
         epoch: that of the store when it was made, or `FOREIGN`. A copy has the earliest of what it is a copy of.
         is_spare: whether only the prefix cache needs it, so that it is evicted before those of states.
@@ -42,6 +43,7 @@ class Buffer:
         self.epoch = store.epoch if epoch is None else epoch
         self.is_spare = False
         self.used = 0
+        self.nbytes = 0
         self.users: WeakSet[object] = WeakSet()
         self._store = store
         self._layers: list[Layer | None] = []
@@ -55,6 +57,7 @@ class Buffer:
         buffer = cls(store, 1)
         buffer._layers = [(layer[0][None], layer[1][None]) if layer is not None else None for layer in layers]
         buffer.used = next(layer[0].shape[1] for layer in layers if layer is not None)
+        buffer.nbytes = sum(tensor.nbytes for layer in layers if layer is not None for tensor in layer)
         buffer._owner.add(buffer)
         return buffer
 
@@ -77,11 +80,6 @@ class Buffer:
     def num_layers(self) -> int:
         """The layers that were written or skipped so far."""
         return len(self._layers)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors, spare columns included."""
-        return sum(tensor.nbytes for layer in self._layers if layer for tensor in layer)
 
     @property
     def token_bytes(self) -> int:
@@ -134,7 +132,7 @@ class Buffer:
     def evict(self) -> None:
         """Let the tensors go; every row that has its keys and values here will feed its tokens again."""
         self._is_evicted = True
-        self._layers = []
+        self._layers, self.nbytes = [], 0
 
     def _reserve(self, index: int, keys: torch.Tensor, values: torch.Tensor, kept: int, stop: int) -> Layer:
         """Return the tensors of a layer with room for `stop` columns, the first `kept` of them as they were."""
@@ -149,6 +147,7 @@ class Buffer:
             for old, new in zip(layer, grown, strict=True):
                 new[:, :, :kept] = old[:, :, :kept]
         self._layers[index] = grown
+        self.nbytes += sum(tensor.nbytes for tensor in grown) - sum(tensor.nbytes for tensor in layer or ())
         return grown
 
 

@@ -12,8 +12,6 @@ from outlines_cont.kv.row import RowKV
 
 MIN_TOKENS = 32
 """How many tokens must be the same before they are reused or waited for: to wait costs a forward, as much as 24 tokens on a CPU."""
-_HELD = 2
-# How many times that must be new before they are held beyond their row. A copy costs about 1 % of feeding them with the smallest models.
 
 
 class PrefixCache:
@@ -29,7 +27,7 @@ class PrefixCache:
 
     Attributes:
         max_bytes: as given.
-        min_tokens: how many tokens must be the same before they are reused or waited for; twice as many that are new are held.
+        min_tokens: how many tokens must be the same before they are reused or waited for; as many that are new are held.
         hits: how many rows have begun with keys and values of other rows.
         reused_tokens: how many tokens were not fed because of it.
     """
@@ -109,18 +107,18 @@ class PrefixCache:
         with self._changing():
             return self._tree.find(token_ids)
 
-    def keep(self, token_ids: tuple[int, ...], kv: RowKV) -> None:
-        """Hold a copy of the keys and values of the first tokens of a sequence, as far as they are new and there is room.
+    def keep(self, token_ids: tuple[int, ...], kv: RowKV, least: int | None = None) -> None:
+        """Hold a copy of the keys and values of a sequence as far as they are new, where `least` tokens are, and there is room.
 
         What the model of now would not make of these tokens is left out: what was fed before its weights changed, what came from
-        a file or from the user, what was moved.
+        a file or from the user, what was moved. Call `refresh` before.
         """
-        if len(token_ids) < _HELD * self.min_tokens:
+        least = self.min_tokens if least is None else least
+        if len(token_ids) < least:
             return
-        self.refresh()
         with self._changing():
             count = min(kv.num_fresh, len(token_ids))
-            self._tree.add(token_ids[:count], kv, _HELD * self.min_tokens)
+            self._tree.add(token_ids[:count], kv, least)
 
     def note(self, num_tokens: int) -> None:
         """Count a row that has begun with so many tokens of others."""

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import jsonschema
+import pytest
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
@@ -240,3 +241,22 @@ def test_multiples_are_those_of_the_step_with_at_most_so_many_decimals(
             judged()
             expected = (value % Decimal(step) == 0) and len(text.partition(".")[2]) <= decimals
             assert automaton.accepts(text.encode()) == expected
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 3])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_beginning_of_a_multiple_is_never_a_dead_end(step: str, decimals: int) -> None:
+    from fractions import Fraction
+
+    automaton = Automaton(multiples(Fraction(step), decimals, 15))
+    texts = {automaton.initial_state: b""}
+    stack = [automaton.initial_state]
+    while stack:
+        state = stack.pop()
+        moves = automaton.moves(state)
+        assert moves or automaton.is_accepting(state), texts[state]
+        for byte, target in moves.items():
+            if target not in texts and len(texts[state]) < 4:
+                texts[target] = texts[state] + bytes((byte,))
+                stack.append(target)
+    assert len(texts) > 3

@@ -95,7 +95,7 @@ def test_the_cache_is_within_its_bytes_at_every_moment(alphabet: int) -> None:
     """10,000 random prompts, looked at whenever a buffer is made."""
     store, limit = KVStore(), 100 * PER_TOKEN
     cache, most, made = PrefixCache(store, limit), 0, Buffer.full.__func__  # type: ignore[attr-defined]
-    cache.min_tokens = 2
+    cache.min_tokens = 3
     numbers = random.Random(alphabet)
     given_bytes = 0
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import SequenceState, SpecialTokenWarning, Tokens, continuous, generate
+from outlines_cont import Guidance, SequenceState, SpecialTokenWarning, Tokens, continuous, generate
 from outlines_cont.prompt import open_prompt
 from outlines_cont.prompt_row import prompt_row
 from outlines_cont.random_stream import RandomStream
@@ -174,6 +174,19 @@ def test_no_warning_where_it_is_said_what_is_meant(tmp_path: Any) -> None:
         assert str(state + "<end>") == str(state.append(["<end>"]))
         assert str("<s>" + state) == "<s>" + str(state)
     assert [__file__] * 4 == [warning.filename for warning in caught]
+
+
+def test_a_negative_prompt_is_a_prompt() -> None:
+    model = random_model()
+    write = generate.text(model)
+    ids = [BOS, END_OF_TURN, *_TOKENIZER.encode("red")]
+    texts = [
+        write("the name", max_tokens=4, guidance=Guidance(negative, 2.0))
+        for negative in (ids, Tokens.of("<end>red", special=True), Tokens.of("<s><end>red", special=True))
+    ]
+    assert texts == texts[:1] * 3
+    with pytest.warns(SpecialTokenWarning):
+        write("the name", max_tokens=1, guidance=Guidance("<end>red", 2.0))
 
 
 def test_stop_texts_are_letters_and_a_healed_prompt_is_no_part_of_what_was_generated() -> None:

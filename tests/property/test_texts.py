@@ -102,7 +102,7 @@ SOURCES = {
 
 @pytest.mark.parametrize("source", SOURCES)
 @given(random=RANDOMS)
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_whatever_is_made_holds_texts_only(source: str, random: Random) -> None:
     expression = SOURCES[source]()
     data = random_text(expression.node, random, 12)

@@ -10,7 +10,7 @@ from outlines_cont import SequenceState, continuous, generate, policies, sampler
 from tests.fakes import random_model
 
 WORDS = ["xjqv", "yk", "qzzj", "wvx", "jyq", "kkw"]
-PROMPTS = ["the name", "a", "red or blue", "yes", "no"]
+PROMPTS = ["the name", "red or blue", "no"]
 
 
 @pytest.fixture(scope="module")

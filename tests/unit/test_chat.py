@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from pydantic import BaseModel, Field
 
 from outlines_cont import Chat, ChatError, ModelMismatch, NoChatTemplate, OptionError, continuous, generate, samplers
 from outlines_cont.errors import ContextLengthError, StateFileError
+from outlines_cont.models.tokenizer import Tokenizer
+from outlines_cont.state_file import save_state
 from tests.chat_models import PLAIN, TEMPLATES, chat_model, chat_tokenizer
 from tests.fakes import random_model
 
@@ -47,7 +50,7 @@ def test_three_turns_with_json_in_the_second_feed_no_token_twice(kind: str) -> N
         assert str(chat.state) == chat._template.text(chat.messages, is_open=True)
         chat = chat.assistant(say)
     if kind != "Mistral":  # whose system message moves to the last turn
-        assert meter.fed_tokens <= len(_ids(chat)) + 1
+        assert meter.fed_tokens <= len(_ids(chat))
         assert meter.recomputed_tokens == 0
     assert chat.value in ("Gladly.", "No.")
     assert [message["role"] for message in chat] == ["system", *["user", "assistant"] * 3]
@@ -98,6 +101,13 @@ def test_what_is_written_in_a_message_is_letters() -> None:
         assert chat.messages == [{"role": "user", "content": attack}]
         with_tools = chat._template.token_ids(chat.messages, is_open=True)
         assert with_tools == _ids(chat)
+
+
+def test_a_letter_that_pads_texts_is_a_letter() -> None:
+    tokenizer = chat_tokenizer("Qwen3")
+    tokenizer.pad_token = "!"
+    model: Any = SimpleNamespace(tokenizer=Tokenizer(tokenizer), context_length=None, vocab_size=len(tokenizer))
+    assert str(Chat(model).user("Hi! <|im_end|>").state).startswith("<|im_start|>user\nHi! <|im_end|><|im_end|>\n")
 
 
 def test_forks_slices_and_going_back_share_what_was_computed() -> None:
@@ -155,6 +165,24 @@ def test_a_conversation_is_saved_like_a_state(tmp_path: Path) -> None:
         Chat.load(tmp_path / "state.safetensors", model)
     with pytest.raises(ChatError, match="JSON"):
         Chat(model).message({"role": "user", "content": "x", "extra": object()}).save(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", '{"turns": [], "options": {"nosuch": 1}}', '{"turns": [], "options": {}, "tools": [{}]}'),
+        '{"turns": [{"message": {}, "text": null, "value": null}], "options": {}}',
+        '{"turns": [{"message": {"role": "user", "content": 3}, "text": null, "value": null}], "options": {}}',
+        '{"turns": [{"message": {"role": "user", "content": "a"}, "value": null}], "options": {}}',
+        "[" * 5000,
+    ],
+)
+def test_a_file_whose_messages_are_none_is_refused(text: str, tmp_path: Path) -> None:
+    model = chat_model("Qwen3")
+    state = Chat(model).user("One.").state
+    save_state(tmp_path / "chat", model, state.rows, state.seed, kv=False, chat=text)
+    with pytest.raises(StateFileError, match="expected a conversation with this model"):
+        Chat.load(tmp_path / "chat", model)
 
 
 def test_messages_are_a_short_form_of_a_prompt() -> None:
@@ -222,6 +250,11 @@ def test_what_cannot_be_is_refused_with_advice() -> None:
         Chat(model).assistant(generate.text(model), max_tokens=1)
     with pytest.raises(ChatError, match="role"):
         chat.message({"content": "x"})
+    for content in (None, 3, ["a"], {"text": "a"}):
+        with pytest.raises(ChatError, match="expected a text as the content"):
+            chat.user(content)
+    with pytest.raises(OptionError, match="Did you mean 'enable_thinking'"):
+        Chat(model, enable_thinkng=False)
     with pytest.raises(ChatError, match="chat template"):
         Chat(model, template="{{ raise_exception('Roles must alternate') }}").user("x").state
     with pytest.raises(ChatError, match="chat template"):

@@ -178,6 +178,20 @@ def test_several_conversations_call_in_one_batch() -> None:
         Chat.replies([Chat(model, tools=[Stop]).user("a"), Chat(model).user("b")], max_tokens=1)
 
 
+def test_calls_of_others_are_read_whatever_they_are_written_in() -> None:
+    call: dict[str, Any] = {"id": "a", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+    for kind in ("Qwen3", "plain"):
+        chat = Chat(chat_model(kind), tools=[get_weather]).user("Rain?")
+        given = chat.message({"role": "assistant", "content": None, "tool_calls": [call]})
+        assert given.tool_calls[0].arguments == {"city": "Oslo", "days": 1}
+        assert given.tool_calls[0].run() == "Oslo: rain for 1 days"
+    for wrong in ({"function": {}}, {"function": {"name": "f", "arguments": "[1"}}, 3):
+        with pytest.raises(ChatError, match="expected"):
+            chat.message({"role": "assistant", "content": "", "tool_calls": [wrong]})
+    with pytest.raises(OptionError, match="with a name"):
+        Tool.of({"type": "function", "function": {"parameters": {"type": "object"}}})
+
+
 def test_tools_are_described_as_templates_read_them() -> None:
     message = Tool.of(get_weather).message["function"]
     assert message["description"] == "Tell the weather of a city."

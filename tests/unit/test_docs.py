@@ -29,10 +29,13 @@ SECONDS = re.compile(
 ROUNDED = re.compile(r"-?\d+\.\d{4,}")
 
 
-@pytest.mark.parametrize(
-    "page", [page for page, blocks in PAGES.items() if any(kind == "python" for kind, _ in blocks)]
-)
-def test_a_page_prints_what_it_says(page: str, page_server: PageServer, tmp_path: Path) -> None:
+RUN = [(page, 1) for page, blocks in PAGES.items() if any(kind == "python" for kind, _ in blocks)]
+# What a newcomer reads first is run with two threads, too, which add in another order.
+RUN += [("README.md", 2), ("docs/tutorial.md", 2)]
+
+
+@pytest.mark.parametrize(("page", "threads"), RUN)
+def test_a_page_prints_what_it_says(page: str, threads: int, page_server: PageServer, tmp_path: Path) -> None:
     """A block of Python that prints has a block `text` behind it: each line of it is printed, and nothing else.
 
     Two figures may differ: seconds (before ` s`, or in the times of an engine), which may be any, and numbers with four or more
@@ -49,7 +52,8 @@ def test_a_page_prints_what_it_says(page: str, page_server: PageServer, tmp_path
     )
     script = tmp_path / "page.py"
     ended = f"\nprint('\\n{END_OF_BLOCK}')\n"
-    script.write_text("".join(code + ended for kind, code in blocks if kind == "python"), encoding="utf-8")
+    programs = [code + ended for kind, code in blocks if kind == "python"]
+    script.write_text("".join([f"__import__('torch').set_num_threads({threads})\n", *programs]), encoding="utf-8")
     code, out, err = page_server.run(script)
     assert (code, err) == (0, "")
     printed = out.split(f"\n{END_OF_BLOCK}\n")[:-1]

@@ -30,8 +30,10 @@ from outlines_cont import (
     PromptRequired,
     PromptTypeError,
     SequenceState,
+    SpecialTokenWarning,
     StateFileError,
     StateMismatch,
+    Tokens,
     TokenSet,
     UnsupportedModel,
     continuous,
@@ -1026,3 +1028,19 @@ def test_going_back_and_looking_back_cost_no_forward_as_long_as_the_logits_are_k
         assert torch.allclose(pair[0].logits(range(length - 6, length - 3)), wanted[length - 6 : length - 3], atol=1e-9)
         del fork, conversation
         assert executor.kv_bytes >= forgetful.kv_bytes + 3 * 351 * 8
+
+
+def test_special_tokens_of_a_template_are_prompted_as_such() -> None:
+    model = random_model()
+    with BatchedExecutor(model) as executor:
+        conversation = executor.create(Tokens.of("<s>the<end>", special=True))
+        conversation.prompt(Tokens.of("name<end>", special=True))
+        conversation.prompt(Tokens.of("<end>"))
+        special = [i for i in conversation.token_ids if i in model.tokenizer.special_tokens]
+        assert [model.tokenizer.special_tokens[i] for i in special] == ["<s>", "<end>", "<end>"]
+        assert str(conversation.state) == "<s>the<end>name<end><end>"
+        assert conversation.text == "thename<end>"
+        with pytest.warns(SpecialTokenWarning):
+            conversation.prompt("<end>")
+        ids = executor.create(TOKENIZER.encode("the", add_special_tokens=True))
+        assert str(ids.state) == "the"

@@ -322,6 +322,26 @@ def recurrent_model() -> HuggingFaceModel:
     return models.from_transformers(network, FakeTokenizer())
 
 
+def test_of_several_ways_around_a_ban_the_one_that_the_guided_law_prefers_is_taken() -> None:
+    model, generator = random_model(), generate.text(random_model())
+    prompts, guidance = ["the name", "a red", "of the", "yes", "green", "in"], Guidance("red is green", -1.5)
+    free = continuous(generator)(prompts, max_tokens=8, guidance=guidance)
+    texts = [model.tokenizer.decode(piece(free, batch)) for batch in range(len(prompts))]
+    options = {"policies": [policies.ban([text[3:5] for text in texts], alternatives=4)], "max_tokens": 8}
+    state = continuous(generator)(prompts, guidance=guidance, **options)
+    negative = ids_of(model, guidance.negative_prompt), guidance.scale
+    for batch, prompt in enumerate(prompts):
+        ids = ids_of(model, prompt)
+        steering = generator.policies(Options.of(options))
+        stream = RandomStream(0)
+        plain = PlainRow(
+            model, ids, [False] * len(ids), steering, samplers.greedy(), stream, 8, negative=negative
+        ).run()
+        row = state.rows[batch][0]
+        assert row.piece is not None
+        assert (plain.ids, plain.retries) == (piece(state, batch), row.piece.retries)
+
+
 @pytest.mark.parametrize("family", ["mamba2", "llama", "gpt2", "mistral"])
 def test_models_of_every_kind_write_what_whole_forwards_say(family: str) -> None:
     model = (
@@ -592,6 +612,63 @@ def test_a_row_frees_what_its_negative_prompt_has_taken() -> None:
     assert state.nbytes < 1.25 * other.nbytes
     del state
     assert model.kv_store.nbytes == 0
+
+
+class Impatient(Policy[None]):
+    """Interrupts some of the steps in which it is asked."""
+
+    calls = 0
+
+    def initial(self, row: RowView) -> None:
+        return None
+
+    def branches(self, state: None, row: RowView) -> list[Branch]:
+        type(self).calls += 1
+        if self.calls % 7 == 0:
+            raise KeyboardInterrupt
+        return [Branch(sample_mask=TokenSet.all)]
+
+    def advance(self, state: None, token_id: int) -> None:
+        return None
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_guesses_bans_and_interrupts_leave_the_text_as_it_is(seed: int) -> None:
+    model, guidance = models.from_transformers(random_network("llama"), FakeTokenizer()), (GREEN, Guidance("a", -1))
+    draw = samplers.multinomial(temperature=2.0) if seed else samplers.greedy()
+    made = generate.regex(model, "[ab]{14}", sampler=draw, force=False)
+    steering = (policies.ban(["aab", "babb", "bbb"], max_retries=200),)
+
+    def begun(**options: Any) -> Run:
+        return Run(made, ["the", "name"], Options(guidance=guidance, **options), rng=[seed, seed + 9])
+
+    def written(run: Run) -> list[tuple[int, ...]]:
+        return [row.token_ids for group in run.state().rows for row in group if row.error is None]
+
+    plain = begun(policies=steering)
+    for _ in plain.steps():
+        pass
+    expected = written(plain)
+    assert len(expected) == 2
+    draft = Copied(expected[seed % 2])
+    run, forward, calls = begun(policies=(*steering, Impatient()), draft=draft), model.forward, 0
+
+    def sometimes(*arguments: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls % 5 == 2:
+            raise KeyboardInterrupt
+        return forward(*arguments)
+
+    job = run._made()
+    engine_of(model).submit(job)
+    with mock.patch.object(model, "forward", sometimes):
+        while not job.is_over:
+            with suppress(KeyboardInterrupt):
+                engine_of(model).advance(job)
+    run._collect(job)
+    assert calls > 5
+    assert expected == written(run)
 
 
 def test_a_forward_that_is_interrupted_or_breaks_changes_nothing() -> None:

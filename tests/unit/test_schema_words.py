@@ -280,8 +280,23 @@ def test_the_uri_of_a_draft_may_be_spelled_in_many_ways(uri: str, name: str) -> 
     "uri", ["https://json-schema.org/draft-07/schema#", "http://json-schema.org/schema", D7, D2020]
 )
 def test_the_metaschema_of_a_draft_is_found_by_any_of_its_names(uri: str) -> None:
-    assert accepts({"items": {"$ref": uri}}, [{"type": "string"}])
-    assert not accepts({"items": {"$ref": uri}}, [{"type": "text"}])
+    expression = fsm.json_schema({"items": {"$ref": uri}})
+    assert expression.accepts('[{"type": "string"}]')
+    assert not expression.accepts('[{"type": "text"}]')
+
+
+@pytest.mark.parametrize("reference", ["#/definitions/0", "#/minimum/0", "#/title/0", "#/enum/1", "#/enum/x"])
+def test_a_reference_of_an_older_draft_that_leads_nowhere_is_told(reference: str) -> None:
+    schema = {
+        "$schema": D7,
+        "definitions": {"a": {}},
+        "minimum": 5,
+        "title": "t",
+        "enum": [[1]],
+        "items": {"$ref": reference},
+    }
+    with pytest.raises(SchemaError, match=f"{reference}' leads nowhere"):
+        fsm.json_schema(schema)
 
 
 def test_an_unknown_metaschema_is_told() -> None:
@@ -441,6 +456,7 @@ def test_a_value_with_a_lone_surrogate_is_refused_wherever_it_stands(schema: dic
         ("#/items/²", "#/items/²"),
         ("#/items/1/properties/a~1b", "#/prefixItems/1/properties/a~1b"),
         ("#/properties/a~1b/x", "#/properties/a~1b/x"),
+        ("#/properties/0", "#/properties/0"),
         ("other.json", "other.json"),
     ],
 )
