@@ -193,6 +193,11 @@ def test_a_token_stream_draws_what_the_generator_draws() -> None:
             stream = stream.push_logits(logits, _ALL, mask, rng=8).push(_ids("a")[-1]).rewind(2)
         stream = stream.push_logits(logits, _ALL, mask, rng=8)
     assert wanted.token_ids[0, 0].tolist() == [*ids, *stream.token_ids]
+    # Tokens that are pushed between two draws count in their order.
+    sampler, even = multinomial(dry=DRY(50.0, allowed_length=2)), torch.zeros(model.vocab_size)
+    stream = TokenStream(model.tokenizer, prompt=[90, 91, 5, 91, 90, 6, 7]).push_logits(even, sampler, uniform=0.4)
+    stream = stream.push(90).push(91).push_logits(even, sampler, TokenSet.of([5, 6]), uniform=0.001)
+    assert stream.token_ids[-1] == 6
 
 
 def test_conversations_draw_by_what_they_hold_after_forks_and_rewinds(tmp_path: Path) -> None:
@@ -237,9 +242,20 @@ def test_the_law_of_a_coin_is_that_of_many_draws_with_a_coin() -> None:
     assert logprobs.numpy() == pytest.approx(np.log(law[token_ids.numpy()]))
 
 
+def test_a_coin_in_the_middle_is_followed_to_the_end_on_both_sides() -> None:
+    logits = torch.tensor([[2.0, 1.6, 1.2, 0.1, -1.0]], dtype=torch.float64)
+    for last in (Temperature(0.3), TopA(0.9), TypicalP(0.3)):
+        sampler = multinomial(warpers=(XTC(threshold=0.15, probability=0.3), last))
+        law = plain_law(logits[0].tolist(), sampler.params)
+        uniforms = (torch.arange(400, dtype=torch.float64) + 0.5) / 400
+        token_ids, logprobs = sampler.sample(logits.expand(400, -1), uniforms)
+        assert np.log(law[token_ids.numpy()]) == pytest.approx(logprobs.numpy(), abs=1e-9)
+        assert np.abs(np.bincount(token_ids, minlength=5) - 400 * law).max() <= 1
+
+
 def test_xtc_excludes_no_token_that_is_kept() -> None:
     logits = torch.tensor([[2.0, 1.9, 1.8, -1.0]])
-    for keep, left in [((), [False, False, True, True]), ((0, 900), [True, False, True, True])]:
+    for keep, left in [((), [False, False, True, True]), ((0, 4, 900), [True, False, True, True])]:
         kept = multinomial(xtc=XTC(0.1, 1.0, keep=keep)).filtered(logits)
         assert [left] == (kept > -torch.inf).tolist()
 
@@ -395,12 +411,12 @@ def test_rows_that_are_cut_joined_or_spelled_anew_know_where_mirostat_began(tmp_
         SequenceState.load(tmp_path / "broken", model)
 
 
-@pytest.mark.parametrize("warper", [TopA(0.01), Mirostat(tau=4.05)])
+@pytest.mark.parametrize("warper", [TopA(0.01), Mirostat(tau=3.75)])
 def test_what_lies_outside_of_the_blocks_that_are_looked_at_has_a_share(warper: Any) -> None:
-    # One token has half of the probability and 9,000 have the other; the tokens at -5.1 lie between the border and that without
-    # those of them that are not looked at.
+    # One token has two thirds of the probability and 9,000 have the rest, half of which is not looked at: without that, its share would
+    # be 0.81. The border lies on one side of the tokens at -4.9 with it, on the other without.
     logits = torch.full((1, 9001), -9.8, dtype=torch.float64)
-    logits[0, :4] = torch.tensor([0.0, -5.1, -5.1, -5.1])
+    logits[0, :4] = torch.tensor([0.0, -4.9, -4.9, -4.9])
     sampler = multinomial(warpers=(MinP(1e-6), warper))
     uniforms = torch.tensor([0.999], dtype=torch.float64)
     token_ids, logprobs = sampler.sample(logits, uniforms, [TokenCounts([], [])])
