@@ -140,6 +140,13 @@ def _same(rows: list[StateRow | None], whole: SequenceState) -> None:
             assert row.weight == pytest.approx(wanted.weight)
 
 
+def test_all_tokens_are_the_alternatives_where_more_are_wanted_than_there_are(model: Any) -> None:
+    assert model.vocab_size < 1000
+    events = list(continuous(generate.text(model)).stream("the name", top=1000, max_tokens=1))
+    (top,) = [top for event in events for top in event.top]
+    assert {*range(model.vocab_size)} == {token_id for token_id, _ in top}
+
+
 def test_the_alternatives_are_the_most_probable_of_a_fresh_run(model: Any) -> None:
     rows = told(
         continuous(generate.text(model, sampler=samplers.multinomial(2))).stream(PROMPTS, top=3, max_tokens=5, rng=1)

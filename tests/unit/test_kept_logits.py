@@ -68,6 +68,10 @@ def test_the_newest_are_whole_as_far_as_the_budget_reaches_and_older_ones_are_re
     largest = [int(line(i).argmax()) for i in range(9)]
     reduced = [i for i in range(9) if kept.for_mask(i, TokenSet.of([largest[i]])) is not None]
     assert reduced == [2, 3, 4, 5, 6, 7]
+    for index in reduced:
+        exact = kept.for_mask(index, TokenSet.of([largest[index]]))
+        assert exact is not None
+        assert torch.allclose(exact.logsumexp(0), line(index).logsumexp(0))
     smallest = int(line(reduced[0]).argmin())
     assert kept.for_mask(reduced[0], TokenSet.of([smallest])) is None
     assert kept.for_mask(reduced[0], TokenSet.all) is None

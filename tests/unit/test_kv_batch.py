@@ -129,6 +129,18 @@ def test_a_row_that_goes_on_where_it_ended_is_not_copied() -> None:
         assert share.parts[0].buffer is longer.parts[0].buffer
 
 
+def test_a_batch_that_is_over_keeps_nothing_from_being_evicted() -> None:
+    batch = KVBatch(random_model("llama"), [None])
+    batch.feed([[3, 4, 5]], [[2]])
+    (share,) = batch.release_all()
+    assert share is not None
+    assert [len(part.buffer.users) for part in share.parts] == [0]
+    again = KVBatch(random_model("llama"), [share])  # it appends where the row ends
+    assert [[*part.buffer.users] for part in share.parts] == [[again]]
+    again.release_all()
+    assert [len(part.buffer.users) for part in share.parts] == [0]
+
+
 def test_memory_is_freed_with_the_last_row_that_uses_it() -> None:
     model = random_model("llama")
     batch = KVBatch(model, [None])
