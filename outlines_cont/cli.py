@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlines_cont import __version__
-from outlines_cont.commands.options import DType, ExtractOptions, InputFormat, Whitespace
+from outlines_cont.commands.options import Draft, DType, ExtractOptions, InputFormat, Whitespace
 from outlines_cont.commands.threads import wait_passively
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OutlinesContError
@@ -119,6 +119,9 @@ SamplerOption = Annotated[
         metavar="NAME", help="How tokens are chosen: greedy, multinomial, 'multinomial(temperature=0.7, top_p=0.9)'."
     ),
 ]
+DraftOption = Annotated[
+    Draft, typer.Option(help="Guess tokens by looking up what stood there before: the same records in fewer forwards.")
+]
 SeedOption = Annotated[
     int,
     typer.Option(
@@ -213,6 +216,7 @@ def extract(
     any_order: AnyOrderOption = False,
     sampler: SamplerOption = "greedy",
     seed: SeedOption = 0,
+    draft: DraftOption = Draft.NONE,
     progress: ProgressOption = None,
     stream: StreamOption = False,
     verbose: VerboseOption = False,
@@ -244,6 +248,7 @@ def extract(
         any_order=any_order,
         sampler=sampler,
         seed=seed,
+        draft=draft,
     )
     with _one_line_errors(lambda: _extract_interrupted(output)):
         _extract(options, progress, stream, verbose)

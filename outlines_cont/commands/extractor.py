@@ -14,7 +14,7 @@ from fsm import FSMError
 from outlines_cont import continuous, generate, models
 from outlines_cont.commands.errors import SetupError
 from outlines_cont.commands.growing import ShowRecord
-from outlines_cont.commands.options import DType, ExtractOptions
+from outlines_cont.commands.options import Draft, DType, ExtractOptions
 from outlines_cont.commands.sampler import make_sampler
 from outlines_cont.commands.schema import RecordSchema
 from outlines_cont.commands.threads import set_threads
@@ -115,7 +115,8 @@ def load_extractor(
     choice = set_threads(model, options.batch_size)
     if say is not None:
         say(str(choice))
-    generator = generate.json(model, schema.schema, sampler=sampler, **options.schema_options)
+    draft = None if options.draft is Draft.NONE else options.draft.value
+    generator = generate.json(model, schema.schema, sampler=sampler, draft=draft, **options.schema_options)
     return Extractor(continuous(generator), options.max_tokens, options.seed if sampler.needs_random else None)
 
 

@@ -28,6 +28,13 @@ class DType(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
+class Draft(StrEnum):
+    """What guesses tokens of a record; see docs/draft.md."""
+
+    NONE = "none"
+    LOOKUP = "lookup"
+
+
 class Whitespace(StrEnum):
     """Spaces in the JSON that a model writes, as in `fsm.json_schema`."""
 
@@ -58,6 +65,7 @@ class ExtractOptions:
         any_order: whether the members of an object may come in any order.
         sampler: how tokens are chosen; see `sampler.parse_sampler`.
         seed: of the random numbers; each row has its own, by its prompt.
+        draft: what guesses the next tokens, for fewer forwards.
     """
 
     input: str
@@ -78,6 +86,7 @@ class ExtractOptions:
     any_order: bool = False
     sampler: str = "greedy"
     seed: int = 0
+    draft: Draft = Draft.NONE
 
     @property
     def schema_options(self) -> dict[str, Any]:

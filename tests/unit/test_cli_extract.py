@@ -137,6 +137,13 @@ def test_a_row_is_sampled_by_its_prompt_and_the_seed(saved_model: Path, folder: 
     assert greedy != outputs["1", "1"]
 
 
+def test_a_draft_changes_no_record(saved_model: Path, folder: Path) -> None:
+    options = ("in.jsonl", "--schema", "schema.json")
+    plain, drafted = (run(saved_model, *options, "--draft", draft).stdout for draft in ("none", "lookup"))
+    assert plain == drafted
+    assert len(plain.splitlines()) == 10
+
+
 def test_members_come_in_any_order_when_asked_for(saved_model: Path, folder: Path) -> None:
     options = ("in.jsonl", "--schema", "schema.json", "--sampler", "multinomial(temperature=4.0)")
     orders = [
