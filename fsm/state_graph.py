@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 from fsm import node as nodes
 from fsm.automaton import Automaton
+from fsm.character_class import category
 from fsm.character_dfa import CharacterSteps
 from fsm.characters import ALL_CHARACTERS, Ranges, invert
 from fsm.node import Kind, Node
@@ -112,11 +114,20 @@ def class_label(ranges: Ranges) -> str:
         return visible(chr(ranges[0][0]))
     if ranges == ALL_CHARACTERS:
         return "any character"
+    if len(ranges) > _NUM_RUNS and ranges in _named():
+        return _named()[ranges]
     rest = invert(ranges)
     is_negated = len(rest) < len(ranges) or (len(rest) == len(ranges) and ranges[-1][1] == ALL_CHARACTERS[-1][1])
     shown = rest if is_negated else ranges
     runs = [_run(first, last) for first, last in shown[:_NUM_RUNS]]
     return f"[{'^' if is_negated else ''}{''.join(runs)}{'...' if len(shown) > _NUM_RUNS else ''}]"
+
+
+@cache
+def _named() -> dict[Ranges, str]:
+    """The classes of Python's `re` that hold the characters of many scripts."""
+    found = {category(name, False): rf"\{name}" for name in "dws"}
+    return found | {invert(ranges): name.upper() for ranges, name in found.items()}
 
 
 def _run(first: int, last: int) -> str:

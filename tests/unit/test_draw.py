@@ -13,7 +13,7 @@ from hypothesis import example, given, reject
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fsm import FSMError, TokenFSM, Vocabulary, draw, json_schema, regex
+from fsm import FSMError, TokenFSM, Vocabulary, choice, draw, json_schema, regex
 from fsm.shortest import shortest_text
 from fsm.state_graph import StateGraph, expression_graph
 from outlines_cont.cli import app
@@ -76,6 +76,9 @@ def test_a_picture_of_tokens_is_the_recorded_one(name: str, options: dict[str, i
         ("to be or not", "to␣be␣or␣not"),
         ("a ?b", "a␣?b"),
         ("a{9}|a{9}b", "a"),
+        (r"\d", r"\d"),
+        (r"\W", r"\W"),
+        ("[0-9]", "[0-9]"),
     ],
 )
 def test_an_arrow_bears_its_characters(pattern: str, label: str) -> None:
@@ -114,6 +117,21 @@ def test_no_label_lies_on_another(start: str, rest: list[str]) -> None:
     for i, (left, top, right, bottom) in enumerate(boxes):
         for x, y, to_x, to_y in boxes[:i]:
             assert right <= x or to_x <= left or bottom <= y or to_y <= top
+
+
+DRAWN = {
+    "phone.svg": regex(r"\+[1-9]\d{1,3} \d{3,4}( \d{2,4})+"),
+    "tokens.svg": TokenFSM(
+        choice(["yes", "no", "not sure"]),
+        Vocabulary([b"yes", b"no", b"y", b"es", b"n", b"o", b"e", b"s", b"not sure", b" sure", b"t", None], [11]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_pictures_of_the_pages_are_those_that_are_drawn(name: str) -> None:
+    picture = GOLDEN.parent.parent / "docs" / "pictures" / name
+    assert picture.read_text(encoding="utf-8") == draw(DRAWN[name]) + "\n"
 
 
 def test_a_schema_of_three_properties_fits_on_a_screen() -> None:
