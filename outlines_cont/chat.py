@@ -33,7 +33,6 @@ from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.state import SequenceState
 from outlines_cont.state_file import load_chat, plain, save_state
 from outlines_cont.state_row import StateRow
-from outlines_cont.tokens import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +169,7 @@ class Chat:
         return self.message({"role": "system", "content": content})
 
     def user(self, content: Any) -> Self:
-        """Return the conversation with a message of the user. Special tokens that are written in it are letters."""
+        """Return the conversation with a message of the user. Special tokens and markup that are written in it are letters."""
         return self.message({"role": "user", "content": content})
 
     def message(self, message: Mapping[str, Any]) -> Self:
@@ -524,7 +523,11 @@ class Chat:
         """Return the conversation with a text at the end of the reply, or as a new one."""
         if not self._is_reply or self._turns[-1].message.get("tool_calls"):
             return self.message({"role": "assistant", "content": text})
-        state = self.state + Tokens.of(text)
+        state = (
+            self.state + self.model.tokenizer.encode_inside(text, self.state.rows[0][0].token_ids)
+            if text
+            else self.state
+        )
         return self._longer(text, None, state)
 
     def _replied(self, state: SequenceState) -> Self:

@@ -26,6 +26,10 @@ class Tokenizer(Protocol):
         """How the special tokens are written, by id; asked for only where they are shown."""
 
     @property
+    def markup_tokens(self) -> Mapping[int, str]:
+        """Added tokens that have text and steer a model all the same, such as `<tool_response>`, by id."""
+
+    @property
     def eos_token_id(self) -> int | None:
         """The id that ends a text, None where the tokenizer names none."""
 
@@ -34,7 +38,7 @@ class Tokenizer(Protocol):
         """A digest of the whole vocabulary: equal digests, equal tokens."""
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        """Return the ids of a text that stands at the beginning; special tokens that are written in it are letters."""
+        """Return the ids of a text that stands at the beginning; special tokens and markup that are written in it are letters."""
 
     def encode_special(self, text: str) -> list[int]:
         """Return the ids of such a text where special tokens that are written in it are read as such."""

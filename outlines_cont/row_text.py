@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.models.special_names import names_of
+from outlines_cont.models.special_names import control_names_of, encode_letters
 from outlines_cont.row_bytes import begins_with_prefix_space, first_written, has_text, row_text, shown_text, written
 from outlines_cont.state_row import APPENDED, GENERATED, SCORED, StateRow
 from outlines_cont.tokens import Given, Tokens
@@ -223,7 +223,7 @@ def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
         if token_ids[: len(start)] == start:  # written once more by the text, as chat templates do
             row, token_ids = replace(row, num_start_tokens=0), token_ids[len(start) :]
     if has_text(row, tokenizer):
-        return row.append([*tokenizer.encode_inside(text, row.token_ids), *token_ids], reset=False)
+        return row.append([*encode_letters(text, tokenizer, row.token_ids), *token_ids], reset=False)
     return row.append([*encoded_start(text, tokenizer), *token_ids], reset=False)
 
 
@@ -231,7 +231,7 @@ def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:
     """Return the text up to the first special token, and the rest; the second is empty where none is to be found."""
     if not isinstance(given, Tokens) or not given.special:
         return (given if isinstance(given, str) else given.text), ""
-    name = names_of(tokenizer).first_in(given.text)
+    name = control_names_of(tokenizer).first_in(given.text)
     at = given.text.index(name) if name is not None else len(given.text)
     return given.text[:at], given.text[at:]
 
@@ -255,7 +255,7 @@ def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
     if not text or not last or not joined:
         return extended(row, text, tokenizer)
     if has_text(kept_tokens(row, len(before)), tokenizer):
-        token_ids = tokenizer.encode_inside(joined, before)
+        token_ids = encode_letters(joined, tokenizer, before)
     else:
         token_ids = encoded_start(tokenizer.decode(row.token_ids[-1:]) + text, tokenizer)
     if token_ids[:1] == list(row.token_ids[-1:]):
@@ -343,7 +343,7 @@ def _spelled(data: bytes, before: Sequence[int], tokenizer: Tokenizer, *, inside
     for text, broken in _runs(data):
         known = [*before, *token_ids]
         if text and (inside or token_ids):
-            token_ids += tokenizer.encode_inside(text, known)
+            token_ids += encode_letters(text, tokenizer, known)
         elif text:
             token_ids += encoded_start(text, tokenizer)
         token_ids += _byte_ids(broken, tokenizer) if broken else []
@@ -363,10 +363,10 @@ def encoded_start(text: str, tokenizer: Tokenizer) -> list[int]:
     """Return ids that spell `text` at the beginning of a row, a leading space included and nothing read as a special token."""
     if not text:
         return []
-    for token_ids in (tokenizer.encode(text), tokenizer.encode_inside(text, ())):
+    for token_ids in (tokenizer.encode(text), encode_letters(text, tokenizer)):
         if tokenizer.decode(token_ids) == text:
             return token_ids
-    return tokenizer.encode_inside(" " + text, ())
+    return encode_letters(" " + text, tokenizer)
 
 
 def _characters(data: bytes) -> tuple[str, list[int]]:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from outlines_cont.errors import OptionError, SpecialTokenWarning, TokenizerError
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.special_names import names_of
+from outlines_cont.models.special_names import control_names_of
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -75,7 +75,7 @@ def checked_given(item: Given, model: LanguageModel) -> Given:
 
 
 def _warn_of_special(text: str, model: LanguageModel) -> None:
-    name = names_of(model.tokenizer).first_in(text)
+    name = control_names_of(model.tokenizer).first_in(text)
     if name is None:
         return
     level, frame = 2, sys._getframe(1)

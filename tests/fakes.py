@@ -56,6 +56,7 @@ class FakeTokenizer:
         tokens = special + [bytes([byte]) for byte in range(256)] + list(_MERGED)
         self.token_bytes: tuple[bytes | None, ...] = (*tokens, *[None] * extra)
         self.special_tokens = {BOS: "<s>", EOS: "</s>", END_OF_TURN: "<end>"}
+        self.markup_tokens: dict[int, str] = {}
         self.eos_token_id = EOS if eos else None
         self.bos_token_id = BOS if bos else None
         self.fingerprint = hashlib.sha256(repr(self.token_bytes).encode()).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlines_cont.interfaces import Tokenizer
+from outlines_cont.models.special_names import encode_letters
 from outlines_cont.row_text import kept_tokens
 from outlines_cont.state_row import StateRow
 
@@ -14,15 +15,17 @@ def aligned(row: StateRow, token_ids: Sequence[int], tokenizer: Tokenizer) -> St
 
     A text may be spelled by other tokens than a tokenizer would take, as generators draw them; those stay. From where the two differ
     the row has the tokens of `token_ids`. Where all of the row is kept and it ends inside one of them, the rest of that token is
-    encoded as it goes on after the row, with the text behind it.
+    encoded as it goes on after the row, with the text behind it. Markup of the row stays only where the same is wanted, not its letters.
     """
+    table, markup = tokenizer.token_bytes, tokenizer.markup_tokens
     kept, at, rest = _common(row.token_ids, token_ids, tokenizer)
     if rest:
         end = next(
-            (i for i in range(at, len(token_ids)) if tokenizer.token_bytes[token_ids[i]] is None), len(token_ids)
+            (i for i in range(at, len(token_ids)) if table[token_ids[i]] is None or token_ids[i] in markup),
+            len(token_ids),
         )
         text = rest + tokenizer.text_bytes(token_ids[at:end])
-        return row.append([*tokenizer.encode_inside(text.decode(), row.token_ids), *token_ids[end:]], reset=True)
+        return row.append([*encode_letters(text.decode(), tokenizer, row.token_ids), *token_ids[end:]], reset=True)
     return kept_tokens(row, kept).append(token_ids[at:], reset=True)
 
 
@@ -31,7 +34,7 @@ def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> 
 
     Cost: one pass over the tokens.
     """
-    table = tokenizer.token_bytes
+    table, markup = tokenizer.token_bytes, tokenizer.markup_tokens
     i = j = 0
     kept = at = 0  # where both have come to the same place
     left = right = b""  # what one of them has spelled beyond the other
@@ -44,7 +47,7 @@ def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> 
                 i, j = i + 1, j + 1
                 continue
         if not left:
-            part = table[own[i]] if i < len(own) else None
+            part = table[own[i]] if i < len(own) and own[i] not in markup else None
             if part is None:
                 is_whole = i == len(own) and _is_text(right)
                 return (i, j, right) if is_whole else (kept, at, b"")

@@ -1,7 +1,7 @@
 """`ChatTemplate`: how messages become token ids, as the tokenizer of a model or a Jinja template of the user says it.
 
 Templates run in the sandbox of transformers (Jinja2's `ImmutableSandboxedEnvironment`). What is written in a message never becomes a
-special token: such a place is marked before the template runs, and encoded as letters after it.
+special token, nor markup but in a reply: such a place is marked before the template runs, and encoded as letters after it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from outlines_cont.chats.message import Message, checked_message
 from outlines_cont.errors import ChatError, NoChatTemplate, OptionError
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.special_names import MARKS, mapped_texts, names_of
+from outlines_cont.models.special_names import MARKS, control_names_of, mapped_texts, special_names_of
 
 
 @dataclass(frozen=True)
@@ -92,15 +92,26 @@ class ChatTemplate:
         flags = {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
         if self.source is None:
             return self._ids_of_tokenizer(checked, tools, flags)
-        names = names_of(self.model.tokenizer)
+        names = control_names_of(self.model.tokenizer)
         written: list[str] = []
         mapped_texts([checked, list(tools)], written.append)
-        if not any(names.first_in(text) for text in written):
-            return self.model.tokenizer.encode_special(self._text(checked, tools, flags))
         mark = next(mark for mark in MARKS if not any(mark in text for text in written))
-        marked, marked_tools = mapped_texts([checked, list(tools)], lambda text: names.marked(text, mark))
+        marked = [self._marked(message, mark) for message in checked]
+        marked_tools = mapped_texts([*tools], lambda text: names.marked(text, mark))
         text = self._text(marked, marked_tools, flags)
+        if mark not in text:
+            token_ids = self.model.tokenizer.encode_special(text)
+            # Some tokenizers change letters before they look for control tokens, and find some that nobody has written.
+            if names.count_in(text) == names.count_of(token_ids):
+                return token_ids
         return names.encode_marked(text, mark, self.model.tokenizer)
+
+    def _marked(self, message: dict[str, Any], mark: str) -> dict[str, Any]:
+        """Return a message with `mark` in what is to be letters: in a reply only special tokens, as models write markup themselves."""
+        tokenizer = self.model.tokenizer
+        names = special_names_of(tokenizer) if message["role"] == "assistant" else control_names_of(tokenizer)
+        changed: dict[str, Any] = mapped_texts(message, lambda text: names.marked(text, mark))
+        return changed
 
     @cached_property
     def end_token_ids(self) -> frozenset[int]:

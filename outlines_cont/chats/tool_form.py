@@ -17,7 +17,7 @@ from outlines_cont.chats.message import call_arguments, called_functions
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool
 from outlines_cont.errors import ChatError
-from outlines_cont.models.special_names import names_of
+from outlines_cont.models.special_names import special_names_of
 from outlines_cont.row_bytes import shown_text
 
 # As templates write JSON: one space after each `:` and `,` outside of strings.
@@ -123,9 +123,12 @@ def form_of(template: ChatTemplate) -> ToolForm:
     if two is not None and _NAMES[1] in two:
         separator = _without_id(two.partition(arguments[0])[2].partition(_NAMES[1])[0])
     form = ToolForm(before, between, _without_id(after), separator)
-    inside = form.before[len(names_of(template.model.tokenizer).first_in(form.before) or "") :]
+    inside = form.before[len(special_names_of(template.model.tokenizer).first_in(form.before) or "") :]
     others = [inside, form.between, form.after, form.separator or ""]
-    if any(names_of(template.model.tokenizer).first_in(part) or _IDS[0] in part or _IDS[1] in part for part in others):
+    if any(
+        special_names_of(template.model.tokenizer).first_in(part) or _IDS[0] in part or _IDS[1] in part
+        for part in others
+    ):
         raise _unread(one)
     return form
 

@@ -12,7 +12,7 @@ from outlines_cont.chats.tool_form import ToolForm
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import OptionError
 from outlines_cont.generate import Generator
-from outlines_cont.models.special_names import names_of
+from outlines_cont.models.special_names import special_names_of
 from outlines_cont.options import PieceOptions
 from outlines_cont.random_stream import Rng
 from outlines_cont.state import SequenceState
@@ -64,7 +64,7 @@ class ToolReply:
 
     @property
     def _marker(self) -> str:
-        return self.form.marker(names_of(self.writer.model.tokenizer).first_in(self.form.before))
+        return self.form.marker(special_names_of(self.writer.model.tokenizer).first_in(self.form.before))
 
     def _begin(self, options: PieceOptions) -> tuple[int | None, PieceOptions]:
         """Return the special token that begins a call, if one does, and the options for the text before."""

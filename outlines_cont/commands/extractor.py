@@ -21,7 +21,7 @@ from outlines_cont.commands.threads import set_threads
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput, OutlinesContError
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.models.special_names import MARKS, mapped_texts, names_of
+from outlines_cont.models.special_names import MARKS, control_names_of, mapped_texts
 from outlines_cont.prompt import Item
 from outlines_cont.state import SequenceState
 from outlines_cont.tokens import Tokens, start_ids
@@ -43,7 +43,7 @@ class Extractor:
 
     def marked(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a row with a mark inside what is written like a special token, so that it stays letters in a prompt."""
-        names = names_of(self.generator.generator.model.tokenizer)
+        names = control_names_of(self.generator.generator.model.tokenizer)
         return cast(dict[str, Any], mapped_texts(values, lambda text: names.marked(text, MARKS[0])))
 
     def __call__(self, prompts: list[str], show: ShowRecord | None = None) -> list[Any]:
@@ -73,7 +73,7 @@ class Extractor:
         model = self.generator.generator.model
         if MARKS[0] not in prompt:
             return Tokens.of(prompt, special=True)
-        token_ids = names_of(model.tokenizer).encode_marked(prompt, MARKS[0], model.tokenizer)
+        token_ids = control_names_of(model.tokenizer).encode_marked(prompt, MARKS[0], model.tokenizer)
         start = start_ids(model)
         return token_ids if token_ids[: len(start)] == start else [*start, *token_ids]
 

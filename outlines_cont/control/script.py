@@ -23,6 +23,7 @@ from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError
 from outlines_cont.generate import Generator as TextGenerator
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.special_names import encode_letters
 from outlines_cont.options import checked_policies
 from outlines_cont.row_text import encoded_start
 
@@ -459,7 +460,7 @@ class ScriptPilot(Pilot):
         if not tokenizer.text_bytes(self.token_ids):
             self.token_ids += encoded_start(text, tokenizer)
         else:
-            self.token_ids += tokenizer.encode_inside(text, self.token_ids)
+            self.token_ids += encode_letters(text, tokenizer, self.token_ids)
 
     def _check(self, place: Label) -> None:
         if not isinstance(place, Label):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -30,6 +31,22 @@ class SpecialNames:
         """Return the first name that stands in a text, the longest where several begin there; None where there is none."""
         found = self._pattern.search(text) if self._pattern is not None else None
         return None if found is None else found[1]
+
+    def count_in(self, text: str) -> int:
+        """Return how many names stand in a text."""
+        return len(self._pattern.findall(text)) if self._pattern is not None else 0
+
+    def count_of(self, token_ids: Sequence[int]) -> int:
+        """Return how many of the ids are those of names."""
+        known = {*self._ids.values()}
+        return sum(token_id in known for token_id in token_ids)
+
+    def parts(self, text: str) -> list[str]:
+        """Return a text cut behind the first character of every name in it, so that no part holds one."""
+        cuts = [0]
+        while self._pattern is not None and (found := self._pattern.search(text, cuts[-1])) is not None:
+            cuts.append(found.start() + 1)
+        return [text[start:stop] for start, stop in pairwise([*cuts, len(text)])]
 
     def marked(self, text: str, mark: str) -> str:
         """Return a text with `mark` inside every name in it, so that none is left."""
@@ -65,7 +82,7 @@ class SpecialNames:
 def _encoded_inside(text: str, tokenizer: Tokenizer) -> list[int]:
     """Return the ids of a text behind a special token; as at a beginning, where a letter of it has only a special token."""
     try:
-        return tokenizer.encode_inside(text, ())
+        return encode_letters(text, tokenizer)
     except TokenizerError:
         return tokenizer.encode(text)
 
@@ -92,12 +109,42 @@ def mapped_texts(value: Any, change: Callable[[str], Any]) -> Any:
     return root[0]
 
 
-_NAMES: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
+def encode_letters(text: str, tokenizer: Tokenizer, before: Sequence[int] = ()) -> list[int]:
+    """Return ids of a text that goes on after `before`, as `encode_inside` does, in which markup is letters.
+
+    Markup is cut behind its first character, and the parts are encoded one by one.
+    """
+    if not tokenizer.markup_tokens or not text:
+        return tokenizer.encode_inside(text, before)
+    token_ids: list[int] = []
+    for part in _markup_of(tokenizer).parts(text):
+        token_ids += tokenizer.encode_inside(part, [*before, *token_ids])
+    return token_ids
 
 
-def names_of(tokenizer: Tokenizer) -> SpecialNames:
-    """Return how the special tokens of a tokenizer are written; made when first asked for."""
-    found = _NAMES.get(tokenizer)
+_SPECIAL: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
+_MARKUP: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
+_CONTROL: WeakKeyDictionary[Tokenizer, SpecialNames] = WeakKeyDictionary()
+
+
+def special_names_of(tokenizer: Tokenizer) -> SpecialNames:
+    """Return how the special tokens of a tokenizer are written, without markup; made when first asked for."""
+    found = _SPECIAL.get(tokenizer)
     if found is None:
-        found = _NAMES[tokenizer] = SpecialNames(tokenizer.special_tokens)
+        found = _SPECIAL[tokenizer] = SpecialNames(tokenizer.special_tokens)
+    return found
+
+
+def control_names_of(tokenizer: Tokenizer) -> SpecialNames:
+    """Return how everything that steers a model is written: special tokens and markup."""
+    found = _CONTROL.get(tokenizer)
+    if found is None:
+        found = _CONTROL[tokenizer] = SpecialNames({**tokenizer.markup_tokens, **tokenizer.special_tokens})
+    return found
+
+
+def _markup_of(tokenizer: Tokenizer) -> SpecialNames:
+    found = _MARKUP.get(tokenizer)
+    if found is None:
+        found = _MARKUP[tokenizer] = SpecialNames(tokenizer.markup_tokens)
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _FALLBACK_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _NOT_IN_ALPHABET = "\uffff"  # cannot be encoded in Latin-1
@@ -91,6 +91,7 @@ class TokenTable:
         has_prefix_space: Encoding puts a space in front that is not in the text.
         special_tokens: How special ids are written, such as `</s>`; without those that have no name.
         unknown_token_ids: Those of the special ids that stand for text that no token spells.
+        markup_tokens: Added tokens with bytes that steer a model all the same, such as `<tool_response>`, by id; see `markup_in`.
     """
 
     token_bytes: tuple[bytes | None, ...]
@@ -100,6 +101,7 @@ class TokenTable:
     has_prefix_space: bool
     special_tokens: Mapping[int, str]
     unknown_token_ids: frozenset[int] = frozenset()
+    markup_tokens: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def from_entries(
@@ -111,10 +113,12 @@ class TokenTable:
         bos_token_id: int | None = None,
         has_prefix_space: bool = False,
         unknown_token_ids: Iterable[int] = (),
+        added: Mapping[int, str] | None = None,
     ) -> TokenTable:
         """Make a table of the bytes by id; its length is the greatest id, special ones included, plus 1.
 
-        An id that is special, or whose bytes are empty, gets None. The bytes of a special one are its name.
+        An id that is special, or whose bytes are empty, gets None. The bytes of a special one are its name. `added` has the texts of
+        added tokens.
         """
         special = frozenset(special_token_ids)
         size = 1 + max(max(entries, default=-1), max(special, default=-1))
@@ -123,4 +127,17 @@ class TokenTable:
             table[token_id] = None
         names = {token_id: entries[token_id].decode(errors="replace") for token_id in sorted(special & entries.keys())}
         unknown = frozenset(unknown_token_ids)
-        return cls(tuple(table), special, eos_token_id, bos_token_id, has_prefix_space, names, unknown)
+        markup = markup_in({token_id: text for token_id, text in (added or {}).items() if token_id not in special})
+        return cls(tuple(table), special, eos_token_id, bos_token_id, has_prefix_space, names, unknown, markup)
+
+
+# Punctuation at both ends, and a letter or a digit between.
+_MARKUP = re.compile(r"\s*[^\w\s].*\w.*[^\w\s]\s*", re.DOTALL)
+
+
+def markup_in(added: Mapping[int, str]) -> dict[int, str]:
+    """Return those of the added tokens that look like markup: they begin and end with punctuation, with a letter or digit between.
+
+    So `<think>`, `[/INST]` and `### Answer:` are markup; words, numbers, `C++`, `->` and runs of spaces are text.
+    """
+    return {token_id: text for token_id, text in sorted(added.items()) if _MARKUP.fullmatch(text)}

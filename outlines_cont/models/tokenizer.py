@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from outlines_cont.errors import TokenizerError
 from outlines_cont.models.backends import open_backend
+from outlines_cont.models.special_names import encode_letters
 from outlines_cont.models.spelling import Speller
 
 # How much of the text before is encoded together with a text that goes on after it. More would not often
@@ -31,7 +32,8 @@ class Tokenizer:
 
     Two laws hold for every text of Unicode characters. `text_bytes(encode_inside(text)) == text.encode()`, or
     it raises. `decode(encode(text)) == text`, unless the tokenizer normalises the text (NFC, lower case, runs
-    of spaces) or has no token for a part of it. No text becomes a special token but by `encode_special`.
+    of spaces) or has no token for a part of it. No text becomes a special token but by `encode_special`, and
+    none a token of markup but by that and by `encode_inside`.
 
     Args:
         tokenizer: A Hugging Face tokenizer (fast, slow around SentencePiece, or mistral-common), or what
@@ -49,6 +51,8 @@ class Tokenizer:
             byte-fallback token such as `<0xE2>` is one byte. Several ids may have the same bytes.
         special_token_ids: Ids that stand for no text; some may be beyond `vocab_size`.
         special_tokens: How the special ids are written, such as `</s>`, by id.
+        markup_tokens: Added tokens that have text and steer a model all the same, such as `<tool_response>`,
+            by id.
         eos_token_id: The id that ends a text, None if there is none.
         bos_token_id: The id that begins a text, None if there is none.
         drops_prefix_space: The first token of a text carries a space that is not in the text.
@@ -65,10 +69,11 @@ class Tokenizer:
         self.token_bytes: tuple[bytes | None, ...] = table.token_bytes[:size] + absent
         self.special_token_ids = table.special_token_ids
         self.special_tokens = table.special_tokens
+        self.markup_tokens = table.markup_tokens
         self.eos_token_id = table.eos_token_id
         self.bos_token_id = table.bos_token_id
         self.drops_prefix_space = table.has_prefix_space
-        self._control_ids = table.special_token_ids - table.unknown_token_ids
+        self._control_ids = (table.special_token_ids - table.unknown_token_ids) | table.markup_tokens.keys()
         self._joinable = tuple([token or b"" for token in self.token_bytes])
 
     def __copy__(self) -> Self:
@@ -83,8 +88,8 @@ class Tokenizer:
         """Return the ids of the start of a text, as the wrapped tokenizer gives them.
 
         It normalises the text, if that is its way. A space at the start of the text is kept, also where the
-        wrapped tokenizer would take it for the prefix space. Special tokens that are written in the text are
-        letters like any others.
+        wrapped tokenizer would take it for the prefix space. Special tokens and markup that are written in the
+        text are letters like any others.
 
         Args:
             text: The text; empty gives no ids but those of `add_special_tokens`.
@@ -97,12 +102,12 @@ class Tokenizer:
         data = _utf8(text)
         token_ids = self._backend.encode_start(text)
         if self.drops_prefix_space and data.startswith(b" ") and self._spells(token_ids, data):
-            token_ids = self.encode_inside(" " + text)
+            token_ids = encode_letters(" " + text, self)
         if not self._control_ids.isdisjoint(token_ids):
             # The letters are those of a piece that is no text, as Unigram vocabularies have them; where only that
             # piece has them, such as a letter that pads texts, it stays.
             with suppress(TokenizerError):
-                token_ids = self.encode_inside(" " + text if self.drops_prefix_space else text)
+                token_ids = encode_letters(" " + text if self.drops_prefix_space else text, self)
         if add_special_tokens:
             token_ids = [*self._backend.start_token_ids, *token_ids]
         return self._checked(token_ids)
@@ -122,7 +127,8 @@ class Tokenizer:
     def encode_inside(self, text: str, before: Sequence[int] = ()) -> list[int]:
         """Return ids whose joined bytes are exactly the UTF-8 bytes of `text`.
 
-        No special token is added or found, no prefix space added, nothing normalised. Where the tokenizer
+        No special token is added or found, no prefix space added, nothing normalised; markup is found, as a
+        model writes it: the text of a user goes through `encode_letters`. Where the tokenizer
         cannot encode the text as it is, the fewest tokens are taken that spell it.
 
         Args:

@@ -191,7 +191,7 @@ def test_a_token_without_a_row_in_the_model_is_never_given() -> None:
     assert size == len(tokenizer.token_bytes)
     assert max(tokenizer.encode_inside("<think>")) < size
     with pytest.raises(TokenizerError, match=f"expected token ids below {size}, the rows of the model"):
-        tokenizer.encode("<think>")
+        tokenizer.encode_special("<think>")
     with pytest.raises(TokenizerError, match=f"expected token ids below {size}, received {size}"):
         tokenizer.text_bytes([0, size])
 

@@ -21,7 +21,7 @@ class TokenizerBackend(Protocol):
     def encode_start(self, text: str) -> list[int]:
         """Encode the start of a text as the tokenizer does, without the special tokens that it adds.
 
-        It may normalise the text and add a space in front. Special tokens that are written in it are read as letters.
+        It may normalise the text and add a space in front. Special tokens and markup that are written in it are read as letters.
         """
 
     def encode_special(self, text: str) -> list[int]:

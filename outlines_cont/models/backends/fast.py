@@ -64,10 +64,12 @@ class FastBackend:
             eos_token_id=eos_token_id,
             bos_token_id=bos_token_id,
             has_prefix_space=parts.has_prefix_space(code),
+            added={token_id: token.content for token_id, token in added.items()},
         )
         self.start_token_ids = parts.start_token_ids()
         self._special = _Encoder(parts.build(model), added)
-        self._start = _Encoder(parts.build(model), {i: token for i, token in added.items() if i not in special})
+        letters = special | self.table.markup_tokens.keys()
+        self._start = _Encoder(parts.build(model), {i: token for i, token in added.items() if i not in letters})
         texts = {i: t for i, t in added.items() if i not in special and entries[i] == t.content.encode()}
         self._plain = _Encoder(parts.plain(code).build(model), {i: _as_text(t) for i, t in texts.items()})
 

@@ -56,11 +56,12 @@ class SlowBackend:
             eos_token_id=tokenizer.eos_token_id,
             bos_token_id=tokenizer.bos_token_id,
             has_prefix_space=has_prefix_space(processor),
+            added=added,
         )
         self.start_token_ids = _start_token_ids(tokenizer)
         self._tokenizer = tokenizer
         names_by_id = self.table.special_tokens
-        self._names = SpecialNames(names_by_id)
+        self._names = SpecialNames({**names_by_id, **self.table.markup_tokens})
         self._unnamed = SpecialNames({i: name for i, name in names_by_id.items() if i not in added})
         self._plain = without_normalization(processor)
         self._added_ids = {text: i for i, text in added.items() if entries.get(i) == text.encode() != b""}
