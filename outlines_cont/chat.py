@@ -141,7 +141,7 @@ class Chat:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of the last reply that have no result yet."""
+        """The calls of the last reply that have no result yet; of one that was cut (`finish_reason` is `length`) those that are whole."""
         last = next((i for i in range(len(self._turns) - 1, -1, -1) if self._turns[i].message["role"] != "tool"), None)
         calls = self._turns[last].message.get("tool_calls") or () if last is not None else ()
         answered = len(self._turns) - 1 - last if last is not None else 0
@@ -210,8 +210,9 @@ class Chat:
     ) -> Self:
         """Return the conversation with a reply.
 
-        Without a generator, or with `tools`, the reply is text or calls of tools: see `tool_calls`. After a reply it goes on with the
-        same message: `chat.assistant("Sure: ").assistant(generator)` says how the reply begins.
+        Where there are tools, free text is text or calls: see `tool_calls`; a generator with a constraint writes what it says, and calls
+        only with `tools=`. After a reply it goes on with the same message: `chat.assistant("Sure: ").assistant(generator)` says how the
+        reply begins. A reply that was cut is ended by `resume`.
 
         Args:
             reply: the generator that writes it, such as `generate.text(model)`; or a text, as an example. None is free text, and
@@ -229,6 +230,26 @@ class Chat:
             return self._spoken(reply)
         (chat,) = self.replies([self], reply, tools=tools, rng=rng, **options)
         return chat
+
+    def resume(self, generator: Generator, **options: Unpack[PieceOptions]) -> Self:
+        """Return the conversation with more of a reply that was cut, constraint included, as if it had not been cut.
+
+        Args:
+            generator: the one that has begun the reply.
+            **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now.
+
+        Raises:
+            ChatError: the last message is no reply that was cut, or holds calls.
+            ResumeError: another generator has written it.
+        """
+        if self.finish_reason != "length":
+            raise ChatError(
+                "expected a conversation whose last reply was cut (`chat.finish_reason` is 'length'), got one that ends with "
+                f"{self._turns[-1].message['role'] if self._turns else 'no message'!r} and {self.finish_reason!r}. For a new reply write "
+                "`chat.assistant(generator)`."
+            )
+        self._check(generator)
+        return self._replied(continuous(generator).resume(self.state, **_with_ends(options, [self])))
 
     @classmethod
     def replies(
@@ -256,7 +277,7 @@ class Chat:
             return []
         if tools is not None:
             chats = [chat._changed()._set_tools(tools) for chat in chats]
-        may_call = bool(tools) or (generator is None and bool(chats[0]._tools))
+        may_call = bool(tools) or (bool(chats[0]._tools) and (generator is None or _is_free(generator)))
         generator = generate.text(chats[0].model) if generator is None else generator
         for chat in chats:
             chat._check(generator)
@@ -286,16 +307,25 @@ class Chat:
             chat = stream.chat
 
         Args:
-            generator: as in `assistant`, but tools are not called; None is free text.
+            generator: as in `assistant`, but it cannot call tools; None is free text.
             top, retract, partial: as in `continuous(generator).stream`.
             rng: as in `assistant`.
             **options: as in `assistant`.
 
         Returns:
             A stream to iterate over, also with `async for`; its `chat` is the conversation at every moment.
+
+        Raises:
+            OptionError: the text is free, and the conversation has tools.
         """
         generator = generate.text(self.model) if generator is None else generator
         self._check(generator)
+        if self._tools and _is_free(generator):
+            raise OptionError(
+                "expected a generator that cannot call, since a call is not streamed, got free text in a conversation with tools. "
+                "`chat.assistant()` writes text or calls; `chat.stream(generate.regex(model, ...))` streams a text of that form.",
+                "generator",
+            )
         stream = continuous(generator).stream(
             self.state, top=top, retract=retract, partial=partial, rng=rng, **_with_ends(options, [self])
         )
@@ -566,6 +596,11 @@ def _form(form: ToolForm | str | None) -> ToolForm | None:
             f"expected a `ToolForm` or one of {', '.join(map(repr, FORMS))} as `tool_form`, got {form!r}", "tool_form"
         )
     return FORMS[form]
+
+
+def _is_free(generator: object) -> bool:
+    """Return whether a generator writes any text."""
+    return isinstance(generator, Generator) and generator.constraint is None
 
 
 def _with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:

@@ -43,7 +43,11 @@ class ToolCall:
             Exception: what the function raises.
         """
         if self.function is None:
-            raise OptionError(f"expected a tool that is a function of Python, to call it, got {self.name!r}", "tools")
+            raise OptionError(
+                f"expected a tool that is a function of Python, to call it, got {self.name!r}, of which there is a description alone. Give "
+                "the function: `Chat(model, tools=[...])`, and to a conversation that was saved `Chat.load(path, model, tools=[...])`.",
+                "tools",
+            )
         return self.function(**self.arguments)
 
 

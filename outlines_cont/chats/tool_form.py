@@ -72,22 +72,20 @@ class ToolForm:
         return (rest + whole if rest else whole) + self.after if self.after else (rest + whole if rest else whole)
 
     def calls(self, text: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return names and arguments in a text from `before` on, which the expression has let pass; none where it was cut."""
+        """Return names and arguments in a text from `before` on, which the expression has let pass; where it was cut, of the whole calls."""
         found: list[tuple[str, dict[str, Any]]] = []
         at = len(self.before)
         while True:
             end = text.find(self.between, at)
             if end < 0:
-                return []
+                return found
             try:
                 arguments, stop = json.JSONDecoder().raw_decode(text, end + len(self.between))
             except ValueError:
-                return []
-            found.append((text[at:end], arguments))
-            if text[stop:] == self.after:
                 return found
+            found.append((text[at:end], arguments))
             if self.separator is None or not text.startswith(self.separator, stop):
-                return []
+                return found
             at = stop + len(self.separator)
 
     def written(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:

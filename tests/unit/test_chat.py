@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from outlines_cont import Chat, ChatError, ModelMismatch, NoChatTemplate, OptionError, continuous, generate, samplers
-from outlines_cont.errors import ContextLengthError, StateFileError
+from outlines_cont.errors import ContextLengthError, ResumeError, StateFileError
 from outlines_cont.models.tokenizer import Tokenizer
 from outlines_cont.state_file import save_state
 from tests.chat_models import PLAIN, TEMPLATES, chat_model, chat_tokenizer
@@ -223,6 +223,28 @@ def test_a_reply_streams() -> None:
         next(iter(cut))
     assert len(cut.chat) == 2
     assert cut.chat.finish_reason == "length"
+
+
+def test_a_reply_that_was_cut_is_resumed(tmp_path: Path) -> None:
+    model = chat_model("Qwen3")
+    order = generate.json(model, Order)
+    chat = Chat(model, rng=1).user("Two lamps.")
+    whole = chat.assistant(order, max_tokens=200)
+    cut = chat.assistant(order, max_tokens=3)
+    assert (cut.value, cut.finish_reason) == (None, "length")
+    with model.meter() as meter:
+        resumed = cut.resume(order, max_tokens=200)
+    assert resumed == whole
+    assert resumed.value == whole.value
+    assert _ids(resumed) == _ids(whole)
+    assert meter.recomputed_tokens == 0
+    cut.save(tmp_path / "chat")
+    assert Chat.load(tmp_path / "chat", model).resume(order, max_tokens=200) == whole
+    for ended in (chat, whole, Chat(model), chat.assistant("{")):
+        with pytest.raises(ChatError, match="last reply was cut"):
+            ended.resume(order)
+    with pytest.raises(ResumeError):
+        cut.resume(generate.regex(model, "[a-z]+"))
 
 
 def test_a_template_of_ones_own_serves_a_model_without_one() -> None:

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 from transformers import MistralConfig, MistralForCausalLM
 
-from outlines_cont import Chat, ChatError, OptionError, generate, models, samplers
+from outlines_cont import Chat, ChatError, OptionError, continuous, generate, models, samplers
 from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import GENERIC, HERMES, LLAMA3, MISTRAL, ToolForm, form_of
 from tests.chat_models import PLAIN, TEMPLATES, chat_model
@@ -124,6 +124,36 @@ def test_a_call_that_is_cut_is_text() -> None:
     assert (chat.finish_reason, chat.messages[-1]["content"]) == ("length", "<tool_call>")
 
 
+def test_a_reply_that_is_cut_keeps_its_whole_calls() -> None:
+    calls = [("get_weather", {"city": "Paris"}), ("get_weather", {"city": "Oslo"})]
+    for form in (HERMES, MISTRAL):
+        text = form.written(calls)
+        first = len(form.written(calls[:1]).removesuffix(form.after))
+        second = len(text.removesuffix(form.after))
+        for length in range(len(text) + 1):
+            assert form.calls(text[:length]) == calls[: (length >= first) + (length >= second)]
+    model = chat_model("Qwen3")
+    twice = Chat(model).user("Rain?")
+    written = HERMES.written(calls[:1] * 2)
+    token_ids = model.tokenizer.encode_inside(written)
+    chat = twice._changed()._set_tools([get_weather])
+    cut = chat._called(continuous(generate.fsm(model, written))(chat.state, max_tokens=len(token_ids) * 3 // 4))
+    assert (cut.finish_reason, [call.name for call in cut.tool_calls]) == ("length", ["get_weather"])
+    assert cut.tool(cut.tool_calls[0].run()).tool_calls == ()
+
+
+def test_free_text_calls_where_the_conversation_has_tools() -> None:
+    model = chat_model("Qwen3")
+    chat = Chat(model, tools=[get_weather]).user("Rain?")
+    (call,) = chat.assistant(_caller("Qwen3"), max_tokens=200).tool_calls
+    assert call.name == "get_weather"
+    assert chat.assistant(generate.choice(model, ["No."])).value == "No."
+    for generator in (None, generate.text(model)):
+        with pytest.raises(OptionError, match=r"chat.assistant\(\)` writes text or calls"):
+            chat.stream(generator)
+    assert "".join(event.text for event in chat.stream(generate.choice(model, ["No."]))) == "No."
+
+
 @pytest.mark.parametrize("form", [HERMES, LLAMA3, MISTRAL])
 def test_what_the_form_writes_it_reads(form: ToolForm) -> None:
     tools = [Tool.of(get_weather), Tool.of(Stop)]
@@ -134,7 +164,7 @@ def test_what_the_form_writes_it_reads(form: ToolForm) -> None:
     calls = calls if form.separator else calls[1:]
     text = form.written(calls)
     assert form.calls(text) == calls
-    assert all(form.calls(text[:n]) in ([], calls[:-1]) for n in range(len(text)))
+    assert all(form.calls(text[:n]) == calls[: len(form.calls(text[:n]))] for n in range(len(text)))
     marker = form.marker("[TOOL_CALLS]")
     rest = text[len(marker) :]
     expression = form.expression(tools, marker)
