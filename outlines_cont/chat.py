@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fsm import FSMError
 from outlines_cont import generate
 from outlines_cont.chats.alignment import aligned
+from outlines_cont.chats.jinja import check_role
 from outlines_cont.chats.message import call_arguments, checked_message
 from outlines_cont.chats.stream import ChatStream
 from outlines_cont.chats.template import ChatTemplate
@@ -104,8 +105,11 @@ class Chat:
             OptionError: the template reads no such option.
         """
         if not hasattr(model, "tokenizer"):
+            advice = f", here {model!r}" if isinstance(model, str) else ""
             raise OptionError(
-                f"expected a model, such as `models.transformers('Qwen/Qwen3-0.6B')`, got {model!r}", "model"
+                f"expected a model as the first argument, such as `models.transformers('Qwen/Qwen3-0.6B')`, got {type(model).__name__}"
+                f"{advice}. Wrap a model of transformers with `models.from_transformers(model, tokenizer)`.",
+                "model",
             )
         self._given = template, _form(tool_form)
         self._template = ChatTemplate.of(model, template, options)
@@ -176,9 +180,10 @@ class Chat:
         """Return the conversation with any message, such as one of a role of its own, or with more keys that the template reads.
 
         Raises:
-            ChatError: it has no `role`, or its content is neither a text nor a list of parts.
+            ChatError: it has no `role` or one that nobody knows, or its content is neither a text nor a list of parts.
         """
         checked = checked_message(message)
+        check_role(checked["role"], self.template)
         content = message.get("content")
         text = content if isinstance(content, str) and set(message) <= {"role", "content"} else None
         return self._changed(turns=(*self._turns, _Turn(checked, text)))

@@ -6,18 +6,17 @@ special token, nor markup but in a reply: such a place is marked before the temp
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, cast
 
 from jinja2 import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from outlines_cont.chats.jinja import check_option, check_role, failure, names_read
 from outlines_cont.chats.message import Message, checked_message
-from outlines_cont.errors import ChatError, NoChatTemplate, OptionError
+from outlines_cont.errors import ChatError, NoChatTemplate
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.special_names import MARKS, control_names_of, mapped_texts, special_names_of
 
@@ -45,15 +44,13 @@ class ChatTemplate:
         Raises:
             NoChatTemplate: neither is there.
             OptionError: the template reads no such option.
+            ChatError: it is no Jinja.
         """
         found = cls._found(model, source, options, tools)
-        wrong = next((name for name in options if found.source is not None and name not in found.source), None)
-        if wrong is not None:
-            near = get_close_matches(wrong, re.findall(r"\w{4,}", found.source or ""), 1)
-            advice = f" Did you mean {near[0]!r}?" if near else ""
-            raise OptionError(
-                f"expected options that the chat template reads, got {wrong!r}, which is not in it.{advice}", wrong
-            )
+        if found.source is not None:
+            names_read(found.source)
+            for name in options:
+                check_option(name, found.source)
         return found
 
     @classmethod
@@ -88,6 +85,8 @@ class ChatTemplate:
             TokenizerError: a text cannot be encoded.
         """
         checked = _checked(messages)
+        for message in checked:
+            check_role(message["role"], self.source)
         goes_on = is_open and checked[-1]["role"] == "assistant"
         flags = {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
         if self.source is None:
@@ -149,11 +148,13 @@ class ChatTemplate:
         try:
             texts = cast(Any, render_jinja_template)(**given)[0]
         except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ChatError(
-                f"expected messages that the chat template takes, got {_shown(messages)}, and it says: {error}. Templates of some "
-                "models want user and assistant in turn, or no system message."
-            ) from error
+            raise failure(error, _shown(messages)) from error
         text: str = texts[0]
+        if not text:
+            raise ChatError(
+                f"expected a chat template that writes the messages, got one that writes nothing for {_shown(messages)}. It may read a key "
+                "that they do not have: Jinja writes nothing for it."
+            )
         return text
 
     def _ids_of_tokenizer(self, messages: list[dict[str, Any]], tools: Any, flags: Mapping[str, bool]) -> list[int]:

@@ -72,7 +72,7 @@ class ToolForm:
         return (rest + whole if rest else whole) + self.after if self.after else (rest + whole if rest else whole)
 
     def calls(self, text: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return names and arguments in a text from `before` on, which the expression has let pass; where it was cut, of the whole calls."""
+        """Return names and arguments in a text from `before` on, which the expression has let pass; of a cut text those of whole calls."""
         found: list[tuple[str, dict[str, Any]]] = []
         at = len(self.before)
         while True:

@@ -153,6 +153,8 @@ class ChatSession:
     def _load(self, name: str) -> None:
         if not name:
             raise SetupError("expected a file behind /load")
+        if not Path(name).is_file():
+            raise SetupError(f"expected a file behind /load that /save has written, but there is none at {name!r}")
         self._chats[self._at] = Chat.load(name, self.chat.model, template=self.chat.template)
         self._say(f"{len(self.chat)} messages.")
 

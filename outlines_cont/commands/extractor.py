@@ -19,7 +19,7 @@ from outlines_cont.commands.sampler import make_sampler
 from outlines_cont.commands.schema import RecordSchema
 from outlines_cont.commands.threads import set_threads
 from outlines_cont.continuation import Continuation
-from outlines_cont.errors import IncompleteOutput, OutlinesContError
+from outlines_cont.errors import IncompleteOutput, ModelNotFound, OutlinesContError
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.special_names import MARKS, control_names_of, mapped_texts
 from outlines_cont.prompt import Item
@@ -133,6 +133,8 @@ def load_or_refuse(name: str | None, device: str | None, dtype: DType | None) ->
     """
     try:
         return load_model(name, device, dtype)
+    except ModelNotFound as error:  # says by itself what was tried, and what to do
+        raise SetupError(f"the model {name!r} cannot be loaded: {error}") from error
     except Exception as error:
         # Hub, files, weights, devices: each has errors of its own, and none of them is ours.
         which = "the bundled model" if name is None else f"the model {name!r}"

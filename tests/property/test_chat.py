@@ -73,7 +73,12 @@ def _check(chat: Chat) -> None:
     tokenizer: Any = chat.model.tokenizer
     text = tokenizer.hugging_face.apply_chat_template(chat.messages, tokenize=False, add_generation_prompt=True)
     assert text == str(chat.state)
-    if any(name in message["content"] for message in chat.messages for name in tokenizer.special_tokens.values()):
+    markup = tokenizer.markup_tokens.values()
+    asked = [message["content"] for message in chat.messages if message["role"] != "assistant"]
+    special = [message["content"] for message in chat.messages]
+    if any(name in content for content in special for name in tokenizer.special_tokens.values()) or any(
+        name in content for content in asked for name in markup
+    ):
         return  # transformers would read control tokens
     ids = tokenizer.hugging_face(text, add_special_tokens=False)["input_ids"]
     wanted, spans = _placed(tokenizer, ids), _reply_spans(chat, text)

@@ -287,6 +287,53 @@ def test_what_cannot_be_is_refused_with_advice() -> None:
         chat.assistant("a").user("x " * 5000).state
     with pytest.raises(OptionError, match="expected a model"):
         Chat("Qwen/Qwen3-0.6B")  # type: ignore[arg-type]
+    network: Any = model.hugging_face
+    with pytest.raises(OptionError, match="got Qwen3ForCausalLM. Wrap a model of transformers") as caught:
+        Chat(network)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "meant"),
+    [
+        ("Qwen3", {"enable_thinkin": False}, "enable_thinking"),
+        ("plain", {"tool": []}, "tools"),
+        ("plain", {"role": 1}, None),
+        ("Llama 3", {"bos_tokn": "x"}, "bos_token"),
+        ("Qwen3", {"messages": []}, None),
+    ],
+)
+def test_an_option_that_the_template_does_not_read_is_refused(kind: str, options: Any, meant: str | None) -> None:
+    with pytest.raises(OptionError, match=f"Did you mean '{meant}'" if meant else "does not read"):
+        Chat(chat_model(kind), **options)
+    assert Chat(chat_model("Qwen3"), enable_thinking=False) != Chat(chat_model("Qwen3"))
+    marked = PLAIN.replace("{{ m.role", "{% generation %}{{ note or '' }}{% endgeneration %}{{ m.role")
+    assert str(Chat(chat_model("plain"), template=marked, note="N").user("a").state).startswith("Nuser: a")
+
+
+def test_a_role_that_nobody_knows_is_refused() -> None:
+    model = chat_model("plain")
+    with pytest.raises(ChatError, match="'usr'. Did you mean 'user'"):
+        Chat(model).message({"role": "usr", "content": "a"})
+    with pytest.raises(ChatError, match="got 'critic'"):
+        generate.text(model)([{"role": "critic", "content": "a"}], max_tokens=1)
+    mentions = PLAIN + "{# 'critic' #}"
+    assert "critic: a" in str(Chat(model, template=mentions).message({"role": "critic", "content": "a"}).state)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{% for m in messages %}{{ m.contnt }}{% endfor %}", "writes nothing for roles user"),
+        ("a\n{% if %}", "cannot be read: .* in line 2. Mend the template"),
+        ("a\n\n{{ messages[0].content + 1 }}", "fails for roles user: .* in line 3 of the template"),
+        ("a\n{{ messages[0].contnt.x }}", "fails for roles user: .* no attribute 'contnt', in line 2"),
+        ("{{ raise_exception('No user first') }}", "it says: No user first"),
+    ],
+)
+def test_an_error_of_a_template_says_where_it_is(template: str, said: str) -> None:
+    with pytest.raises(ChatError, match=said):
+        _ = Chat(chat_model("plain"), template=template).user("x").state
 
 
 def test_the_best_of_a_search_is_the_reply() -> None:

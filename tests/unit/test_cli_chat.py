@@ -79,6 +79,8 @@ def test_a_conversation_is_written_and_read(tmp_path: Path) -> None:
     _, told = _told(f"/load {tmp_path / 'missing'}", f"/save {tmp_path}", "/system", "/system Be short.", "/show")
     assert [line.startswith("Error: ") for line in told] == [True, True, True, False, False]
     assert told[-1] == "system: Be short."
+    assert "that /save has written" in told[0]
+    assert "state.save" not in told[0]
 
 
 def test_an_interrupt_ends_a_reply_and_keeps_what_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +119,7 @@ def test_what_cannot_begin_says_why(arguments: list[str], said: str) -> None:
     result = CliRunner().invoke(app, ["chat", *arguments], input="")
     assert result.exit_code == 2
     assert said in result.stderr
+    assert "Give a hub id" not in result.stderr
 
 
 def test_a_template_of_ones_own_and_a_system_message(tmp_path: Path) -> None:

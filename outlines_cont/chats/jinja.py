@@ -1,0 +1,84 @@
+"""What a Jinja template reads, and where it fails."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from functools import lru_cache
+from types import TracebackType
+
+from jinja2 import TemplateError, TemplateSyntaxError, meta
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from outlines_cont.errors import ChatError, OptionError
+
+# Tags that transformers adds to Jinja; they only mark what a reply is.
+_GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
+# What `Chat` and transformers give themselves.
+_GIVEN = {"messages", "add_generation_prompt", "continue_final_message", "raise_exception", "strftime_now"}
+_ROLES = ("system", "user", "assistant", "tool", "developer", "function", "ipython")
+
+
+@lru_cache(maxsize=64)
+def names_read(source: str) -> frozenset[str]:
+    """Return the names that a template reads without setting them, and those that the library gives itself left out.
+
+    Raises:
+        ChatError: it is no Jinja.
+    """
+    environment = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
+    try:
+        tree = environment.parse(_GENERATION.sub("", source))
+    except TemplateSyntaxError as error:
+        raise ChatError(
+            f"expected a chat template in Jinja, got one that cannot be read: {error.message}, in line {error.lineno}. Mend the template."
+        ) from error
+    return frozenset(meta.find_undeclared_variables(tree) - _GIVEN)
+
+
+def check_option(name: str, source: str) -> None:
+    """Raise `OptionError` where a template reads no such name."""
+    read = names_read(source)
+    if name in read and name != "tools":
+        return
+    near = get_close_matches(name, [*read, "tools", "tool_form", "template", "rng"], 1)
+    advice = f" Did you mean {near[0]!r}?" if near else f" It reads {', '.join(sorted(read)) or 'none'}."
+    raise OptionError(
+        f"expected options that the chat template reads, got {name!r}, which it does not read.{advice}", name
+    )
+
+
+def check_role(role: str, source: str | None) -> None:
+    """Raise `ChatError` for a role that is none of those known to models, and that the template does not mention either."""
+    if role in _ROLES or (source is not None and re.search(rf"[\"']{re.escape(role)}[\"']", source)):
+        return
+    near = get_close_matches(role, _ROLES, 1)
+    advice = f" Did you mean {near[0]!r}?" if near else ""
+    raise ChatError(
+        f"expected a role that models know, one of {', '.join(_ROLES)}, or one that the chat template mentions, got {role!r}.{advice}"
+    )
+
+
+def failure(error: Exception, shown: str) -> ChatError:
+    """Return what to say of an error that a template has ended with, for messages that are `shown`."""
+    if type(error) is TemplateError:  # by `raise_exception`: the template refuses them
+        return ChatError(
+            f"expected messages that the chat template takes, got {shown}, and it says: {error}. Templates of some "
+            "models want user and assistant in turn, or no system message."
+        )
+    line = _line(error.__traceback__)
+    place = f", in line {line} of the template" if line is not None else ""
+    return ChatError(
+        f"expected a chat template that reads the messages, got one that fails for {shown}: {error}{place}. It may read a key that "
+        "messages do not have, or the messages have content that it cannot join, such as a list of parts."
+    )
+
+
+def _line(traceback: TracebackType | None) -> int | None:
+    """Return the last line of a template that an error has passed."""
+    found = None
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == "<template>":
+            found = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return found
