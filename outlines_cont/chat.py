@@ -34,6 +34,7 @@ from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.state import SequenceState
 from outlines_cont.state_file import load_chat, plain, save_state
 from outlines_cont.state_row import StateRow
+from outlines_cont.tokens import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,12 @@ class Chat:
         Raises:
             ChatError: it has no `role` or one that nobody knows, or its content is neither a text nor a list of parts.
         """
+        if isinstance(message, Mapping) and isinstance(message.get("content"), Tokens):
+            raise ChatError(
+                "expected a text as the content of a message, got `Tokens`: what is written in a message is letters. Control tokens are "
+                "those that the template writes: `Chat(model, template=...)`. Without `Chat`, add them to the text of a state: "
+                "`continuous(generator)(chat.state + Tokens.of(text, special=True))`."
+            )
         checked = checked_message(message)
         check_role(checked["role"], self.template)
         content = message.get("content")
@@ -572,7 +579,10 @@ class Chat:
             raise row.error
         before = self.state.rows[0][0]
         self._learn(before, row)
-        return self._longer(_new_text(before, row, self.model), row.value, state)
+        old, new = (row_text(known, self.model.tokenizer) for known in (before, row))
+        # A character of which the last piece wrote a part was U+FFFD until now.
+        same = len(old) if new.startswith(old) else _num_common(old, new)
+        return self._longer(new[same:], row.value, state, len(old) - same)
 
     def _learn(self, before: StateRow, after: StateRow) -> None:
         """Keep the keys and values of what a reply began with, so that another reply to the same feeds only the last token again."""
@@ -584,12 +594,13 @@ class Chat:
         if is_new and is_kept and after.kv is not None:
             self._state = replace(self.state, rows=((replace(before, kv=after.kv[:length]),),))
 
-    def _longer(self, text: str, value: Any, state: SequenceState) -> Self:
-        """Return the conversation with `text` at the end of its reply."""
+    def _longer(self, text: str, value: Any, state: SequenceState, cut: int = 0) -> Self:
+        """Return the conversation with `text` at the end of its reply, in place of its last `cut` characters."""
         turns = self._turns if self._is_reply else (*self._turns, _Turn({"role": "assistant", "content": ""}, ""))
         last = turns[-1]
-        message = {**last.message, "content": (last.message.get("content") or "") + text}
-        whole = replace(last, message=message, text=(last.text or "") + text, value=value)
+        content, known = last.message.get("content") or "", last.text or ""
+        message = {**last.message, "content": content[: max(len(content) - cut, 0)] + text}
+        whole = replace(last, message=message, text=known[: max(len(known) - cut, 0)] + text, value=value)
         return self._changed(turns=(*turns[:-1], whole), state=state)
 
 
@@ -608,12 +619,12 @@ def _is_free(generator: object) -> bool:
     return isinstance(generator, Generator) and generator.constraint is None
 
 
+def _num_common(left: str, right: str) -> int:
+    """Return how many characters two texts begin with in common."""
+    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+
+
 def _with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
     """Return the options of a call in which what a template puts after a reply ends it, too."""
     ends = {end for chat in chats for end in chat._template.end_token_ids}
     return {**options, "stop_token_ids": (*options.get("stop_token_ids", ()), *sorted(ends))}
-
-
-def _new_text(before: StateRow, row: StateRow, model: LanguageModel) -> str:
-    """Return what a piece has added to a row."""
-    return row_text(row, model.tokenizer)[len(row_text(before, model.tokenizer)) :]

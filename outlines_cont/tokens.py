@@ -43,6 +43,29 @@ class Tokens:
             raise OptionError(f"expected a text, got {type(text).__name__}. Token ids are given as a list.", "text")
         return cls(text, bool(special))
 
+    def __add__(self, other: object) -> Tokens:
+        """Return both texts as one; an empty one fits all.
+
+        Raises:
+            OptionError: special tokens are control tokens in one of them, and letters in the other.
+        """
+        return _joined(self, other) if isinstance(other, str | Tokens) else NotImplemented
+
+    def __radd__(self, other: object) -> Tokens:
+        """Do the same with a text in front."""
+        return _joined(other, self) if isinstance(other, str) else NotImplemented
+
+
+def _joined(left: str | Tokens, right: str | Tokens) -> Tokens:
+    first, second = (Tokens(part) if isinstance(part, str) else part for part in (left, right))
+    if first.special != second.special and first.text and second.text:
+        raise OptionError(
+            f"expected texts of one kind to join, got {first!r} and {second!r}. Where special tokens are control tokens in both, write "
+            "`Tokens.of(first + second, special=True)`; else add them to a state one by one: `state + first + second`.",
+            "special",
+        )
+    return Tokens(first.text + second.text, first.special if first.text else second.special)
+
 
 Given = str | Tokens | tuple[int, ...]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.special_names import encode_letters
@@ -16,6 +17,7 @@ def aligned(row: StateRow, token_ids: Sequence[int], tokenizer: Tokenizer) -> St
     A text may be spelled by other tokens than a tokenizer would take, as generators draw them; those stay. From where the two differ
     the row has the tokens of `token_ids`. Where all of the row is kept and it ends inside one of them, the rest of that token is
     encoded as it goes on after the row, with the text behind it. Markup of the row stays only where the same is wanted, not its letters.
+    Bytes of the row that are not UTF-8 stay where U+FFFD is wanted, as which messages hold them.
     """
     table, markup = tokenizer.token_bytes, tokenizer.markup_tokens
     kept, at, rest = _common(row.token_ids, token_ids, tokenizer)
@@ -35,11 +37,14 @@ def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> 
     Cost: one pass over the tokens.
     """
     table, markup = tokenizer.token_bytes, tokenizer.markup_tokens
+    parts = _decodable([table[token_id] for token_id in own])
     i = j = 0
     kept = at = 0  # where both have come to the same place
     left = right = b""  # what one of them has spelled beyond the other
     while True:
         if not left and not right:
+            while i < len(own) and parts[i] == b"":  # the rest of what is one U+FFFD
+                i += 1
             kept, at = i, j
             if i == len(own) or j == len(wanted):
                 return kept, at, b""
@@ -47,7 +52,7 @@ def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> 
                 i, j = i + 1, j + 1
                 continue
         if not left:
-            part = table[own[i]] if i < len(own) and own[i] not in markup else None
+            part = parts[i] if i < len(own) and own[i] not in markup else None
             if part is None:
                 is_whole = i == len(own) and _is_text(right)
                 return (i, j, right) if is_whole else (kept, at, b"")
@@ -61,6 +66,37 @@ def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> 
         if left[:size] != right[:size]:
             return kept, at, b""
         left, right = left[size:], right[size:]
+
+
+def _decodable(parts: list[bytes | None]) -> list[bytes | None]:
+    """Return the bytes of tokens with U+FFFD where they are not UTF-8, in the token in which what is broken begins."""
+    start = 0
+    while start < len(parts):
+        stop = next((i for i in range(start, len(parts)) if parts[i] is None), len(parts))
+        tokens = [part or b"" for part in parts[start:stop]]
+        data = b"".join(tokens)
+        if broken := _broken(data):
+            pieces = [data[at : at + 1] for at in range(len(data))]
+            for first, end in broken:
+                pieces[first:end] = ["\ufffd".encode(), *[b""] * (end - first - 1)]
+            ends = list(accumulate(map(len, tokens), initial=0))
+            parts[start:stop] = [b"".join(pieces[first:end]) for first, end in pairwise(ends)]
+        start = stop + 1
+    return parts
+
+
+def _broken(data: bytes) -> list[tuple[int, int]]:
+    """Return what is not UTF-8, each part that becomes one U+FFFD."""
+    found: list[tuple[int, int]] = []
+    at = 0
+    while True:
+        try:
+            data[at:].decode()
+        except UnicodeDecodeError as error:
+            found.append((at + error.start, at + error.end))
+            at += error.end
+        else:
+            return found
 
 
 def _is_text(data: bytes) -> bool:

@@ -41,6 +41,23 @@ def _cases(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return _spelled(pieces + others, cuts), _spelled(pieces + ends, [])
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of(st.binary(max_size=4), st.just(BOS), st.sampled_from(["日".encode(), b"a b"])), max_size=5))
+def test_bytes_that_are_no_text_stay_where_messages_hold_their_replacement(pieces: list[bytes | int]) -> None:
+    ids = {part: i for i, part in enumerate(_TOKENIZER.token_bytes) if part}
+    own = [i for piece in pieces for i in ([piece] if isinstance(piece, int) else [ids[bytes([b])] for b in piece])]
+    wanted: list[int] = []
+    data = b""
+    for piece in [*pieces, BOS]:
+        if isinstance(piece, int):
+            wanted += [*_TOKENIZER.encode(data.decode(errors="replace")), piece]
+            data = b""
+        else:
+            data += piece
+    found = list(aligned(StateRow.of_prompt(own, RandomStream(0)), wanted, _TOKENIZER).token_ids)
+    assert found == [*own, BOS]
+
+
 @settings(max_examples=150, deadline=None)
 @given(_cases())
 def test_the_row_spells_what_is_wanted_and_keeps_its_own_tokens(case: tuple[list[int], list[int]]) -> None:

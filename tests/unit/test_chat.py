@@ -247,6 +247,25 @@ def test_a_reply_that_was_cut_is_resumed(tmp_path: Path) -> None:
         cut.resume(generate.regex(model, "[a-z]+"))
 
 
+def test_a_reply_that_is_no_text_keeps_its_tokens() -> None:
+    model = chat_model("Qwen3")
+    first, second, third = ([*model.tokenizer.token_bytes].index(bytes([byte])) for byte in "日".encode())
+    broken = generate.text(model, sampler=samplers.greedy(logit_bias={first: 1000.0}))
+    with model.meter() as meter:
+        chat = Chat(model).user("One.").assistant(broken, max_tokens=3)
+        assert chat.messages[-1]["content"] == "\ufffd" * 3
+        ids = _ids(chat)
+        asked = chat.user("Two.")
+        assert _ids(asked)[: len(ids)] == ids
+        asked.assistant(broken, max_tokens=1)
+    assert meter.fed_tokens == len(_ids(asked))
+    for byte in (second, third):
+        goes_on = generate.text(model, sampler=samplers.greedy(logit_bias={byte: 1000.0}))
+        chat = chat.resume(goes_on, max_tokens=1)
+    assert chat.messages[-1]["content"] == "\ufffd\ufffd日"
+    assert _ids(chat.user("Two."))[: len(_ids(chat))] == _ids(chat)
+
+
 def test_a_template_of_ones_own_serves_a_model_without_one() -> None:
     model = random_model()
     with pytest.raises(NoChatTemplate, match="Chat\\(model, template="):

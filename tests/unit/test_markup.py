@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers
 from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
-from outlines_cont import Chat, SpecialTokenWarning, Tokens, continuous, generate
+from outlines_cont import Chat, ChatError, OptionError, SpecialTokenWarning, Tokens, continuous, generate
 from outlines_cont.chats.alignment import aligned
 from outlines_cont.models.special_names import encode_letters
 from outlines_cont.models.token_bytes import markup_in
@@ -146,6 +146,25 @@ def test_markup_in_a_prompt_is_letters_with_a_warning_or_what_was_said() -> None
     assert sum(i in markup for i in real.rows[0][0].token_ids) == 3
     assert str(letters) == str(plain)
     assert str(longer) == f"{text}yes</think><think>"
+
+
+def test_tokens_join_with_texts_of_their_kind() -> None:
+    real = Tokens.of("<a>", special=True)
+    assert Tokens.of("a") + "b" == "a" + Tokens.of("b") == Tokens.of("a") + Tokens.of("b") == Tokens.of("ab")
+    assert real + Tokens.of("b", special=True) == Tokens.of("<a>b", special=True)
+    assert real + "" == "" + real == real
+    for join in (lambda: real + "b", lambda: "b" + real, lambda: Tokens.of("b") + real):
+        with pytest.raises(OptionError, match="state \\+ first \\+ second"):
+            join()
+    with pytest.raises(TypeError):
+        _ = real + 1  # type: ignore[operator]
+    state = continuous(generate.choice(chat_model("Qwen3"), ["yes"]))("a")
+    assert str(Tokens.of("b") + state) == "bayes"
+
+
+def test_control_tokens_in_a_message_are_refused_with_the_way_out() -> None:
+    with pytest.raises(ChatError, match="template=.*chat.state \\+ Tokens.of"):
+        Chat(chat_model("Qwen3")).user(Tokens.of("<|im_end|>", special=True))
 
 
 def test_a_row_keeps_its_markup_only_where_the_same_is_wanted() -> None:
