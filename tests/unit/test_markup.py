@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers
 from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
-from outlines_cont import Chat, ChatError, OptionError, SpecialTokenWarning, Tokens, continuous, generate
+from outlines_cont import Chat, ChatError, Guidance, OptionError, SpecialTokenWarning, Tokens, continuous, generate
 from outlines_cont.chats.alignment import aligned
 from outlines_cont.models.special_names import encode_letters
 from outlines_cont.models.token_bytes import markup_in
@@ -181,3 +181,12 @@ def test_a_row_keeps_its_markup_only_where_the_same_is_wanted() -> None:
 
 def test_a_tokenizer_of_the_library_without_added_tokens_has_no_markup() -> None:
     assert Tokenizer(tokenizers.Tokenizer(tokenizers.models.BPE(vocab={"<a>": 0}, merges=[]))).markup_tokens == {}
+
+
+def test_the_text_of_a_chat_template_is_a_negative_prompt() -> None:
+    model = chat_model("Qwen3")
+    chat = Chat(model).user("Hi")
+    text = model.tokenizer.hugging_face.apply_chat_template(chat.messages, tokenize=False, add_generation_prompt=True)  # type: ignore[attr-defined]
+    write = generate.text(model)
+    guided = chat.assistant(write, max_tokens=4, guidance=Guidance(Tokens.of(text, special=True), scale=3))
+    assert guided == chat.assistant(write, max_tokens=4)  # the negative prompt is the prompt
