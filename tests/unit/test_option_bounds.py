@@ -163,8 +163,9 @@ def test_a_piece_has_a_length_where_none_is_given(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("outlines_cont.options.DEFAULT_MAX_TOKENS", 5)
     model = random_model()
     write = continuous(generate.regex(model, "[ab]{30,}"))
-    with pytest.warns(LengthWarning, match="2 of 2 texts were cut after 5 tokens"):
+    with pytest.warns(LengthWarning, match="2 of 2 texts were cut after 5 tokens") as told:
         cut = write(["a", "b"])
+    assert __file__ == told[0].filename  # the line of the user
     with pytest.warns(LengthWarning, match="1 of 1 texts"):
         more = write.resume(cut.take([(0, 0)]))
     assert [len(row.token_ids) for row in (cut.rows[0][0], more.rows[0][0])] == [7, 12]
