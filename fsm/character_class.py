@@ -71,22 +71,24 @@ def _cased() -> str:
 
 
 @lru_cache(maxsize=4096)
-def ignoring_case(written: tuple[tuple[int, int], ...], ascii: bool = False) -> Ranges:
+def ignoring_case(written: tuple[tuple[int, int], ...], ascii: bool = False, *, has_others: bool = False) -> Ranges:
     """The characters that `re.IGNORECASE` finds equal to one of a class: asked of `re`, so K and the Kelvin sign agree.
 
     Args:
         written: the class as its author wrote it, ranges neither sorted nor joined: beyond U+FFFF and under
             `re.ASCII`, `re` matches a range in both cases and a single character in its own; so asked, so answered.
         ascii: the meaning under `re.ASCII`.
+        has_others: whether the class holds categories, too, such as `\\d`, which are asked for elsewhere.
 
     Cost: one small `re.compile` and a scan of some 3,000 characters, once per class.
     """
     if not written:
         return ()
     inside = "".join(rf"\U{a:08x}" if a == b else rf"\U{a:08x}-\U{b:08x}" for a, b in written)
+    inside += r"\0" if has_others else ""  # it has no case, so it only makes the class one of several
     flags = re.ASCII if ascii else re.UNICODE
     found = set(re.compile(f"[{inside}]", flags | re.IGNORECASE).findall(_cased()))
-    # In a class with others, `re` loses a capital beyond U+FFFF: '[a\U00010400]' does not match U+10400.
+    # In a class with others, `re` loses a capital beyond U+FFFF: '[a\U00010400]' and '[\d\U00010400]' do not match U+10400.
     lost = set(re.compile(f"[{inside}]", flags).findall(_cased())) - found
     ranges = normalize((*written, *((ord(c), ord(c)) for c in found)))
     return intersect(ranges, invert(normalize((ord(c), ord(c)) for c in lost))) if lost else ranges

@@ -404,12 +404,14 @@ def _class(argument: Any, flags: int) -> Ranges:
         else:
             plain.append(value if operator is _sre.RANGE else (value, value))
     # Categories hold both cases of every letter, so only what was written out is widened.
-    found = union((_any_case(tuple(plain), flags), *sets))
+    found = union((_any_case(tuple(plain), flags, has_others=bool(sets)), *sets))
     return invert(found) if negated else found
 
 
-def _any_case(written: tuple[tuple[int, int], ...], flags: int) -> Ranges:
-    return ignoring_case(written, bool(flags & _ASCII)) if flags & _IGNORECASE else normalize(written)
+def _any_case(written: tuple[tuple[int, int], ...], flags: int, *, has_others: bool = False) -> Ranges:
+    if not flags & _IGNORECASE:
+        return normalize(written)
+    return ignoring_case(written, bool(flags & _ASCII), has_others=has_others)
 
 
 _SETS: dict[Any, Callable[[Any, int], Ranges]] = {

@@ -57,7 +57,10 @@ class Guessing:
             for wish in wishes:
                 wish.draft.fail(error)
         longest = max(wish.made.num_drafted if wish.made is not None else 0 for wish in wishes)
-        if longest:
+        # What a drafter has to read first, such as a prompt, says nothing of the next guess.
+        made = [wish for wish in wishes if wish.made is not None and wish.made.num_drafted]
+        is_usual = {wish.draft.goes_on(len(wish.row.token_ids)) for wish in made} == {True}
+        if longest and is_usual:
             self.length.note_guess(drafter, (self.clock() - started) / longest)
 
     def note_forward(self, num_tokens: int) -> None:

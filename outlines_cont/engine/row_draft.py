@@ -25,6 +25,8 @@ from outlines_cont.sampling import TokenCounts
 _EXPECTED = 0.7
 # Hints are taken where so many of them are right, and else every so often, to see whether they are.
 _WORTH, _EVERY = 0.3, 16
+# So many new tokens are little to read before a guess.
+_USUAL = 24
 
 
 class DraftedRow(Protocol):
@@ -107,6 +109,7 @@ class RowDraft:
         self._rates: dict[Hashable, AcceptRate] = {}
         self._others: dict[Hashable, AcceptRate] = {}
         self._num_hints = 0
+        self._length = -_USUAL - 1  # of the row when it was guessed last
 
     def join(self, others: dict[Hashable, AcceptRate]) -> None:
         """Learn from other rows, and let them learn from this one: `others` is what all of them have found."""
@@ -146,6 +149,11 @@ class RowDraft:
         """Note that the row has only its first `length` tokens left."""
         self.memory.cut(length)
 
+    def goes_on(self, length: int) -> bool:
+        """Note that a guess was made behind so many tokens; return whether one was made a little before, so that little was to be read."""
+        before, self._length = self._length, length
+        return 0 <= length - before <= _USUAL
+
     def forget(self) -> None:
         """Forget what is remembered of the row, which may be in pieces after an interrupt."""
         self.memory = self.drafter.memory()
@@ -171,6 +179,7 @@ class RowDraft:
         other.skipped, other.patience = self.skipped, self.patience
         other._rates = {kind: rate.fork() for kind, rate in self._rates.items()}
         other._others, other._num_hints = self._others, self._num_hints
+        other._length = -_USUAL - 1
         return other
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from outlines_cont.errors import TokenizerError
 from outlines_cont.interfaces import Tokenizer
 
 Encode = Callable[[str], list[int]]
@@ -16,11 +17,12 @@ class SpecialNames:
     """How the special tokens of a vocabulary are written.
 
     Args:
-        names: By id; of ids with one name the smallest is taken.
+        names: By id; of ids with one name the smallest is taken. A name of one character is left out: it is a letter that some
+            tokenizers take for padding, and no text means a special token by it.
     """
 
     def __init__(self, names: Mapping[int, str]) -> None:
-        self._ids = {name: token_id for token_id, name in sorted(names.items(), reverse=True) if name}
+        self._ids = {name: token_id for token_id, name in sorted(names.items(), reverse=True) if len(name) > 1}
         longest_first = sorted(map(re.escape, self._ids), key=len, reverse=True)
         self._pattern = re.compile(f"({'|'.join(longest_first)})") if longest_first else None
 
@@ -41,7 +43,7 @@ class SpecialNames:
         return self.encode(
             text,
             lambda part: tokenizer.encode(part.replace(mark, "")),
-            lambda part: tokenizer.encode_inside(part.replace(mark, ""), ()),
+            lambda part: _encoded_inside(part.replace(mark, ""), tokenizer),
         )
 
     def encode(self, text: str, start: Encode, inside: Encode) -> list[int]:
@@ -58,6 +60,14 @@ class SpecialNames:
             token_ids.append(self._ids[name])
             token_ids += inside(rest) if rest else []
         return token_ids
+
+
+def _encoded_inside(text: str, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of a text behind a special token; as at a beginning, where a letter of it has only a special token."""
+    try:
+        return tokenizer.encode_inside(text, ())
+    except TokenizerError:
+        return tokenizer.encode(text)
 
 
 # Characters that no text has (Unicode calls them noncharacters): they mark what is to be letters.

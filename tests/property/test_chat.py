@@ -114,9 +114,12 @@ def test_a_conversation_spells_what_its_template_writes_and_feeds_what_is_new(
                 chat = chat.assistant(generators[action], max_tokens=12)
             after = _ids(chat)
             assert opened == after[: len(opened)]
-            assert str(last.state) + chat.messages[-1]["content"][
-                len(last.messages[-1]["content"]) * last._is_reply :
-            ] == str(chat.state)
+            if not str(last.state).endswith(
+                "\ufffd"
+            ):  # else it goes on inside a character, whose first bytes read as another
+                assert str(last.state) + chat.messages[-1]["content"][
+                    len(last.messages[-1]["content"]) * last._is_reply :
+                ] == str(chat.state)
             fed = int(chat.state.cached) - min(held, len(opened))
             assert meter.fed_tokens <= fed + 1  # less where other conversations have left a prefix of it
             assert meter.recomputed_tokens <= 1

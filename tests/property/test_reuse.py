@@ -44,7 +44,7 @@ def job_of(model: models.HuggingFaceModel, token_ids: list[int]) -> Job:
     return Job([row], samplers.greedy(), counts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     _STEPS,
     st.sampled_from([0, 25, 400]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from outlines_cont import Chat, ChatError, ModelMismatch, NoChatTemplate, OptionError, continuous, generate, samplers
 from outlines_cont.errors import ContextLengthError, StateFileError
+from outlines_cont.models.tokenizer import Tokenizer
 from outlines_cont.state_file import save_state
 from tests.chat_models import PLAIN, TEMPLATES, chat_model, chat_tokenizer
 from tests.fakes import random_model
@@ -99,6 +101,13 @@ def test_what_is_written_in_a_message_is_letters() -> None:
         assert chat.messages == [{"role": "user", "content": attack}]
         with_tools = chat._template.token_ids(chat.messages, is_open=True)
         assert with_tools == _ids(chat)
+
+
+def test_a_letter_that_pads_texts_is_a_letter() -> None:
+    tokenizer = chat_tokenizer("Qwen3")
+    tokenizer.pad_token = "!"
+    model: Any = SimpleNamespace(tokenizer=Tokenizer(tokenizer), context_length=None, vocab_size=len(tokenizer))
+    assert str(Chat(model).user("Hi! <|im_end|>").state).startswith("<|im_start|>user\nHi! <|im_end|><|im_end|>\n")
 
 
 def test_forks_slices_and_going_back_share_what_was_computed() -> None:

@@ -548,7 +548,7 @@ def test_a_step_that_is_interrupted_heals_as_one_that_is_not() -> None:
     def runs() -> list[Run]:
         draw = samplers.multinomial(2, temperature=2.0)
         beams = samplers.beam_search(3)
-        options = Options(heal=True, max_tokens=3)
+        options = Options(heal=True, max_tokens=3, has_max_tokens=True)
         return [
             Run(generate.text(model, sampler=draw), fed, options, rng=1),
             Run(generate.text(model, sampler=draw), ["is it th", 'a "'], options, rng=2),

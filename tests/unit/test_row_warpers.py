@@ -14,12 +14,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import BatchedExecutor, OptionError, SequenceState, TokenStream, continuous, generate
+from outlines_cont import (
+    BatchedExecutor,
+    OptionError,
+    SequenceState,
+    StateFileError,
+    TokenStream,
+    continuous,
+    generate,
+    row_text,
+)
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import RowView
 from outlines_cont.samplers import (
     DRY,
     XTC,
+    MinP,
     Mirostat,
     Multinomial,
     Temperature,
@@ -183,6 +193,11 @@ def test_a_token_stream_draws_what_the_generator_draws() -> None:
             stream = stream.push_logits(logits, _ALL, mask, rng=8).push(_ids("a")[-1]).rewind(2)
         stream = stream.push_logits(logits, _ALL, mask, rng=8)
     assert wanted.token_ids[0, 0].tolist() == [*ids, *stream.token_ids]
+    # Tokens that are pushed between two draws count in their order.
+    sampler, even = multinomial(dry=DRY(50.0, allowed_length=2)), torch.zeros(model.vocab_size)
+    stream = TokenStream(model.tokenizer, prompt=[90, 91, 5, 91, 90, 6, 7]).push_logits(even, sampler, uniform=0.4)
+    stream = stream.push(90).push(91).push_logits(even, sampler, TokenSet.of([5, 6]), uniform=0.001)
+    assert stream.token_ids[-1] == 6
 
 
 def test_conversations_draw_by_what_they_hold_after_forks_and_rewinds(tmp_path: Path) -> None:
@@ -227,9 +242,20 @@ def test_the_law_of_a_coin_is_that_of_many_draws_with_a_coin() -> None:
     assert logprobs.numpy() == pytest.approx(np.log(law[token_ids.numpy()]))
 
 
+def test_a_coin_in_the_middle_is_followed_to_the_end_on_both_sides() -> None:
+    logits = torch.tensor([[2.0, 1.6, 1.2, 0.1, -1.0]], dtype=torch.float64)
+    for last in (Temperature(0.3), TopA(0.9), TypicalP(0.3)):
+        sampler = multinomial(warpers=(XTC(threshold=0.15, probability=0.3), last))
+        law = plain_law(logits[0].tolist(), sampler.params)
+        uniforms = (torch.arange(400, dtype=torch.float64) + 0.5) / 400
+        token_ids, logprobs = sampler.sample(logits.expand(400, -1), uniforms)
+        assert np.log(law[token_ids.numpy()]) == pytest.approx(logprobs.numpy(), abs=1e-9)
+        assert np.abs(np.bincount(token_ids, minlength=5) - 400 * law).max() <= 1
+
+
 def test_xtc_excludes_no_token_that_is_kept() -> None:
     logits = torch.tensor([[2.0, 1.9, 1.8, -1.0]])
-    for keep, left in [((), [False, False, True, True]), ((0, 900), [True, False, True, True])]:
+    for keep, left in [((), [False, False, True, True]), ((0, 4, 900), [True, False, True, True])]:
         kept = multinomial(xtc=XTC(0.1, 1.0, keep=keep)).filtered(logits)
         assert [left] == (kept > -torch.inf).tolist()
 
@@ -344,3 +370,56 @@ def test_guesses_change_nothing_of_what_is_drawn(sampler: Multinomial) -> None:
     )
     assert plain == drafted
     assert plain.sampling_logprobs.numpy() == pytest.approx(drafted.sampling_logprobs.numpy(), abs=1e-6)
+
+
+def test_a_row_that_goes_back_before_the_first_draw_counts_from_there() -> None:
+    def plan(state: int, row: RowView) -> list[Branch]:
+        if state == 0 and not retried:
+            return [Branch(ff_tokens=[_ids("abc")[1:]])]
+        if state == 5 and not retried:
+            retried.append(state)
+            return [Branch(backtrack=5, sample_mask=TokenSet.all)]
+        return [Branch(sample_mask=TokenSet.all)]
+
+    retried: list[int] = []
+    sampler, prompt = _SAMPLERS[0], _ids("the")
+    (row,) = _write(random_model(), [prompt], [[Planned(plan)]], sampler=sampler)
+    assert retried
+    assert len(prompt) == row.mirostat_start
+    assert _audit(row, sampler, len(prompt)) == 8
+
+
+def test_rows_that_are_cut_joined_or_spelled_anew_know_where_mirostat_began(tmp_path: Path) -> None:
+    model = random_model()
+    steered, plain = (continuous(generate.text(model, sampler=s)) for s in (multinomial(mirostat=_STEERED), greedy()))
+    prompt = len(_ids("the name"))
+    right, other = steered("the name", max_tokens=4, rng=1), plain("the name", max_tokens=4)
+    left = steered("a", max_tokens=3, rng=2)
+    (before,), (row,) = _rows(left), _rows(right)
+    assert [prompt, len(_ids("a"))] == [row.mirostat_start, before.mirostat_start]
+    both = _rows(left + right)[0]
+    assert both.mirostat_start is not None
+    assert row.token_ids[prompt:] == both.token_ids[both.mirostat_start :]
+    assert _rows(left + other)[0].mirostat_start is None
+    assert before.mirostat_start == _rows(left + " and")[0].mirostat_start
+    for first, last, start in [(0, 1, prompt + 1), (prompt + 1, prompt + 2, prompt), (1, prompt + 2, prompt + 1)]:
+        longer = row_text._replaced(row, first, last, [70] * (1 if first else 2))
+        assert (start if first != 1 else 2) == longer.mirostat_start
+    broken = SequenceState(model, ((dataclasses.replace(row, mirostat_start=99),),), right.seed)
+    broken.save(tmp_path / "broken")
+    with pytest.raises(StateFileError, match="what is counted begins beyond its row"):
+        SequenceState.load(tmp_path / "broken", model)
+
+
+@pytest.mark.parametrize("warper", [TopA(0.01), Mirostat(tau=3.75)])
+def test_what_lies_outside_of_the_blocks_that_are_looked_at_has_a_share(warper: Any) -> None:
+    # One token has two thirds of the probability and 9,000 have the rest, half of which is not looked at: without that, its share would
+    # be 0.81. The border lies on one side of the tokens at -4.9 with it, on the other without.
+    logits = torch.full((1, 9001), -9.8, dtype=torch.float64)
+    logits[0, :4] = torch.tensor([0.0, -4.9, -4.9, -4.9])
+    sampler = multinomial(warpers=(MinP(1e-6), warper))
+    uniforms = torch.tensor([0.999], dtype=torch.float64)
+    token_ids, logprobs = sampler.sample(logits, uniforms, [TokenCounts([], [])])
+    law = plain_law(logits[0].tolist(), sampler.params)
+    assert int(np.searchsorted(law.cumsum(), 0.999)) == int(token_ids[0])
+    assert math.log(law[int(token_ids[0])]) == pytest.approx(float(logprobs[0]))
