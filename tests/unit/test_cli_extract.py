@@ -119,6 +119,11 @@ def test_the_report_of_a_schema_says_what_only_annotates(folder: Path) -> None:
     assert CliRunner().invoke(app, ["schema", "odd.json", "--strict"]).exit_code == 2
 
 
+def test_the_size_of_a_schema_is_said_in_states_and_transitions(folder: Path) -> None:
+    result = CliRunner().invoke(app, ["schema", "schema.json"])
+    assert re.search(r"^size: \d+ states, \d+ transitions along the example$", result.stdout, re.MULTILINE)
+
+
 def test_the_batch_size_changes_nothing(saved_model: Path, folder: Path) -> None:
     results = [run(saved_model, "in.jsonl", "--schema", "schema.json", "--batch-size", n) for n in ("1", "3", "10")]
 

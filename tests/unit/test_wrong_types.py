@@ -187,3 +187,8 @@ def test_texts_and_tokenizers_of_others_are_refused_by_dry(model: HuggingFaceMod
 def test_guidance_shows_what_it_was_given(model: HuggingFaceModel) -> None:
     with pytest.raises(OptionError, match=r"got \('neg', 2\)"):
         generate.text(model)("a", guidance=("neg", 2))
+
+
+def test_a_lookbehind_at_the_beginning_is_explained(model: HuggingFaceModel) -> None:
+    with pytest.raises(fsm.EmptyLanguage, match="a lookbehind at the beginning: `regex` matches the whole text"):
+        generate.regex(model, "(?<=a)b")
