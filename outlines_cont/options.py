@@ -12,6 +12,7 @@ from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, UnknownOption
 from outlines_cont.guidance import Guidance
 from outlines_cont.progress import OnProgress
+from outlines_cont.sampling.params import STEPS
 from outlines_cont.unknown_option import unknown_option
 
 GENERATORS_OWN = object()
@@ -172,24 +173,7 @@ _ELSEWHERE = {
     "banned_strings": "Write `policies=[policies.ban([...])]`.",
     "bad_words_ids": "Write `policies=[policies.ban([...])]` with texts.",
 }
-_OF_SAMPLERS = (
-    *(
-        "temperature",
-        "top_k",
-        "top_p",
-        "min_p",
-        "typical_p",
-        "top_a",
-        "dry",
-        "xtc",
-        "mirostat",
-        "do_sample",
-        "num_beams",
-        "num_return_sequences",
-        "n",
-    ),
-    *("repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "length_penalty"),
-)
+_OF_SAMPLERS = (*STEPS[1:], "warpers", "length_penalty", "n", "do_sample", "num_beams", "num_return_sequences")
 
 
 # What a generator is made with, and a call is not.
