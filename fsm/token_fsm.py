@@ -14,6 +14,7 @@ from fsm import bitmask, work
 from fsm import node as nodes
 from fsm.automaton import DEAD, MAX_OPENED, Automaton, as_loop, begins_with_byte_loop
 from fsm.cache import ByteCache
+from fsm.caller import stacklevel_of_user
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
 from fsm.exclusion import as_exclusion, forbidden
 from fsm.expression import Expression, as_bytes
@@ -131,7 +132,8 @@ class TokenFSM:
         if self.automaton.is_empty():
             raise EmptyLanguage(
                 f"no text satisfies {expression!r}. Look for parts that exclude each other, such as an intersection of "
-                "disjoint languages, a minimum above a maximum, or a required property that needs itself."
+                "disjoint languages, a minimum above a maximum, a required property that needs itself, or a lookbehind at the "
+                "beginning: `regex` matches the whole text, so nothing stands behind it."
             )
         self._has_begun = False
         self._spelling: Spelling | None = None
@@ -419,7 +421,7 @@ class TokenFSM:
                 f"tokens of at most {length} bytes there: {work.HEAVY}. The text can be finished, but it is written in smaller pieces. "
                 "Simplify the expression, or raise `max_mask_work`.",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=stacklevel_of_user(),
             )
         return bitmask.pack(is_alive)
 

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fsm.caller import stacklevel_of_user
+
 Arrays = dict[str, NDArray[Any]]
 
 FORMAT = b"fsm vocabulary 1\n"
@@ -133,4 +135,6 @@ def _narrowed(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _warn(what: str) -> None:
-    warnings.warn(f"vocabulary cache: {what}. The vocabulary is made anew.", RuntimeWarning, stacklevel=5)
+    warnings.warn(
+        f"vocabulary cache: {what}. The vocabulary is made anew.", RuntimeWarning, stacklevel=stacklevel_of_user()
+    )

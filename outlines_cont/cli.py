@@ -434,7 +434,7 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
             console.print(f"{line.level}: {line.pointer}: {line.note}", markup=False, highlight=False)
     for check in found.checks:
         console.print(f"checked: {check}", markup=False, highlight=False)
-    console.print(f"{found.states} states within an example, with {found.ways} ways to go on in bytes", highlight=False)
+    console.print(f"size: {found.states} states, {found.ways} transitions along the example", highlight=False)
     if found.example is None:
         console.print("no short example was found", highlight=False)
     else:
@@ -528,6 +528,8 @@ def _verbose_extractor(options: ExtractOptions, schema: RecordSchema) -> Extract
 
 def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
     text = f"{tally.skipped + tally.rows} rows, {tally.failed} failed, {seconds:.1f} s"
+    if tally.loading_seconds:
+        text += f", {tally.loading_seconds:.1f} of them loading the model"
     if tally.skipped:
         text += f"; {tally.skipped} of them were there already"
     if output is not None:

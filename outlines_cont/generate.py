@@ -30,7 +30,7 @@ from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.options import GENERATORS_OWN, Options, PieceOptions, checked_policies
+from outlines_cont.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
 from outlines_cont.policies.checked import MAX_RETRIES
 from outlines_cont.prompt import Prompt
@@ -42,6 +42,7 @@ from outlines_cont.state_row import StateRow
 from outlines_cont.streams.options import StreamOptions, check_streamed
 from outlines_cont.streams.partial_type import PartialType
 from outlines_cont.streams.shown import Shown, squeezed
+from outlines_cont.unknown_option import knows_its_options
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,6 +282,19 @@ class Generator:
 P = ParamSpec("P")
 
 
+def _maker(also_of: Callable[..., Any] | None = None) -> Callable[[Callable[P, Generator]], Callable[P, Generator]]:
+    """Return a decorator for a function that makes generators: it knows its options, and its generators can be pickled.
+
+    Args:
+        also_of: the function that gets its other options.
+    """
+
+    def decorate(function: Callable[P, Generator]) -> Callable[P, Generator]:
+        return _pickled(knows_its_options(also_of=also_of, elsewhere=OPTIONS_ELSEWHERE)(function))
+
+    return decorate
+
+
 def _pickled(maker: Callable[P, Generator]) -> Callable[P, Generator]:
     """Have the generators of a function remember the call, by which they are pickled."""
 
@@ -305,7 +319,7 @@ def _made_again(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Ge
     return generator
 
 
-@_pickled
+@_maker()
 def text(
     model: LanguageModel,
     *,
@@ -318,7 +332,7 @@ def text(
     return _steered(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
 
 
-@_pickled
+@_maker()
 def regex(
     model: LanguageModel,
     pattern: str,
@@ -339,7 +353,7 @@ def regex(
     )
 
 
-@_pickled
+@_maker()
 def choice(
     model: LanguageModel,
     options: Sequence[str],
@@ -361,7 +375,7 @@ def choice(
     )
 
 
-@_pickled
+@_maker(also_of=fsm_package.json_schema)
 def json(
     model: LanguageModel,
     schema: Any,
@@ -416,7 +430,7 @@ def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
     )
 
 
-@_pickled
+@_maker()
 def format(
     model: LanguageModel,
     type: Any,
@@ -443,7 +457,7 @@ def format(
     )
 
 
-@_pickled
+@_maker(also_of=fsm_package.grammar)
 def cfg(
     model: LanguageModel,
     grammar: str,
@@ -469,7 +483,7 @@ def cfg(
     )
 
 
-@_pickled
+@_maker()
 def fsm(
     model: LanguageModel,
     expression: Expression | str,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, Self, TypedDict
 
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
@@ -13,6 +12,8 @@ from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, UnknownOption
 from outlines_cont.guidance import Guidance
 from outlines_cont.progress import OnProgress
+from outlines_cont.sampling.params import STEPS
+from outlines_cont.unknown_option import unknown_option
 
 GENERATORS_OWN = object()
 """Stands for the draft that a generator was made with."""
@@ -151,7 +152,7 @@ def _checked_guidance(guidance: object) -> Guidance | tuple[Guidance | None, ...
     if odd is not None:
         raise OptionError(
             "expected `Guidance(negative_prompt, scale)` as `guidance`, or a list with one or None for each batch entry, "
-            f"got {type(odd).__name__}",
+            f"got {guidance!r}",
             "guidance",
         )
     return found
@@ -172,38 +173,35 @@ _ELSEWHERE = {
     "banned_strings": "Write `policies=[policies.ban([...])]`.",
     "bad_words_ids": "Write `policies=[policies.ban([...])]` with texts.",
 }
-_OF_SAMPLERS = (
-    *(
-        "temperature",
-        "top_k",
-        "top_p",
-        "min_p",
-        "typical_p",
-        "top_a",
-        "dry",
-        "xtc",
-        "mirostat",
-        "do_sample",
-        "num_beams",
-        "num_return_sequences",
-        "n",
-    ),
-    *("repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "length_penalty"),
-)
+_OF_SAMPLERS = (*STEPS[1:], "warpers", "length_penalty", "n", "do_sample", "num_beams", "num_return_sequences")
+
+
+# What a generator is made with, and a call is not.
+_OF_GENERATORS = ("sampler", "force", "max_retries")
+_OF_SCHEMAS = ("whitespace", "strict", "key_order", "formats", "registry", "dialect", "limits")
 
 
 def _unknown(name: str, known: list[str]) -> UnknownOption:
+    advice = _ELSEWHERE.get(name, "")
     if name in _OF_SAMPLERS:
         advice = (
             "How tokens are drawn is said when a generator is made: `sampler=samplers.multinomial(temperature=0.7)`."
         )
-    elif name in _ELSEWHERE:
-        advice = _ELSEWHERE[name]
-    else:
-        near = get_close_matches(name, known, 1)
-        advice = f"Did you mean `{near[0]}`?" if near else ""
-    options = ", ".join(f"`{option}`" for option in known)
-    return UnknownOption(f"expected options of a call ({options}, `rng`), got `{name}`. {advice}".rstrip(), name)
+    elif name in _OF_GENERATORS or name in _OF_SCHEMAS:
+        maker = "text(model" if name == "sampler" else "json(model, schema"
+        advice = f"Give it to the function that makes the generator: `generate.{maker}, {name}=...)`."
+    return unknown_option("a call", name, [*known, "rng"], advice)
+
+
+# What is said where a function that makes a generator is given it.
+OPTIONS_ELSEWHERE = {
+    **dict.fromkeys(_OF_SAMPLERS, "Give it to the sampler, such as `sampler=samplers.multinomial(temperature=0.7)`."),
+    **{name: f"It is an option of a call: {advice}" for name, advice in _ELSEWHERE.items()},
+    **{
+        name: f"Give it to the call: `generator(prompt, {name}=...)`."
+        for name in (*PieceOptions.__annotations__, "rng")
+    },
+}
 
 
 def _check_max_tokens(max_tokens: object) -> None:

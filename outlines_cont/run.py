@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from fsm import FSMError
+from fsm.caller import stacklevel_of_user
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.engine import Engine, engine_of
@@ -273,7 +274,7 @@ class Run:
                 "given. Pass `max_tokens=...` (None is up to the context), or bound what is written: strings by `maxLength`, arrays by "
                 "`maxItems`. `continuous(generator).resume(state)` goes on.",
                 LengthWarning,
-                stacklevel=2,
+                stacklevel=stacklevel_of_user(),
             )
 
     def state(self) -> SequenceState:

@@ -21,6 +21,7 @@ from outlines_cont.sampling.check import check, is_int, is_number
 from outlines_cont.sampling.params import WarperOptions
 from outlines_cont.sampling.penalties import NO_PENALTIES
 from outlines_cont.sampling.warpers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper
+from outlines_cont.unknown_option import knows_its_options
 
 __all__ = [
     "DRY",
@@ -267,6 +268,7 @@ def _tempered(warpers: tuple[Warper, ...], temperature: Temperature) -> tuple[Wa
     return (*others[0], *([] if temperature.is_neutral else [temperature]), *others[1])
 
 
+@knows_its_options()
 def greedy(
     *,
     logit_bias: Mapping[int, float] | None = None,
@@ -284,6 +286,7 @@ def greedy(
     return Greedy(penalties=Penalties.of(logit_bias, repetition_penalty, frequency_penalty, presence_penalty))
 
 
+@knows_its_options()
 def multinomial(
     n: int = 1,
     *,
@@ -342,6 +345,7 @@ def multinomial(
     return Multinomial(samples=n, warpers=_warpers(warpers, options), penalties=penalties)
 
 
+@knows_its_options()
 def best_of(
     n: int,
     *,
@@ -383,6 +387,7 @@ def best_of(
     return BestOf(samples=n, warpers=_warpers(warpers, options), penalties=penalties)
 
 
+@knows_its_options()
 def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
     """Search for the most probable texts, `beams` hypotheses at a time, across all pieces of a chain.
 

@@ -37,12 +37,20 @@ def shielded(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) 
 
 def user_code_error(error: BaseException) -> UserCodeError:
     """Return what a row fails with where code of a user has raised `error`."""
-    place = _place(error.__traceback__)
-    where = f", in {place.tb_frame.f_code.co_filename!r}, line {place.tb_lineno}" if place is not None else ""
     return UserCodeError(
-        f"expected a check, a validator, a policy or a sampler to return or to raise an Exception, but it raised {error!r}{where}. "
-        "Let a check raise `ValueError` where a value is not to be accepted."
+        f"expected a check, a validator, a policy or a sampler to return or to raise an Exception, but it raised "
+        f"{error!r}{place_of(error)}. Let a check raise `ValueError` where a value is not to be accepted."
     )
+
+
+def place_of(error: BaseException) -> str:
+    """Return the innermost place outside of this package where an error passed, such as `, in 'draft.py', line 7`, or nothing."""
+    place, found = error.__traceback__, None
+    while place is not None:
+        if place.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in ("fsm", "outlines_cont"):
+            found = place
+        place = place.tb_next
+    return f", in {found.tb_frame.f_code.co_filename!r}, line {found.tb_lineno}" if found is not None else ""
 
 
 def _is_signal(error: BaseException) -> bool:

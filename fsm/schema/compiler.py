@@ -12,18 +12,18 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from inspect import currentframe
 from typing import Any, Literal, get_args
 from weakref import WeakValueDictionary, ref
 
 from fsm import node as nodes
 from fsm import work
+from fsm.caller import stacklevel_of_user
 from fsm.derivative import Derivatives
-from fsm.errors import BudgetExceeded, EmptyLanguage, NotRegular, SchemaError, SchemaWarning, reference
+from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError, NotRegular, SchemaError, SchemaWarning, reference
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.node import EMPTY, Check, Node, Rule
@@ -35,6 +35,7 @@ from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
 from fsm.schema.disjoint import types_at
 from fsm.schema.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
+from fsm.schema.empty_place import empty_place
 from fsm.schema.enumeration import names, scalar_node
 from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
 from fsm.schema.number import INTEGER, NUMBER, decimals_in, number_node
@@ -97,11 +98,6 @@ def json_schema(
     )
     # What a type says is ours to know.
     context, node = _compile(partial(read, is_strict=strict or is_type), limits, whitespace, key_order, strict)
-    if node is EMPTY:
-        raise EmptyLanguage(
-            f"no JSON value satisfies the schema {shorten(schema)}. Look for bounds that cross, a required property that is "
-            "false or needs itself, or values that another keyword excludes."
-        )
 
     def read_again() -> tuple[Document, Build]:
         document = read(negations="all", is_strict=False)
@@ -113,6 +109,11 @@ def json_schema(
 
         return document, build
 
+    if node is EMPTY:
+        raise EmptyLanguage(
+            f"no JSON value satisfies the schema {shorten(schema)}{_where_it_is_empty(read_again)}. Look for bounds that cross, a required "
+            "property that is false or needs itself, or values that another keyword excludes."
+        )
     _warn(context.document.remarks)
     origin = SchemaOrigin(read_again, key_order == "schema")
     return Expression(
@@ -162,6 +163,19 @@ def _compile(
         return context, EMPTY if is_empty else node
 
 
+def _where_it_is_empty(read: Callable[[], tuple[Document, Build]]) -> str:
+    """Say which part of an empty schema is empty by itself; nothing where that is the whole, or takes too much work."""
+    with (
+        suppress(FSMError, TooCostly),
+        work.Bound("max_work", _BLAME_WORK, "looking for the empty part", _HEAVY, _ADVICE),
+    ):
+        document, build = read()
+        place = empty_place(document, lambda one: build((one,), "schema"))
+        if place.pointer:
+            return f": what is at {reference(place.pointer)!r} excludes everything, {shorten(place.schema)}"
+    return ""
+
+
 def _report(context: Context) -> Report:
     document = context.document
     remarks, lines = dict(document.remarks), list[ReportLine]()
@@ -183,19 +197,10 @@ def _warn(remarks: Mapping[str, Remark]) -> None:
         text = (
             "parts of this schema are not enforced; `strict=True` refuses them:\n" + "\n".join(said[:_MAX_SAID]) + more
         )
-        warnings.warn(text, SchemaWarning, stacklevel=_depth_of_caller())
+        warnings.warn(text, SchemaWarning, stacklevel=stacklevel_of_user())
 
 
 _MAX_SAID = 8
-_OURS = ("fsm", "outlines_cont")
-
-
-def _depth_of_caller() -> int:
-    """How many calls up, seen from the function that asks, the first one lies that is not in these packages."""
-    frame, depth = currentframe(), 0
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
-        frame, depth = frame.f_back, depth + 1
-    return depth
 
 
 def _check_options(whitespace: object, strict: object, key_order: object, formats: object) -> None:
@@ -251,6 +256,7 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a JSON number")
 
 
+_BLAME_WORK = 20_000
 _HEAVY = "thousands of objects, or keywords whose alternatives multiply"
 _ADVICE = "Make it smaller, or give a larger `limits=Limits(max_work=...)`"
 _OF_WORK = frozenset({"max_work", "max_step", "max_search", "max_key_kinds"})

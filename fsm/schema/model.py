@@ -26,6 +26,7 @@ here. Not seen: what a type says about itself in `__get_pydantic_json_schema__`,
 from __future__ import annotations
 
 import re
+from dataclasses import is_dataclass
 from enum import Enum
 from functools import reduce
 from inspect import Parameter, signature
@@ -80,6 +81,11 @@ def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
     """
     if isinstance(annotation, FunctionType):
         annotation = arguments_of(annotation)
+    if isinstance(annotation, BaseModel) or (is_dataclass(annotation) and not isinstance(annotation, type)):
+        kind = type(annotation).__name__
+        raise SchemaError(
+            f"expected a type, received a value of the class {kind}: {shorten(annotation)}. Pass the class, `{kind}`"
+        )
     reader: type[_Reader] = type("_Reader", (_Reader,), {"checks": {}, "unsure": []})
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from time import monotonic
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import fsm
@@ -54,6 +55,7 @@ class Tally:
         rows: rows written by this run.
         failed: rows with an error, earlier ones included.
         first_failure: the first of this run, as one line; None where there is none.
+        loading_seconds: how long it took to load the model.
     """
 
     total: int | None
@@ -61,6 +63,7 @@ class Tally:
     rows: int = 0
     failed: int = 0
     first_failure: str | None = None
+    loading_seconds: float = 0.0
 
 
 class Extraction:
@@ -85,6 +88,7 @@ class Extraction:
         self._lines_path = None if options.output is None else lines_path(options.output)
         self._has_output = self._lines_path is not None and self._lines_path.exists()
         self.tally = Tally(source.count())
+        self._check_columns(source.columns())
         self._rows = iter(source)
         self._done = Done()
         if self._lines_path is not None and options.resume and self._has_output:
@@ -100,7 +104,9 @@ class Extraction:
         first = next(rows, None)
         if first is not None:
             # Nothing is loaded for an output that is complete.
+            started = monotonic()
             extract = load(self.options, self.schema)
+            self.tally.loading_seconds = monotonic() - started
         with self._output() as output:
             if first is None:
                 return
@@ -109,6 +115,16 @@ class Extraction:
                 output.write(lines)
                 self.tally.rows += len(lines)
                 yield self.tally
+
+    def _check_columns(self, columns: list[str] | None) -> None:
+        """Refuse a table that has no column of the messages, where the template asks for one."""
+        name = self.options.text_field
+        if columns is None or name in columns or "text" not in self._template.names:
+            return
+        known = ", ".join(map(repr, columns[:12])) + (", ..." if len(columns) > 12 else "")
+        raise SetupError(
+            f"expected a table with the column {name!r}, got one with {known}. Name the column of the message with --text-field."
+        )
 
     def _output(self) -> Output:
         if self.options.output is None:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from outlines_cont.commands.errors import RowError, SetupError
 from outlines_cont.commands.options import InputFormat
 from outlines_cont.commands.row import OUTPUT_FIELDS, InputRow
-from outlines_cont.commands.table_rows import csv_rows, parquet_count, parquet_rows
+from outlines_cont.commands.table_rows import csv_columns, csv_rows, parquet_columns, parquet_count, parquet_rows
 
 STDIN = "-"
 _SUFFIXES = {
@@ -63,6 +63,17 @@ class RowSource:
             if self._format is InputFormat.CSV:
                 return sum(1 for _ in csv_rows(file))
             return sum(1 for line in file if line.strip())
+
+    def columns(self) -> list[str] | None:
+        """Return the fields that every row of a table has; None for other inputs, and for a stream, which is read once."""
+        if self._path is None or not self._path.is_file():
+            return None
+        if self._format is InputFormat.PARQUET:
+            return parquet_columns(self._path)
+        if self._format is not InputFormat.CSV:
+            return None
+        with self._path.open("rb") as file:
+            return csv_columns(file)
 
     def __iter__(self) -> Iterator[InputRow]:
         if self._path is None:

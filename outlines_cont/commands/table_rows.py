@@ -41,6 +41,15 @@ def csv_rows(file: BinaryIO) -> Iterator[InputRow]:
         text.detach()  # the file belongs to the caller
 
 
+def csv_columns(file: BinaryIO) -> list[str]:
+    """Return what the first line of a CSV file names."""
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    try:
+        return next(csv.reader(text), [])
+    finally:
+        text.detach()  # the file belongs to the caller
+
+
 def _csv_row(line: int, header: Sequence[str], cells: Sequence[str]) -> InputRow:
     digest = _digest([header, cells])
     if len(cells) != len(header):
@@ -70,6 +79,11 @@ def parquet_rows(path: Path) -> Iterator[InputRow]:
                 yield InputRow(line, _digest(repr(fields)), error=RowError(f"expected values that JSON has: {error}"))
             else:
                 yield InputRow(line, _digest(fields), fields)
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Return the columns of a Parquet file."""
+    return list(_parquet_file(path).schema_arrow.names)
 
 
 def parquet_count(path: Path) -> int:

@@ -29,6 +29,7 @@ from outlines_cont.prompt import open_prompt
 from outlines_cont.random_stream import Rng
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.state import SequenceState
+from outlines_cont.unknown_option import knows_its_options
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -147,6 +148,7 @@ class Program:
         return Result(self._job.forks, self._shared.values(), self._job.events, self._job.usage)
 
 
+@knows_its_options()
 def start(
     model: LanguageModel,
     controller: Controller | MidProcess | Script,
@@ -202,6 +204,7 @@ def start(
     return Program(engine_of(model), job, variables)
 
 
+@knows_its_options()
 def run(
     model: LanguageModel,
     controller: Controller | MidProcess | Script,

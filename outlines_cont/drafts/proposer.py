@@ -44,7 +44,7 @@ class Proposed:
         self.has_warned = False
 
     def __repr__(self) -> str:
-        return f"Proposed({self.proposer!r})"
+        return shortened(self.proposer)
 
     def memory(self) -> Nothing:
         """Return that nothing is remembered."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fsm.caller import stacklevel_of_user
 from outlines_cont.engine.accept_rate import AcceptRate, Graded
 from outlines_cont.engine.drawing import Drawing
 from outlines_cont.engine.lookahead import HINT, Lookahead
@@ -20,6 +21,7 @@ from outlines_cont.errors import DraftWarning
 from outlines_cont.models.meter import Meter
 from outlines_cont.random_stream import OpenStream
 from outlines_cont.sampling import TokenCounts
+from outlines_cont.user_code import place_of
 
 # Which share of guesses is right, as long as nothing is known.
 _EXPECTED = 0.7
@@ -166,9 +168,10 @@ class RowDraft:
             # Where warnings are errors, the step still belongs to others.
             with suppress(DraftWarning):
                 warnings.warn(
-                    f"{self.drafter!r} has failed, so the text is written without a draft: {type(error).__name__}: {error}",
+                    f"the draft {self.drafter!r} has failed, so the text is written without a draft: {type(error).__name__}: {error}"
+                    f"{place_of(error)}",
                     DraftWarning,
-                    stacklevel=2,
+                    stacklevel=stacklevel_of_user(),
                 )
 
     def fork(self) -> RowDraft:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import BufferStore
 from outlines_cont.kv.prefix_tree import PrefixTree
 from outlines_cont.kv.row import RowKV
@@ -33,7 +34,7 @@ class PrefixCache:
     """
 
     def __init__(self, store: BufferStore, max_bytes: int, mark: Callable[[], object] = lambda: None) -> None:
-        self.max_bytes = max_bytes
+        self._max_bytes = max_bytes
         self.min_tokens = MIN_TOKENS
         self.hits = 0
         self.reused_tokens = 0
@@ -51,6 +52,19 @@ class PrefixCache:
             f"<PrefixCache of {self.entries:,} entries, {self.nbytes / 2**20:,.1f} of {self.max_bytes / 2**20:,.1f} MiB, "
             f"{self.hits:,} hits, {self.reused_tokens:,} tokens reused>"
         )
+
+    @property
+    def max_bytes(self) -> int:
+        """The most bytes at every moment. Where it is set, what is held goes; 0 turns the reuse of prefixes off."""
+        return self._max_bytes
+
+    @max_bytes.setter
+    def max_bytes(self, value: int) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise OptionError(f"expected a number of bytes, 0 or more, as `max_bytes`, got {value!r}", "max_bytes")
+        with self._lock:
+            self._max_bytes = value
+            self._tree, self._is_changing = self._new_tree(), False
 
     @property
     def is_on(self) -> bool:

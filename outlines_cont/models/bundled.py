@@ -18,6 +18,7 @@ from outlines_cont.models.hugging_face import (
     from_transformers,
 )
 from outlines_cont.models.opening import Opening
+from outlines_cont.unknown_option import knows_its_options
 
 
 @contextmanager
@@ -32,6 +33,7 @@ def _no_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
+@knows_its_options()
 def tiny(
     *,
     device: str | torch.device | None = None,

@@ -44,6 +44,7 @@ from outlines_cont.models.meter import Meter, MeterBoard
 from outlines_cont.models.opening import Opening, reopened
 from outlines_cont.models.tokenizer import Tokenizer
 from outlines_cont.models.weights_mark import weights_mark
+from outlines_cont.unknown_option import knows_its_options
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 # Values of each weight that the fingerprint of a model looks at.
@@ -86,7 +87,7 @@ class HuggingFaceModel:
         self.memo: dict[object, Any] = {}
         self.kv_store = KVStore(kv_budget_bytes)
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
-        self.prefix_cache = PrefixCache(self.kv_store, size, lambda: weights_mark(model))
+        self._prefix_cache = PrefixCache(self.kv_store, size, lambda: weights_mark(model))
         parameters = inspect.signature(model.forward).parameters
         self._cache_name = "past_key_values" if "past_key_values" in parameters else "cache_params"
         self._takes_mask = "attention_mask" in parameters
@@ -94,6 +95,19 @@ class HuggingFaceModel:
         self._takes_positions = "position_ids" in parameters
         if self.is_recurrent:
             check_recurrent(model, self.forward, self.new_cache)
+
+    @property
+    def prefix_cache(self) -> PrefixCache:
+        """Keys and values of prompts and texts that ran lately; `prefix_cache.max_bytes = 0` turns their reuse off."""
+        return self._prefix_cache
+
+    @prefix_cache.setter
+    def prefix_cache(self, value: object) -> None:
+        raise OptionError(
+            f"expected that the prefix cache of a model stays the same, got {value!r} in its place. To turn it off open the model with "
+            "`prefix_cache_bytes=0`, or write `model.prefix_cache.max_bytes = 0`; to empty it call `model.prefix_cache.clear()`.",
+            "prefix_cache",
+        )
 
     def __copy__(self) -> Self:
         """Return the same: it never changes, and its weights are there once."""
@@ -321,6 +335,7 @@ def check_device(device: object) -> None:
         )
 
 
+@knows_its_options()
 def from_transformers(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | TokenizerProtocol,

@@ -23,6 +23,7 @@ from outlines_cont.policies.pattern_search import PatternSearch, checked_pattern
 from outlines_cont.policies.phrase_trie import PhraseTrie
 from outlines_cont.policies.text_scan import Match, ScanState, TextScan
 from outlines_cont.policies.text_symbols import SymbolReader
+from outlines_cont.unknown_option import knows_its_options
 
 Banned: TypeAlias = str | re.Pattern[str] | Expression
 
@@ -184,6 +185,7 @@ class Ban(Policy[ScanState]):
         return data[-_SHOWN_BYTES:].decode(errors="replace")
 
 
+@knows_its_options()
 def ban(
     phrases: Banned | Iterable[Banned] | Mapping[Banned, float],
     *,

@@ -16,6 +16,7 @@ from outlines_cont.policies.phrase_trie import PhraseTrie
 from outlines_cont.policies.text_scan import Match, ScanState, TextScan
 from outlines_cont.policies.text_symbols import SymbolReader, Symbols
 from outlines_cont.state_row import APPENDED
+from outlines_cont.unknown_option import knows_its_options
 
 if TYPE_CHECKING:
     from outlines_cont.state import SequenceState
@@ -143,6 +144,7 @@ class _Kinds:
         return self.kinds[index : index + 1] == APPENDED
 
 
+@knows_its_options()
 def replace(texts: Mapping[str, str], *, at_most: int | None = None) -> Replace:
     """Return a policy that puts texts in the place of others, whatever tokens spell them.
 

@@ -260,3 +260,14 @@ def test_a_beginning_of_a_multiple_is_never_a_dead_end(step: str, decimals: int)
                 texts[target] = texts[state] + bytes((byte,))
                 stack.append(target)
     assert len(texts) > 3
+
+
+@pytest.mark.parametrize("low", ["minimum", "exclusiveMinimum"])
+@pytest.mark.parametrize("high", ["maximum", "exclusiveMaximum"])
+def test_a_number_between_two_bounds_may_end_at_each_of_its_digits(low: str, high: str) -> None:
+    for least in (0.25, 1.5):
+        for most in (2, 2.5, 3):
+            schema = {"type": "number", low: least, high: most}
+            accepts, valid = json_schema(schema).accepts, jsonschema.Draft202012Validator(schema).is_valid
+            texts = [text for n in range(16) for text in {json.dumps(n / 4), json.dumps(n / 4).removesuffix(".0")}]
+            assert [t for t in texts if valid(json.loads(t))] == [t for t in texts if accepts(t)], schema

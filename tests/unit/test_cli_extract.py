@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -79,7 +80,7 @@ def test_records_go_to_the_standard_output_and_the_summary_does_not(saved_model:
     assert list(range(10)) == [line["id"] for line in lines]
     assert all(line["record"]["kind"] in SCHEMA["properties"]["kind"]["enum"] for line in lines)  # type: ignore[index]
     assert all(0 <= line["record"]["amount"] <= 99 for line in lines)
-    assert result.stderr.startswith("10 rows, 0 failed")
+    assert re.match(r"10 rows, 0 failed, [\d.]+ s, [\d.]+ of them loading the model$", result.stderr)
     assert result.stderr.count("\n") == 1
 
 
@@ -116,6 +117,11 @@ def test_the_report_of_a_schema_says_what_only_annotates(folder: Path) -> None:
     assert "exact: #/pattern: ECMA-262 refuses it with the `u` flag" in result.stdout
     assert result.stderr == ""
     assert CliRunner().invoke(app, ["schema", "odd.json", "--strict"]).exit_code == 2
+
+
+def test_the_size_of_a_schema_is_said_in_states_and_transitions(folder: Path) -> None:
+    result = CliRunner().invoke(app, ["schema", "schema.json"])
+    assert re.search(r"^size: \d+ states, \d+ transitions along the example$", result.stdout, re.MULTILINE)
 
 
 def test_the_batch_size_changes_nothing(saved_model: Path, folder: Path) -> None:
@@ -260,6 +266,7 @@ def test_the_progress_bar_stays_off_the_standard_output(saved_model: Path, folde
         (["in.jsonl", "-s", "bad.json"], "is not JSON"),
         (["in.jsonl", "-s", "unsupported.json"], "'#"),
         (["in.jsonl", "-s", "nothing.json"], "no"),
+        (["in.jsonl", "-s", "schema.json", "--sampler", "multinomial(temprature=1)"], "Did you mean `temperature`?"),
         (["in.jsonl", "-s", "nosuch_module:A"], "Go to the folder that holds it"),
         (["in.jsonl", "-s", "schema.json", "-p", "missing.jinja"], "'missing.jinja' cannot be read"),
         (["in.jsonl", "-s", "schema.json", "-p", "bad.jinja"], "line 2 is malformed"),

@@ -87,6 +87,16 @@ def test_a_header_that_cannot_be_used_is_refused(folder: Path, header: str, mess
         extract()
 
 
+@pytest.mark.parametrize("name", ["in.csv", "in.parquet"])
+def test_a_table_without_the_column_of_the_messages_is_refused(folder: Path, name: str) -> None:
+    if name == "in.parquet":
+        pyarrow.parquet.write_table(pyarrow.table({"id": [1], "text": ["a"], "note": ["b"]}), name)
+    with pytest.raises(SetupError, match="the column 'body', got one with 'id', 'text', 'note'.* --text-field"):
+        extract(input=name, text_field="body")
+    (folder / "note.jinja").write_text("{{ note }}")
+    assert extract(input=name, text_field="body", prompt=Path("note.jinja"))  # no `text`, none is missed
+
+
 def test_csv_goes_to_lines_and_to_csv(folder: Path) -> None:
     lines = [json.loads(line) for line in extract().splitlines()]
     assert [(line["id"], line["note"], line["_line"]) for line in lines] == [("1", "é", 2), ("2", "", 4), ("3", "", 5)]

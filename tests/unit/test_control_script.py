@@ -25,6 +25,7 @@ from outlines_cont import (
 from outlines_cont.control import Replay, fixed, fork, gen, label, log, shared, stop, text_since
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
+from tests.unit.test_engine_loop import Planned
 
 FIVE = "Amber\n\nBirch\n\nCedar\n\nDune\n\nElm\n\n"
 
@@ -565,3 +566,24 @@ def test_a_controller_may_wait_for_what_a_script_writes() -> None:
         assert (waits.text, waits.error) == ("yes", None)
         assert writes.finish_reason == "deadlock"
         variables = control.Shared()
+
+
+@pytest.mark.timeout(60)
+def test_an_error_in_a_policy_of_a_piece_is_raised_where_the_script_waits_for_it() -> None:
+    def plan(state: int, row: object) -> list[control.Branch]:
+        if state == 2:
+            raise RuntimeError("poison")
+        return [control.Branch(sample_mask=control.TokenSet.all)]
+
+    caught: list[str] = []
+
+    async def script() -> None:
+        try:
+            await gen(max_tokens=5, policies=[Planned(plan)])
+        except RuntimeError as error:
+            caught.append(str(error))
+        await fixed("!")
+
+    result = control.run(random_model(), script, "the name").check()
+    assert result.text.endswith("!")
+    assert caught

@@ -345,6 +345,10 @@ def test_a_draft_that_fails_is_let_go_with_one_warning(answer: Any) -> None:
     with pytest.warns(DraftWarning, match="the text is written without a draft") as told:
         assert wanted == generator(["the", "a"], max_tokens=8, draft=Proposing(answer))
     assert len(told) == 1
+    assert __file__ == told[0].filename  # the line of the user
+    assert "Proposing object" in str(told[0].message)
+    if answer is breaking:
+        assert f"RuntimeError: no more, in {__file__!r}, line" in str(told[0].message)
 
 
 @pytest.mark.parametrize("answer", [[], [-1], [10**9], [VOCAB_SIZE], [EOS], [0], (), endless, range(300)], ids=shown)

@@ -651,12 +651,19 @@ def test_guesses_bans_and_interrupts_leave_the_text_as_it_is(seed: int) -> None:
     expected = written(plain)
     assert len(expected) == 2
     draft = Copied(expected[seed % 2])
-    run, forward, calls = begun(policies=(*steering, Impatient()), draft=draft), model.forward, 0
+    run = begun(policies=(*steering, Impatient()), draft=draft)
+    _run_with_interrupts(model, run, every=5)
+    assert expected == written(run)
+
+
+def _run_with_interrupts(model: HuggingFaceModel, run: Run, every: int) -> None:
+    """Run to the end, with one of `every` forwards interrupted."""
+    forward, calls = model.forward, 0
 
     def sometimes(*arguments: Any) -> torch.Tensor:
         nonlocal calls
         calls += 1
-        if calls % 5 == 2:
+        if calls % every == 2:
             raise KeyboardInterrupt
         return forward(*arguments)
 
@@ -668,7 +675,6 @@ def test_guesses_bans_and_interrupts_leave_the_text_as_it_is(seed: int) -> None:
                 engine_of(model).advance(job)
     run._collect(job)
     assert calls > 5
-    assert expected == written(run)
 
 
 def test_a_forward_that_is_interrupted_or_breaks_changes_nothing() -> None:
@@ -680,22 +686,7 @@ def test_a_forward_that_is_interrupted_or_breaks_changes_nothing() -> None:
     for _ in expected.steps():
         pass
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
-    run, forward, calls = begun(model), model.forward, 0
-
-    def sometimes(*arguments: Any) -> torch.Tensor:
-        nonlocal calls
-        calls += 1
-        if calls % 3 == 2:
-            raise KeyboardInterrupt
-        return forward(*arguments)
-
-    job = run._made()
-    engine_of(model).submit(job)
-    with mock.patch.object(model, "forward", sometimes):
-        while not job.is_over:
-            with suppress(KeyboardInterrupt):
-                engine_of(model).advance(job)
-    run._collect(job)
-    assert calls > 5
+    run = begun(model)
+    _run_with_interrupts(model, run, every=3)
     assert torch.equal(expected.state().token_ids, run.state().token_ids)
     assert torch.allclose(expected.state().sampling_logprobs, run.state().sampling_logprobs)

@@ -9,6 +9,7 @@ import enum
 import ipaddress
 import json
 import pathlib
+import re
 import uuid
 from random import Random
 from typing import Annotated, Any, Literal
@@ -865,3 +866,52 @@ def test_a_dialect_may_be_spelled_without_draft(uri: str) -> None:
     lists = "prefixItems" if "2020" in uri else "items"
     expression = json_schema({"$schema": uri, "type": "array", lists: [{"type": "integer"}], "uniqueItems": True})
     assert [expression.accepts(text) for text in ('[3, "a"]', '["a", 3]', "[3, 3]")] == [True, False, False]
+
+
+CROSSED = {"type": "integer", "minimum": 5, "maximum": 3}
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        (
+            {"type": "object", "properties": {"a": {"type": "string"}, "n": CROSSED}, "required": ["a", "n"]},
+            "#/properties/n",
+        ),
+        ({"type": "array", "items": CROSSED, "minItems": 1}, "#/items"),
+        ({"allOf": [{"type": "integer"}, CROSSED]}, "#/allOf/1"),
+        (
+            {
+                "$defs": {"n": {"allOf": [{}, {"type": "array", "minItems": 1, "items": CROSSED}]}},
+                "type": "object",
+                "properties": {"n": {"$ref": "#/$defs/n"}},
+                "required": ["n"],
+            },
+            "#/$defs/n/allOf/1/items",
+        ),
+    ],
+)
+def test_the_innermost_part_that_is_empty_is_named(schema: Any, pointer: str) -> None:
+    with pytest.raises(EmptyLanguage, match=re.escape(f"what is at {pointer!r} excludes everything, ")):
+        json_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [CROSSED, False, {"allOf": [{"minimum": 5}, {"type": "integer", "maximum": 3}]}, {"not": {}}],
+)
+def test_no_part_is_named_where_only_the_whole_is_empty(schema: Any) -> None:
+    with pytest.raises(
+        EmptyLanguage, match="no JSON value satisfies the schema [^:]*(: [^w].*)?Look for bounds"
+    ) as refused:
+        json_schema(schema)
+    assert "what is at" not in str(refused.value)
+
+
+def test_a_schema_that_needs_itself_is_refused_soon() -> None:
+    loop = {
+        "$defs": {"a": {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "required": ["a"]}},
+        "$ref": "#/$defs/a",
+    }
+    with pytest.raises(EmptyLanguage, match="needs itself"):
+        json_schema(loop)

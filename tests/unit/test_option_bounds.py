@@ -23,11 +23,13 @@ from outlines_cont import (
     continuous,
     control,
     generate,
+    policies,
     samplers,
 )
 from outlines_cont.cli import extract
 from outlines_cont.commands.options import ExtractOptions
 from outlines_cont.engine.engine import Engine
+from outlines_cont.options import checked_policies
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import StateRow
 from tests.fakes import random_model
@@ -163,8 +165,9 @@ def test_a_piece_has_a_length_where_none_is_given(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("outlines_cont.options.DEFAULT_MAX_TOKENS", 5)
     model = random_model()
     write = continuous(generate.regex(model, "[ab]{30,}"))
-    with pytest.warns(LengthWarning, match="2 of 2 texts were cut after 5 tokens"):
+    with pytest.warns(LengthWarning, match="2 of 2 texts were cut after 5 tokens") as told:
         cut = write(["a", "b"])
+    assert __file__ == told[0].filename  # the line of the user
     with pytest.warns(LengthWarning, match="1 of 1 texts"):
         more = write.resume(cut.take([(0, 0)]))
     assert [len(row.token_ids) for row in (cut.rows[0][0], more.rows[0][0])] == [7, 12]
@@ -181,3 +184,11 @@ def test_a_piece_has_a_length_where_none_is_given(monkeypatch: pytest.MonkeyPatc
 def test_the_command_line_has_the_same_length() -> None:
     assert inspect.signature(extract).parameters["max_tokens"].default == DEFAULT_MAX_TOKENS == 1024
     assert ExtractOptions(input="", schema="").max_tokens == DEFAULT_MAX_TOKENS
+
+
+def test_one_policy_needs_no_list_and_a_text_is_none() -> None:
+    ban = policies.ban("a")
+    assert checked_policies(ban) == checked_policies([ban]) == checked_policies((ban,)) == (ban,)
+    for text in ("ab", b"ab"):
+        with pytest.raises(OptionError, match="got b?'ab'"):
+            checked_policies(text)

@@ -299,6 +299,12 @@ def test_a_reference_of_an_older_draft_that_leads_nowhere_is_told(reference: str
         fsm.json_schema(schema)
 
 
+@pytest.mark.parametrize("beside", [{"pattern": r"^(a+)b\1$"}, {"allOf": [{"pattern": r"^(a+)b\1$"}]}])
+def test_values_beside_a_pattern_that_is_not_regular_are_checked(beside: dict[str, Any]) -> None:
+    expression = fsm.json_schema({"enum": ["aba", "ab", "abaa"], **beside})
+    assert [text for text in ('"aba"', '"ab"', '"abaa"') if expression.accepts(text)] == ['"aba"']
+
+
 def test_an_unknown_metaschema_is_told() -> None:
     schema = {"$schema": "http://iglucentral.com/schemas/self-desc/schema/jsonschema/1-0-0#", "type": "null"}
     with pytest.warns(SchemaWarning, match=r"'#/\$schema': the metaschema .* is not known"):

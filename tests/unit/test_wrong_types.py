@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import BaseModel
 
 import fsm
-from outlines_cont import OptionError, generate, models, samplers
+from outlines_cont import OptionError, control, generate, models, policies, samplers
+from outlines_cont.errors import UnknownOption
 from outlines_cont.models import HuggingFaceModel
+from tests.fakes import random_model
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +105,90 @@ def test_what_constraints_are_made_of_is_checked(
 ) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+class Order(BaseModel):
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("call", "option", "advice"),
+    [
+        (lambda m, o: samplers.multinomial(**o), "topk", "options of `multinomial` .* Did you mean `top_k`?"),
+        (lambda m, o: samplers.greedy(**o), "temprature", "options of `greedy` "),
+        (lambda m, o: samplers.beam_search(2, **o), "length_penalti", "Did you mean `length_penalty`?"),
+        (lambda m, o: models.tiny(**o), "dtyp", "options of `tiny` .* Did you mean `dtype`?"),
+        (lambda m, o: models.from_transformers(m, m, **o), "kv_budget", "Did you mean `kv_budget_bytes`?"),
+        (lambda m, o: generate.text(m, **o), "samplr", "options of `text` .* Did you mean `sampler`?"),
+        (lambda m, o: generate.json(m, Order, **o), "whitespac", "options of `json` .* Did you mean `whitespace`?"),
+        (lambda m, o: generate.cfg(m, "start: A", **o), "stric", "options of `cfg` .* Did you mean `strict`?"),
+        (lambda m, o: policies.ban(["a"], **o), "ignorecase", "Did you mean `ignore_case`?"),
+        (lambda m, o: policies.replace({"a": "b"}, **o), "atmost", "Did you mean `at_most`?"),
+        (lambda m, o: control.run(m, None, "a", **o), "budgets", "Did you mean `budget`?"),
+        (lambda m, o: generate.text(m, **o), "max_tokens", "Give it to the call"),
+        (lambda m, o: generate.choice(m, ["a"], **o), "guidance", "Give it to the call"),
+        (lambda m, o: generate.text(m, **o), "max_new_tokens", "option of a call: Write `max_tokens`"),
+        (lambda m, o: generate.text(m, **o), "temperature", "Give it to the sampler"),
+        (lambda m, o: generate.text(m)("a", **o), "sampler", r"generate\.text\(model, sampler=...\)"),
+        (lambda m, o: generate.text(m)("a", **o), "whitespace", r"generate\.json\(model, schema, whitespace=...\)"),
+    ],
+)
+def test_an_option_that_there_is_none_of_is_named_with_what_was_meant(
+    model: HuggingFaceModel, call: Callable[[Any, Any], Any], option: str, advice: str
+) -> None:
+    with pytest.raises(UnknownOption, match=advice) as refused:
+        call(model, {option: 5})
+    assert option == refused.value.option
+    assert f"got `{option}`" in str(refused.value)
+
+
+def test_a_function_that_knows_its_options_keeps_its_signature() -> None:
+    assert "top_k" in inspect.signature(samplers.multinomial).parameters
+    assert "registry" not in inspect.signature(generate.json).parameters
+    assert samplers.multinomial.__name__ == "multinomial"
+
+
+def test_the_prefix_cache_of_a_model_is_turned_off_by_its_bytes() -> None:
+    model = random_model()
+    with pytest.raises(OptionError, match=r"model\.prefix_cache\.max_bytes = 0"):
+        model.prefix_cache = None
+    with pytest.raises(OptionError, match="expected a number of bytes"):
+        model.prefix_cache.max_bytes = "0"
+    write = generate.text(model)
+    prompt = "word " * 40
+    model.prefix_cache.max_bytes = 1 << 20
+    text = write(prompt, max_tokens=2)
+    assert model.prefix_cache.entries
+    model.prefix_cache.max_bytes = 0
+    assert (model.prefix_cache.entries, model.prefix_cache.nbytes, model.prefix_cache.is_on) == (0, 0, False)
+    assert text == write(prompt, max_tokens=2)
+    assert model.prefix_cache.entries == 0
+    model.prefix_cache.max_bytes = 1 << 20
+    write(prompt, max_tokens=2)
+    assert model.prefix_cache.entries
+
+
+def test_a_value_in_the_place_of_its_class_is_named(model: HuggingFaceModel) -> None:
+    with pytest.raises(fsm.SchemaError, match="a value of the class Order.* Pass the class, `Order`"):
+        generate.json(model, Order(name="Ana"))
+
+
+def test_texts_and_tokenizers_of_others_are_refused_by_dry(model: HuggingFaceModel) -> None:
+    wrong: Any = ["\n"]
+    with pytest.raises(OptionError, match=r"as `breakers` of `DRY`, got \['\\n'\]\. .*breaking_at\(model\.tokenizer"):
+        samplers.DRY(breakers=wrong)
+    with pytest.raises(OptionError, match=r"`model\.tokenizer`, as `tokenizer`, got str"):
+        samplers.DRY().breaking_at("gpt2", ["\n"])  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="texts that are not empty"):
+        samplers.DRY().breaking_at(model.tokenizer, [""])
+    assert samplers.DRY().breaking_at(model.tokenizer, ["\n"]).breakers
+
+
+def test_guidance_shows_what_it_was_given(model: HuggingFaceModel) -> None:
+    with pytest.raises(OptionError, match=r"got \('neg', 2\)"):
+        generate.text(model)("a", guidance=("neg", 2))
+
+
+def test_a_lookbehind_at_the_beginning_is_explained(model: HuggingFaceModel) -> None:
+    with pytest.raises(fsm.EmptyLanguage, match="a lookbehind at the beginning: `regex` matches the whole text"):
+        generate.regex(model, "(?<=a)b")

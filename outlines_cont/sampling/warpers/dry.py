@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.sampling.check import check, is_int, is_number
 from outlines_cont.sampling.token_counts import TokenCounts
@@ -50,7 +51,12 @@ class DRY(Warper):
         holds = self.range is None or (is_int(self.range) and self.range >= 1)
         check("dry", self.range, holds, "an int, 1 or more, or None as `range`")
         holds = isinstance(self.breakers, tuple) and all(is_int(i) and i >= 0 for i in self.breakers)
-        check("dry", self.breakers, holds, "a tuple of token ids, ints of 0 or more, as `breakers`")
+        if not holds:
+            raise OptionError(
+                f"expected a tuple of token ids, ints of 0 or more, as `breakers` of `DRY`, got {self.breakers!r}. For texts write "
+                "`DRY().breaking_at(model.tokenizer, [...])`.",
+                "dry",
+            )
 
     def breaking_at(self, tokenizer: Tokenizer, texts: Iterable[str]) -> DRY:
         r"""Return the same with all tokens as `breakers` in which one of the texts stands, such as `["\n", ":", '"']`.
@@ -60,12 +66,19 @@ class DRY(Warper):
             texts: none of them empty.
 
         Raises:
-            OptionError: a text is empty.
+            OptionError: a text is empty or no text, or the tokenizer is none of a model.
 
         Cost: one pass over the vocabulary.
         """
-        wanted = [text.encode() for text in texts]
-        check("dry", "", all(wanted), "texts that are not empty")
+        if not hasattr(tokenizer, "token_bytes"):
+            raise OptionError(
+                f"expected the tokenizer of a model, `model.tokenizer`, as `tokenizer`, got {type(tokenizer).__name__}",
+                "tokenizer",
+            )
+        found = [texts] if isinstance(texts, str) else list(texts)
+        if not all(isinstance(text, str) and text for text in found):
+            raise OptionError(f"expected texts that are not empty as `texts` of `breaking_at`, got {found!r}", "dry")
+        wanted = [text.encode() for text in found]
         ids = (i for i, data in enumerate(tokenizer.token_bytes) if data and any(text in data for text in wanted))
         return replace(self, breakers=tuple(ids))
 

@@ -1,0 +1,18 @@
+"""Where the code of the user is that a warning speaks of: the first place up the stack that is not in these packages."""
+
+from __future__ import annotations
+
+from sys import _getframe
+
+# Ours, and those whose frames lie between ours: decorators of torch, context managers, threads.
+_PACKAGES = frozenset(
+    {"fsm", "outlines_cont", "torch", "functools", "contextlib", "threading", "concurrent", "asyncio"}
+)
+
+
+def stacklevel_of_user() -> int:
+    """Return the `stacklevel` with which the function that asks is to warn, so that the warning points at the line of the user."""
+    level, frame = 1, _getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
+        level, frame = level + 1, frame.f_back
+    return level

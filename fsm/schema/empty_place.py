@@ -1,0 +1,57 @@
+"""Where a schema that no value satisfies contradicts itself: the innermost place that is empty and makes the whole empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fsm.derivative import Derivatives
+from fsm.node import EMPTY, Node
+from fsm.schema.document import Document
+from fsm.schema.place import Place
+
+_MAX_DEPTH, _MAX_SEARCH = 32, 10_000
+
+
+def empty_place(document: Document, build: Callable[[Place], Node]) -> Place:
+    """Return the innermost place that no value satisfies and that every value of the places around it needs.
+
+    Args:
+        document: a schema that no value satisfies.
+        build: makes the term of a place.
+
+    Raises:
+        FSMError: it is too much work.
+
+    Cost: a term for each part of the schema that a value needs, along one path of 32 steps at most.
+    """
+
+    def is_empty(place: Place) -> bool:
+        node = build(place)
+        return node is EMPTY or not Derivatives(max_search=_MAX_SEARCH).is_inhabited(node)
+
+    found = document.root
+    for _ in range(_MAX_DEPTH):
+        inner = next((part for part in _needed(document, document.settle(found)) if is_empty(part)), None)
+        if inner is None:
+            break
+        found = inner
+    return found
+
+
+def _needed(document: Document, place: Place) -> Iterator[Place]:
+    """Yield the places below one, or beside it, without which no value satisfies it."""
+    if isinstance(place.schema, bool):
+        return
+    for keyword in ("$ref", "$dynamicRef"):
+        if place.has(keyword):
+            yield document.resolve(place, keyword)._replace(via=None)
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        branches = place.get(keyword) or ()
+        if keyword == "allOf" or len(branches) == 1:
+            yield from (place.below(schema, keyword, number) for number, schema in enumerate(branches))
+    properties = place.get("properties") or {}
+    for name in place.get("required") or ():
+        if name in properties:
+            yield place.below(properties[name], "properties", name)
+    if place.has("items") and (place.get("minItems") or 0) > len(place.get("prefixItems") or ()):
+        yield place.below(place.get("items"), "items")

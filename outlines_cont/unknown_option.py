@@ -1,0 +1,62 @@
+"""`knows_its_options`: a function that refuses an option it has not with `UnknownOption`, which names the one that was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, ParamSpec, TypeVar
+
+from outlines_cont.errors import UnknownOption
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def unknown_option(owner: str, name: str, known: Iterable[str], advice: str = "") -> UnknownOption:
+    """Return the error for an option that there is none of.
+
+    Args:
+        owner: whose options are `known`, such as "`multinomial`".
+        name: the option that was given.
+        known: the options that there are.
+        advice: what to do; where it is empty, the option that is written most like `name`, if one is.
+    """
+    known = list(known)
+    near = get_close_matches(name, known, 1)
+    if not advice and near:
+        advice = f"Did you mean `{near[0]}`?"
+    options = ", ".join(f"`{option}`" for option in known)
+    return UnknownOption(f"expected options of {owner} ({options}), got `{name}`. {advice}".rstrip(), name)
+
+
+def knows_its_options(
+    *, also_of: Callable[..., Any] | None = None, elsewhere: Mapping[str, str] | None = None
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator for a function, which refuses keyword arguments that it has not. Signature and types stay.
+
+    Args:
+        also_of: the function that gets the arguments without a name of their own (`**options`).
+        elsewhere: advice for options of other functions.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        known = [name for one in (function, also_of) if one is not None for name in _names(one)]
+        name_of_function = f"`{function.__name__}`"
+
+        @wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> T:
+            unknown = next((name for name in options if name not in known), None)
+            if unknown is not None:
+                raise unknown_option(name_of_function, unknown, known, (elsewhere or {}).get(unknown, ""))
+            return function(*args, **options)
+
+        return call
+
+    return decorate
+
+
+def _names(function: Callable[..., Any]) -> list[str]:
+    kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [name for name, parameter in signature(function).parameters.items() if parameter.kind in kinds]
