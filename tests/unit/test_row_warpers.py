@@ -327,7 +327,7 @@ def test_an_option_out_of_range_is_named(options: dict[str, Any], message: str) 
         (DRY, {"base": 0.9}, "a `base` from 1 to 100 as `dry`, got 0.9"),
         (DRY, {"allowed_length": 0}, "as `allowed_length` as `dry`, got 0"),
         (DRY, {"range": 2.5}, "or None as `range` as `dry`, got 2.5"),
-        (DRY, {"breakers": ("\n",)}, "as `breakers` as `dry`"),
+        (DRY, {"breakers": ("\n",)}, "as `breakers` of `DRY`"),
     ],
 )
 def test_a_warper_checks_its_numbers(make: Any, options: dict[str, Any], message: str) -> None:
