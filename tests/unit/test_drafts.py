@@ -363,7 +363,7 @@ def test_a_guess_that_cannot_come_is_let_go(answer: Any) -> None:
 
 def test_a_model_that_fails_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     draft = a_model(1)
-    generator = generate.text(random_model())
+    generator = generate.text(steady(a_model(), monkeypatch))
     wanted = generator("the", max_tokens=8)
     monkeypatch.setattr(draft, "forward", lambda *_: 1 / 0)
     with pytest.warns(DraftWarning, match="ZeroDivisionError"):
