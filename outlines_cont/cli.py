@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -507,23 +508,18 @@ def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbo
     with _plain_warnings():
         extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
         with progress_bar(extraction.tally, False if stream else progress) as bar:
-            for tally in extraction.run(_verbose_extractor if verbose else _load_extractor, growing):
+            say = partial(typer.echo, err=True) if verbose else None
+            for tally in extraction.run(partial(_load_extractor, say=say), growing):
                 advance(bar, tally)
     typer.echo(_extract_summary(extraction.tally, options.output, time.monotonic() - started), err=True)
     if extraction.tally.failed:
         raise typer.Exit(_FAILED_ROWS)
 
 
-def _load_extractor(options: ExtractOptions, schema: RecordSchema) -> Extract:
+def _load_extractor(options: ExtractOptions, schema: RecordSchema, say: Callable[[str], None] | None = None) -> Extract:
     from outlines_cont.commands.extractor import load_extractor
 
-    return load_extractor(options, schema)
-
-
-def _verbose_extractor(options: ExtractOptions, schema: RecordSchema) -> Extract:
-    from outlines_cont.commands.extractor import load_extractor
-
-    return load_extractor(options, schema, lambda line: typer.echo(line, err=True))
+    return load_extractor(options, schema, say)
 
 
 def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, TokenizerError, located
+from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, TokenizerError
 from outlines_cont.guidance import Guidance
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.prefill import prefilled
+from outlines_cont.prompt_row import check_length, check_some_run, failed_prompt
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import StateRow
 from outlines_cont.tokens import Tokens, checked_given, prompt_ids
@@ -58,7 +59,7 @@ def open_guidance(
     used = [one if one is None or not one.is_neutral else None for one in given]
     rows = {one.negative_prompt: _row(model, one.negative_prompt) for one in used if one is not None}
     found = [None if one is None else NegativePrompt(rows[one.negative_prompt], one.scale) for one in used]
-    _check_some_run(found)
+    check_some_run([None if one is None else one.row.error for one in found])
     counts = Counter(one.negative_prompt for one in used if one is not None)
     cache = model.prefix_cache
     shared = [
@@ -72,20 +73,13 @@ def open_guidance(
     return [None if one is None else NegativePrompt(rows[one.negative_prompt], one.scale) for one in used]
 
 
-def _check_some_run(found: Sequence[NegativePrompt | None]) -> None:
-    errors = [one.row.error for one in found if one is not None]
-    first = errors[0] if errors else None
-    if first is not None and len(errors) == len(found) and all(errors):
-        raise located(first, 0) if len(errors) > 1 else first
-
-
 def _row(model: LanguageModel, prompt: str | Tokens | Sequence[int]) -> StateRow:
     """Return a negative prompt as a row, which has failed where it cannot be fed."""
     stream = RandomStream(0, 0)  # nothing is drawn
     try:
         token_ids = _token_ids(model, prompt)
     except (TokenizerError, EmptyPrompt, ContextLengthError) as error:
-        return StateRow((), b"", (), (), stream, error=error, finish_reason="error")
+        return failed_prompt(error, stream)
     return StateRow.of_prompt(token_ids, stream)
 
 
@@ -105,12 +99,5 @@ def _token_ids(model: LanguageModel, prompt: str | Tokens | Sequence[int]) -> Se
         raise OptionError(
             f"expected token ids from 0 to {model.vocab_size - 1} as `negative_prompt`, got {odd}", "guidance"
         )
-    limit = model.context_length
-    if limit is not None and len(token_ids) >= limit:
-        raise ContextLengthError(
-            f"expected a negative prompt of fewer than {limit} tokens, the context of the model, got {len(token_ids)}. "
-            "Shorten it, or use a model with a longer context.",
-            len(token_ids),
-            limit,
-        )
+    check_length(model, token_ids, "negative prompt")
     return token_ids

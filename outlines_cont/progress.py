@@ -7,12 +7,30 @@ from dataclasses import dataclass
 from time import monotonic
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as RichProgress
 
 OnProgress = Callable[["Progress"], object]
 # So often are counts told while no row ends, in seconds.
 _INTERVAL = 0.1
+
+
+def bar_columns(*more: ProgressColumn) -> tuple[ProgressColumn, ...]:
+    """Return the columns of a bar of rows, some of which have failed (the field `failed` of the task), `more` before the times."""
+    rows = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]} failed"),
+    )
+    return (*rows, *more, TimeElapsedColumn(), TimeRemainingColumn())
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +79,7 @@ class ProgressBar:
             self._bar = None
 
     def _opened(self, progress: Progress) -> RichProgress:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[failed]} failed"),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        bar = self._bar = RichProgress(*columns, console=self._console)
+        bar = self._bar = RichProgress(*bar_columns(TextColumn("{task.fields[rate]}")), console=self._console)
         bar.add_task(self._description, total=progress.rows, failed=0, rate="")
         bar.start()
         return bar

@@ -15,12 +15,11 @@ from outlines_cont.errors import (
     PromptTypeError,
     SampleMismatch,
     TokenizerError,
-    located,
 )
 from outlines_cont.healing import NO_HEALING, Healing, healing_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.prefill import prefilled_before
-from outlines_cont.prompt_row import prompt_row
+from outlines_cont.prompt_row import check_length, check_some_run, failed_prompt, prompt_row
 from outlines_cont.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state import SequenceState
 from outlines_cont.state_row import StateRow
@@ -74,7 +73,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
         b: _prompt_row(model, entry.given, fresh[b]) for b, entry in enumerate(entries) if isinstance(entry, _Text)
     }
     if texts and len(texts) == len(entries):
-        _check_some_run(list(texts.values()))
+        check_some_run([row.error for row in texts.values()])
     healing = {b: healing_of(model, row) if heal else NO_HEALING for b, row in texts.items()}
     # A cache that cannot be cut is of no use beyond what is kept.
     is_fed_first = samples > 1 and not (model.is_recurrent and any(found.count for found in healing.values()))
@@ -170,12 +169,6 @@ def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState]
     return samples
 
 
-def _check_some_run(rows: Sequence[StateRow]) -> None:
-    first = rows[0].error
-    if first is not None and all(row.error for row in rows):
-        raise located(first, 0) if len(rows) > 1 else first
-
-
 def _continued_seeds(items: Sequence[Given | SequenceState], drawn: Sequence[int]) -> list[int]:
     """Return the seed of every batch entry where states keep theirs; `drawn` has new ones for the texts."""
     seeds: list[int] = []
@@ -189,7 +182,7 @@ def _prompt_row(model: LanguageModel, given: Given, stream: RandomStream) -> Sta
         token_ids, num_start = prompt_ids(checked_given(given, model), model)
         _check_length(model, token_ids)
     except (TokenizerError, EmptyPrompt, ContextLengthError) as error:
-        return replace(StateRow.of_prompt([], stream), error=error, finish_reason="error")
+        return failed_prompt(error, stream)
     return prompt_row(token_ids, model, stream, num_start)
 
 
@@ -199,14 +192,7 @@ def _check_length(model: LanguageModel, token_ids: list[int]) -> None:
             "expected a prompt of one token or more, got an empty text, and the tokenizer puts no token at the beginning. "
             "Give the model some text to continue, such as a line break."
         )
-    limit = model.context_length
-    if limit is not None and len(token_ids) >= limit:
-        raise ContextLengthError(
-            f"expected a prompt of fewer than {limit} tokens, the context of the model, got {len(token_ids)}. "
-            "Shorten the prompt, or use a model with a longer context.",
-            len(token_ids),
-            limit,
-        )
+    check_length(model, token_ids)
 
 
 def _at_sample(row: StateRow, stream: RandomStream, sample: int) -> StateRow:

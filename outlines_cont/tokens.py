@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from fsm.caller import stacklevel_of_user
 from outlines_cont.errors import OptionError, SpecialTokenWarning, TokenizerError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.special_names import control_names_of
-
-_PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +99,12 @@ def _warn_of_special(text: str, model: LanguageModel) -> None:
     name = control_names_of(model.tokenizer).first_in(text)
     if name is None:
         return
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
-        level, frame = level + 1, frame.f_back
     warnings.warn(
         f"expected text without special tokens, got one in which {name!r} is written, and its letters were encoded. For the control "
         "token, as in the text of a chat template, write `Tokens.of(text, special=True)`, or give token ids; for the letters, as in "
         "the text of a user, `Tokens.of(text)`, which does not warn.",
         SpecialTokenWarning,
-        stacklevel=level,
+        stacklevel=stacklevel_of_user(),
     )
 
 

@@ -141,6 +141,27 @@ def random_network(family: str, *, dtype: torch.dtype = torch.float64, seed: int
     return network.to(dtype).eval()
 
 
+def recurrent_network() -> PreTrainedModel:
+    """A random model whose layers keep a state instead of keys and values."""
+    config = transformers.Mamba2Config(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_heads=8,
+        head_dim=8,
+        state_size=8,
+        n_groups=2,
+        expand=2,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        pad_token_id=EOS,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network: PreTrainedModel = transformers.Mamba2ForCausalLM(config).double().eval()
+    return network
+
+
 @cache
 def random_model(
     family: str = "llama", *, dtype: torch.dtype = torch.float64, prefix_cache_bytes: int = 0

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from outlines_cont.state import SequenceState
+from outlines_cont.streams.closing import Closing
 from outlines_cont.streams.event import StreamEvent
 from outlines_cont.streams.state_stream import StateStream
 
 ChatT = TypeVar("ChatT")
 
 
-class ChatStream(Generic[ChatT]):
+class ChatStream(Closing, Generic[ChatT]):
     """Events of a reply, one iteration long: `for event in stream`, or `async for event in stream`.
 
     Whoever leaves the loop ends the reply where it is; `chat` has what was written. Nothing is computed before somebody iterates.
@@ -46,15 +47,3 @@ class ChatStream(Generic[ChatT]):
     async def aclose(self) -> None:
         """Do the same without holding up an event loop."""
         await self._stream.aclose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.aclose()

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from outlines_cont.commands.extract import Tally
+from outlines_cont.progress import bar_columns
 
 
 @contextmanager
@@ -23,15 +24,7 @@ def progress_bar(tally: Tally, show: bool | None) -> Iterator[Progress | None]:
     if show is False or not console.is_terminal:
         yield None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
+    with Progress(*bar_columns(), console=console) as progress:
         progress.add_task("loading", total=tally.total, completed=tally.skipped, failed=tally.failed)
         yield progress
 

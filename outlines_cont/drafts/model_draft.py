@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Sequence
-from itertools import zip_longest
 from weakref import WeakKeyDictionary
 
 import torch
 
 from outlines_cont.drafts.draft_rows import DraftRows, ReadTokens
 from outlines_cont.engine.accept_rate import Graded
-from outlines_cont.engine.branch import LateTokenSet, TokenSet
+from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.drawing import Drawing, DrawPlan
 from outlines_cont.engine.masking import Masker
 from outlines_cont.engine.row_draft import Memory, Wish
@@ -134,8 +133,7 @@ class ModelDraft:
             dtype=torch.float64,
         )
         counts = [wish.token_counts() if d.needs_counts else None for wish, d in zip(wishes, drawings, strict=True)]
-        if self._plan is None or any(a is not b for a, b in zip_longest(self._plan.drawings, drawings)):
-            self._plan = DrawPlan(drawings)
+        self._plan = DrawPlan.of(drawings, self._plan)
         drawn = self._plan.draw(logits, uniforms, counts)
         return drawn.token_ids, drawn.logprobs
 
@@ -150,9 +148,7 @@ class ModelDraft:
 
 def _made(mask: TokenSet | None) -> TokenSet:
     """Return a mask, all tokens where it is not made yet: whether a token fits is then asked of the policy."""
-    if mask is None or (isinstance(mask, LateTokenSet) and not mask.is_made):
-        return TokenSet.all
-    return mask
+    return mask if mask is not None and mask.is_made else TokenSet.all
 
 
 def model_draft(draft: LanguageModel, model: LanguageModel) -> ModelDraft:

@@ -69,6 +69,11 @@ class TokenSet:
         view.flags.writeable = False
         return cls(view)
 
+    @property
+    def is_made(self) -> bool:
+        """Whether its words are there, so that to look at them costs nothing; they always are but for a `LateTokenSet`."""
+        return True
+
     def bitmask(self, vocab_size: int) -> NDArray[np.int32]:
         """Return ceil(vocab_size / 32) words, int32, 1-D; bits from `vocab_size` on mean nothing."""
         return self._stretch(-(-vocab_size // _WORD_BITS))
@@ -221,7 +226,7 @@ def check_mask(mask: object, vocab_size: int, name: str) -> None:
             f"expected a `TokenSet` as `{name}`, got {_kind(mask)}. Write `TokenSet.of([17, 4])` for ids, "
             "`TokenSet.of_bitmask(words)` for packed bits such as `token_fsm.bitmask(state)`, `TokenSet.all` for free sampling."
         )
-    beyond = None if isinstance(mask, LateTokenSet) and not mask.is_made else mask.first_beyond(vocab_size)
+    beyond = mask.first_beyond(vocab_size) if mask.is_made else None
     if beyond is not None:
         raise ValueError(
             f"expected token ids from 0 to {vocab_size - 1} in `{name}`, those of the model, got {beyond}. "

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from traceback import clear_frames
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 
@@ -128,6 +129,13 @@ class DrawPlan:
         for row, drawing in enumerate(drawings):
             kinds.setdefault(drawing.kind, []).append(row)
         self._parts = [_Part(rows, [drawings[row] for row in rows]) for rows in kinds.values()]
+
+    @classmethod
+    def of(cls, drawings: Sequence[Drawing], last: Self | None) -> Self:
+        """Return the plan for these drawings: the last one, as long as they are the same objects."""
+        if last is None or any(a is not b for a, b in zip_longest(last.drawings, drawings)):
+            return cls(drawings)
+        return last
 
     def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
         """Draw a token for every row.

@@ -18,7 +18,6 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
 from time import perf_counter
 from traceback import clear_frames
 from weakref import WeakKeyDictionary
@@ -26,7 +25,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from outlines_cont.engine.checkpoint import Checkpoint
-from outlines_cont.engine.drawing import Drawing, DrawPlan
+from outlines_cont.engine.drawing import DrawPlan
 from outlines_cont.engine.failure import fails
 from outlines_cont.engine.guessing import Guessing
 from outlines_cont.engine.guided_row import guided
@@ -353,7 +352,7 @@ class Engine:
             self._lanes.remove(lane)
         if not self._lanes:
             self._room = None
-        self._guessing.keep([row for lane in self._lanes for row in lane.rows])
+        self._guessing.keep(row for lane in self._lanes for row in lane.rows)
 
     def _sweep(self) -> None:
         """Take out the rows of jobs that were cancelled."""
@@ -569,16 +568,11 @@ class Engine:
             uniforms = torch.tensor(drawn, dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):
             counts = [drawing.counts_of(row) for row, drawing in zip(rows, drawings, strict=True)]
-        draws = self._draw_plan(drawings).draw(masked, uniforms, counts)
+        self._last_plan = DrawPlan.of(drawings, self._last_plan)
+        draws = self._last_plan.draw(masked, uniforms, counts)
         for index, error in draws.errors.items():
             rows[index].fail(error)
         return draws.token_ids, draws.logprobs
-
-    def _draw_plan(self, drawings: list[Drawing]) -> DrawPlan:
-        """Return how all rows are drawn together; the last one, as long as the rows draw in the same way."""
-        if self._last_plan is None or any(a is not b for a, b in zip_longest(self._last_plan.drawings, drawings)):
-            self._last_plan = DrawPlan(drawings)
-        return self._last_plan
 
     def _choose(self, lane: Lane, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
         """Let a joint job choose what its rows go on with, and put that in their place."""

@@ -7,7 +7,7 @@ the text of a row is the one that it would have without a guess, token for token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 
 from outlines_cont.engine.guess_length import GuessLength
@@ -75,10 +75,11 @@ class Guessing:
         before, self._since = self._since, self.clock()
         return self._since - before
 
-    def keep(self, rows: Sequence[Row]) -> None:
-        """Let go of what drafters hold for rows that do not run any longer."""
+    def keep(self, rows: Iterable[Row]) -> None:
+        """Let go of what drafters hold for rows that do not run any longer. Where nothing was guessed, nobody looks at the rows."""
         if not self._drafters:
             return
+        rows = [*rows]
         for drafter in self._drafters:
             drafter.keep([row.draft.memory for row in rows if row.draft is not None and row.draft.drafter is drafter])
         running = {id(row.draft.drafter) for row in rows if row.draft is not None}

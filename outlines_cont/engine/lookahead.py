@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from outlines_cont.engine.ahead import Ahead
-from outlines_cont.engine.branch import LateTokenSet, TokenSet
+from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.compose import Track, compose, goes_back
 from outlines_cont.engine.policy import RowView
 
@@ -62,7 +62,7 @@ class Lookahead:
         """
         self.token_ids: list[int] = []
         self.kinds: list[Hashable] = []
-        self._late: list[tuple[int, LateTokenSet]] = []
+        self._late: list[tuple[int, TokenSet]] = []
         self.num_drafted = 0
         self.mask: TokenSet | None = mask if room > 0 else None
         self.temperature = temperature
@@ -123,8 +123,7 @@ class Lookahead:
         if self.mask is None or not 0 <= token_id < self._vocab_size or token_id in self._eos:
             return False
         # A mask that is not made yet may never be needed: the policy itself says whether the token fits.
-        is_late = isinstance(self.mask, LateTokenSet) and not self.mask.is_made
-        return is_late or token_id in self.mask
+        return not self.mask.is_made or token_id in self.mask
 
     def _append(self, token_id: int, kind: Hashable) -> bool:
         """Go on by one token; return whether there was room for it, and no policy has objected."""
@@ -158,7 +157,7 @@ class Lookahead:
         if branch.sample_mask is None:
             return bool(branch.ff_tokens) and all(self._append(token_id, None) for token_id in branch.ff_tokens[0])
         self.mask, self._sequences, self.temperature = branch.sample_mask, branch.ff_tokens, branch.temperature
-        if isinstance(self.mask, LateTokenSet) and not self.mask.is_made:
+        if not self.mask.is_made:
             self._late.append((len(self.token_ids), self.mask))
         only = _only_token(self.mask, self._vocab_size)
         return only is not None and not self._sequences and only not in self._eos and self._append(only, ONLY)
@@ -174,7 +173,7 @@ class Lookahead:
 
 def _only_token(mask: TokenSet, vocab_size: int) -> int | None:
     """Return the one token of a mask that has no other; None where it has others, or is not made yet."""
-    if mask.rest or (isinstance(mask, LateTokenSet) and not mask.is_made):
+    if mask.rest or not mask.is_made:
         return None
     if np.count_nonzero(mask.words) != 1:
         return None

@@ -55,7 +55,7 @@ def made_beside(masks: Sequence[TokenSet], device: torch.device) -> Iterator[Non
 
     Other devices than the CPU compute while Python goes on, so there they are as well made when the body is over.
     """
-    late = [mask for mask in masks if isinstance(mask, LateTokenSet) and not mask.is_made]
+    late = [mask for mask in masks if not mask.is_made]
     if not late or device.type != "cpu":
         yield
         return

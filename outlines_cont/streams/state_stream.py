@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
-from typing import Self
 
 from outlines_cont.run import Run
 from outlines_cont.state import SequenceState
+from outlines_cont.streams.closing import Closing
 from outlines_cont.streams.event import StreamEvent
 from outlines_cont.streams.options import StreamOptions
 
 
-class StateStream:
+class StateStream(Closing):
     """Events of a continuation, one iteration long: `for event in stream`, or `async for event in stream`.
 
     Nothing is computed before somebody iterates. Whoever leaves the loop ends the work: its rows leave the engine, and `state` is what
@@ -57,18 +57,6 @@ class StateStream:
     async def aclose(self) -> None:
         """Do the same without holding up an event loop."""
         await asyncio.to_thread(self._leave)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.aclose()
 
     def _begin(self) -> bool:
         is_first = self._left is None and not self._is_begun

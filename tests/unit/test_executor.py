@@ -12,7 +12,6 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-import transformers
 
 import fsm
 from outlines_cont import (
@@ -46,7 +45,16 @@ from outlines_cont import (
 from outlines_cont.engine.width import FREE_TOKENS, OTHER_FREE_TOKENS
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
-from tests.fakes import EOS, FAMILIES, FakeTokenizer, random_model, random_network, saying, scripted_model
+from tests.fakes import (
+    EOS,
+    FAMILIES,
+    FakeTokenizer,
+    random_model,
+    random_network,
+    recurrent_network,
+    saying,
+    scripted_model,
+)
 from tests.oracle import greedy_ids, next_logits
 from tests.page_server import PageServer
 
@@ -966,22 +974,7 @@ def test_a_conversation_ends_where_its_model_says() -> None:
 
 
 def test_a_recurrent_model_is_exact_too() -> None:
-    config = transformers.Mamba2Config(
-        vocab_size=len(TOKENIZER),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_heads=8,
-        head_dim=8,
-        state_size=8,
-        n_groups=2,
-        expand=2,
-        bos_token_id=0,
-        eos_token_id=EOS,
-        pad_token_id=EOS,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = models.from_transformers(transformers.Mamba2ForCausalLM(config).double().eval(), FakeTokenizer())
+    model = models.from_transformers(recurrent_network(), FakeTokenizer())
     assert model.is_recurrent
     engine_of(model).max_batch_tokens = 4
     with BatchedExecutor(model) as executor:

@@ -14,7 +14,6 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from outlines_cont import (
     Branch,
@@ -44,7 +43,15 @@ from outlines_cont.random_stream import RandomStream
 from outlines_cont.run import Run
 from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
-from tests.fakes import BOS, EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network, scripted_model
+from tests.fakes import (
+    BOS,
+    EOS,
+    FakeTokenizer,
+    random_model,
+    random_network,
+    recurrent_network,
+    scripted_model,
+)
 from tests.oracle import next_logits, rescored
 from tests.plain_loop import PlainRow
 
@@ -306,20 +313,7 @@ def test_going_back_costs_no_forward_and_draws_from_the_guided_law() -> None:
 
 
 def recurrent_model() -> HuggingFaceModel:
-    config = transformers.Mamba2Config(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_heads=4,
-        head_dim=8,
-        state_size=4,
-        n_groups=1,
-        chunk_size=16,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network: Any = transformers.Mamba2ForCausalLM(config).double().eval()
-    return models.from_transformers(network, FakeTokenizer())
+    return models.from_transformers(recurrent_network(), FakeTokenizer())
 
 
 def test_of_several_ways_around_a_ban_the_one_that_the_guided_law_prefers_is_taken() -> None:

@@ -27,11 +27,11 @@ from tests.fakes import (
     END_OF_TURN,
     EOS,
     FAMILIES,
-    VOCAB_SIZE,
     FakeTokenizer,
     Script,
     random_model,
     random_network,
+    recurrent_network,
     scripted_model,
 )
 from tests.healing import Spell, fitting, num_open
@@ -377,27 +377,11 @@ def test_a_longer_token_costs_no_forward() -> None:
     assert plain.forwards == healed.forwards
 
 
-def network_of(family: str) -> Any:
-    if family != "mamba2":
-        return random_network(family)
-    config = transformers.Mamba2Config(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_heads=8,
-        head_dim=8,
-        state_size=8,
-        n_groups=2,
-        expand=2,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return transformers.Mamba2ForCausalLM(config).double().eval()
-
-
 @pytest.mark.parametrize("family", [*FAMILIES, "mamba2"])
 def test_every_kind_of_cache_gives_what_giving_back_by_hand_gives(family: str) -> None:
-    model = models.from_transformers(network_of(family), FakeTokenizer())
+    model = models.from_transformers(
+        recurrent_network() if family == "mamba2" else random_network(family), FakeTokenizer()
+    )
     draw = samplers.multinomial(2, temperature=2.0)
     write, token_bytes = continuous(generate.text(model, sampler=draw)), model.tokenizer.token_bytes
     for prompt in ("is it th", "12 (", 'a "'):

@@ -12,7 +12,6 @@ from unittest import mock
 
 import pytest
 import torch
-import transformers
 
 from outlines_cont import BatchedExecutor, OptionError, SequenceState, continuous, engine_of, generate, models, samplers
 from outlines_cont.engine.job import Job
@@ -25,7 +24,7 @@ from outlines_cont.models.meter import Meter
 from outlines_cont.policies import FreeText
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import StateRow
-from tests.fakes import VOCAB_SIZE, FakeTokenizer, random_network
+from tests.fakes import FakeTokenizer, random_network, recurrent_network
 from tests.oracle import assert_close, greedy_ids, next_logits
 
 SYSTEM = "the name of the rose is red and the age of it is 12, in a land of the old, "
@@ -376,10 +375,7 @@ def test_other_families_write_what_a_fresh_run_writes(family: str, lacking: str)
 
 
 def test_a_recurrent_model_reuses_nothing_and_says_so() -> None:
-    config = transformers.Mamba2Config(
-        vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=1, state_size=8, num_heads=4, head_dim=16, n_groups=1
-    )
-    model = models.from_transformers(transformers.Mamba2ForCausalLM(config), FakeTokenizer())
+    model = models.from_transformers(recurrent_network(), FakeTokenizer())
     with model.meter() as meter:
         generate.text(model)([SYSTEM, SYSTEM], max_tokens=1)
     assert (meter.reused_tokens, model.prefix_cache.entries) == (0, 0)
