@@ -1,0 +1,299 @@
+"""`TemplateProgram`: one run of a template: it writes to one state, and waits for what is generated."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from inspect import CORO_CLOSED, getcoroutinestate
+from types import MappingProxyType, coroutine
+from typing import Any
+
+from jinja2.environment import Template as JinjaTemplate
+
+from outlines_cont.errors import EmptyPrompt
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.options import Options
+from outlines_cont.prompt_row import check_length, prompt_row
+from outlines_cont.random_stream import RandomStream
+from outlines_cont.run import Run
+from outlines_cont.samplers import BeamSearch, Sampler
+from outlines_cont.state import SequenceState
+from outlines_cont.templates.budget import Spending, TemplateBudget, enter, leave
+from outlines_cont.templates.piece import Piece, piece_of
+from outlines_cont.templates.place import Place
+from outlines_cont.templates.result import TemplateResult
+from outlines_cont.templates.rewriting import Site
+from outlines_cont.templates.sandbox import SpecialText
+from outlines_cont.tokens import Tokens, prompt_ids
+
+_current: ContextVar[TemplateProgram] = ContextVar("template")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all rows of a call have in common.
+
+    Attributes:
+        model: what writes.
+        sampler: how tokens are drawn where a generator does not say.
+        budget: of each row.
+        in_loops: names whose captures are lists.
+        failure: from an error, and the place of the generator that ran, to the error with its place.
+    """
+
+    model: LanguageModel
+    sampler: Sampler | BeamSearch | None
+    budget: TemplateBudget
+    in_loops: frozenset[str]
+    failure: Callable[[Exception, Place | None], Exception] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A piece, and where it is asked for."""
+
+    site: Site
+    piece: Piece
+
+
+class TemplateProgram:
+    """One run of a template.
+
+    Attributes:
+        run: what generates now; None where nothing does.
+        error: what has gone wrong.
+        is_over: whether it has come to its end.
+    """
+
+    def __init__(
+        self,
+        template: JinjaTemplate,
+        values: Mapping[str, Any],
+        settings: Settings,
+        state: SequenceState | None,
+        stream: RandomStream,
+    ) -> None:
+        self.run: Run | None = None
+        self.error: Exception | None = None
+        self.is_over = False
+        self._settings = settings
+        self._spending = Spending(settings.budget)
+        self._state = state
+        self._stream = stream
+        self._num_given = len(state.rows[0][0].token_ids) if state is not None else 0
+        self._given_text = str(state) if state is not None else ""
+        self._written: list[str] = []  # text that is not part of the state yet
+        self._captures: dict[str, list[Any]] = {}
+        self._reasons: dict[str, list[str]] = {}
+        self._request: _Request | None = None
+        self._at: Place | None = None  # the place of the generator that runs
+        self._limit: int | None = None  # of the tokens of the piece, where the budget has set it
+        self._main: Coroutine[_Request, Any, None] = self._written_by(template, values)
+
+    # -- what the template calls ---------------------------------------------------------------------------------------
+
+    async def generate(self, site: Site, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+        """Generate a piece; return its value, or an empty text where that is not to be written again."""
+        settings, self._at = self._settings, site.place
+        piece = piece_of(site.kind, args, options, settings.model, settings.sampler)
+        value = await _ask(_Request(site, piece))
+        self._at = None
+        return "" if site.is_written else value
+
+    def captured(self, name: str) -> Any:
+        """Return the value that was generated last under a name.
+
+        Raises:
+            KeyError: there is none yet.
+        """
+        return self._captures[name][-1]
+
+    @property
+    def captures(self) -> dict[str, Any]:
+        """All values so far, as in the result."""
+        return self._shaped(self._captures)
+
+    # -- what runs it --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Run to the first piece, or to the end."""
+        self._go_on(partial(self._main.send, None))
+
+    def resume(self) -> None:
+        """Take in the piece that has ended, and run to the next one, or to the end."""
+        assert self._request is not None
+        try:
+            send = partial(self._main.send, self._taken(self._request))
+        except Exception as error:
+            send = partial(self._main.throw, error)
+        self._go_on(send)
+
+    def check(self) -> bool:
+        """Return whether there is time left; without it the program has failed."""
+        try:
+            self._spending.check_time()
+        except Exception as error:
+            self.cancel()
+            self._go_on(partial(self._main.throw, error))
+            return False
+        return True
+
+    def cancel(self) -> None:
+        """Let go of the rows that run; what they have written is kept."""
+        if self.run is not None:
+            self._state, self.run = self.run.leave(), None
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.cancel()
+        self.is_over = True
+        self._main.close()
+
+    def result(self) -> TemplateResult:
+        """Return what it has come to."""
+        state = self._state
+        text = "" if state is None else str(state)[len(self._given_text) :]
+        captures, reasons = self.captures, self._shaped(self._reasons)
+        return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _written_by(self, template: JinjaTemplate, values: Mapping[str, Any]) -> None:
+        context = template.new_context({**values})
+        async with aclosing(template.root_render_func(context)) as parts:  # type: ignore[type-var]
+            async for part in parts:  # type: ignore[attr-defined]
+                self._spending.characters(len(part))
+                self._written.append(part)
+        self._flush()
+
+    def _go_on(self, send: Callable[[], _Request]) -> None:
+        """Run the template to its next piece, and begin that; or to its end."""
+        spending, program = enter(self._spending), _current.set(self)
+        try:
+            while True:
+                try:
+                    self._spending.step()
+                    self._request = send()
+                    self._begin(self._request)
+                    return
+                except StopIteration:
+                    self._end(None)
+                    return
+                except Exception as error:
+                    if getcoroutinestate(self._main) == CORO_CLOSED:
+                        self._end(error)
+                        return
+                    send = partial(self._main.throw, error)  # told where the template waits, so that it has a line
+        finally:
+            _current.reset(program)
+            leave(spending)
+
+    def _end(self, error: Exception | None) -> None:
+        self.is_over = True
+        if error is not None:
+            self.error = self._settings.failure(error, self._at)
+            traceback.clear_frames(error.__traceback__)  # they hold keys and values
+
+    def _begin(self, request: _Request) -> None:
+        """Begin a piece after what was written."""
+        self._flush()
+        state = self._opened()
+        self.run = Run(request.piece.generator, state, self._limited(request.piece.options), rng=request.piece.rng)
+        self.run.submit()
+
+    def _taken(self, request: _Request) -> Any:
+        """Take in a piece; return its value."""
+        assert self.run is not None
+        before, run, self.run = self._state, self.run, None
+        generator = request.piece.generator
+        state = run.collect()
+        if isinstance(generator.sampler, BeamSearch):
+            state = state.best()
+        row = state.rows[0][0]
+        if row.error is None:
+            self._state = state
+        elif before is not None:
+            self._state = before
+        used = len(row.token_ids) - self._num_given
+        if self._limit is not None and row.finish_reason == "length" and used >= self._limit:
+            self._spending.tokens(used + 1)
+        value = generator.value_of(state, request.piece.given)
+        if request.piece.name is not None:
+            self._captures.setdefault(request.piece.name, []).append(value)
+            self._reasons.setdefault(request.piece.name, []).append(row.finish_reason)
+        return value
+
+    def _limited(self, options: Options) -> Options:
+        """Return the options of a piece with no more tokens than the budget has left."""
+        limit, used = self._settings.budget.tokens, self._num_tokens
+        self._limit = None
+        if limit is None or (options.max_tokens is not None and used + options.max_tokens <= limit):
+            return options
+        if used >= limit:
+            self._spending.tokens(used + 1)
+        self._limit = limit
+        return replace(options, max_tokens=limit - used, has_max_tokens=True)
+
+    @property
+    def _num_tokens(self) -> int:
+        return 0 if self._state is None else len(self._state.rows[0][0].token_ids) - self._num_given
+
+    def _flush(self) -> None:
+        """Put what was written at the end of the state; texts that follow each other are encoded as one."""
+        written, self._written = self._written, []
+        for text in _joined(written):
+            tokens = Tokens(str.__str__(text), isinstance(text, SpecialText))
+            self._state = self._begun(tokens) if self._state is None else self._state + tokens
+        self._spending.tokens(self._num_tokens)
+
+    def _begun(self, text: Tokens) -> SequenceState:
+        model = self._settings.model
+        token_ids, num_start = prompt_ids(text, model)
+        check_length(model, token_ids)
+        row = prompt_row(token_ids, model, self._stream, num_start)
+        return SequenceState(model, ((row,),), self._stream.seed)
+
+    def _opened(self) -> SequenceState:
+        """Return the state; where nothing was written yet, that of an empty text."""
+        if self._state is None:
+            state = self._begun(Tokens(""))
+            if not state.rows[0][0].token_ids:
+                raise EmptyPrompt(
+                    "expected some text before the first generator: the tokenizer puts no token at the beginning, so there would be "
+                    "nothing to continue. Write some, such as a line break."
+                )
+            self._state = state
+        return self._state
+
+    def _shaped(self, found: Mapping[str, list[Any]]) -> dict[str, Any]:
+        """Return values by name: lists for names in loops, and for those that came again."""
+        lists = self._settings.in_loops
+        shaped = {name: [*items] if name in lists or len(items) > 1 else items[0] for name, items in found.items()}
+        return shaped | {name: [] for name in sorted(lists - shaped.keys())}
+
+
+@coroutine
+def _ask(request: _Request) -> Generator[_Request, Any, Any]:
+    return (yield request)
+
+
+def current() -> TemplateProgram:
+    """Return the program that runs."""
+    return _current.get()
+
+
+def _joined(parts: list[str]) -> list[str]:
+    """Return texts that follow each other as one, those with special tokens by themselves."""
+    found: list[str] = []
+    plain: list[str] = []
+    for part in parts:
+        if isinstance(part, SpecialText):
+            found += ["".join(plain), part]
+            plain = []
+        else:
+            plain.append(part)
+    return [text for text in (*found, "".join(plain)) if text]
