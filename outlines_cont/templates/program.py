@@ -16,6 +16,7 @@ from jinja2.environment import Template as JinjaTemplate
 
 from outlines_cont.errors import EmptyPrompt
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.special_names import control_names_of
 from outlines_cont.options import Options
 from outlines_cont.prompt_row import check_length, prompt_row
 from outlines_cont.random_stream import RandomStream
@@ -23,11 +24,11 @@ from outlines_cont.run import Run
 from outlines_cont.samplers import BeamSearch, Sampler
 from outlines_cont.state import SequenceState
 from outlines_cont.templates.budget import Spending, TemplateBudget, enter, leave
+from outlines_cont.templates.marked_text import given_parts
 from outlines_cont.templates.piece import Piece, piece_of
 from outlines_cont.templates.place import Place
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import Site
-from outlines_cont.templates.sandbox import SpecialText
 from outlines_cont.tokens import Tokens, prompt_ids
 
 _current: ContextVar[TemplateProgram] = ContextVar("template")
@@ -245,9 +246,8 @@ class TemplateProgram:
     def _flush(self) -> None:
         """Put what was written at the end of the state; texts that follow each other are encoded as one."""
         written, self._written = self._written, []
-        for text in _joined(written):
-            tokens = Tokens(str.__str__(text), isinstance(text, SpecialText))
-            self._state = self._begun(tokens) if self._state is None else self._state + tokens
+        for text in given_parts(written, control_names_of(self._settings.model.tokenizer)):
+            self._state = self._begun(text) if self._state is None else self._state + text
         self._spending.tokens(self._num_tokens)
 
     def _begun(self, text: Tokens) -> SequenceState:
@@ -284,16 +284,3 @@ def _ask(request: _Request) -> Generator[_Request, Any, Any]:
 def current() -> TemplateProgram:
     """Return the program that runs."""
     return _current.get()
-
-
-def _joined(parts: list[str]) -> list[str]:
-    """Return texts that follow each other as one, those with special tokens by themselves."""
-    found: list[str] = []
-    plain: list[str] = []
-    for part in parts:
-        if isinstance(part, SpecialText):
-            found += ["".join(plain), part]
-            plain = []
-        else:
-            plain.append(part)
-    return [text for text in (*found, "".join(plain)) if text]

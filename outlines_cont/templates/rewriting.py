@@ -22,7 +22,14 @@ from outlines_cont.templates.piece import KINDS
 from outlines_cont.templates.place import Place
 
 # Names of filters that no template can write.
-GENERATE, CAPTURED, STEP, SIZED, CONCATENATE = " generate", " captured", " step", " sized", " concatenate"
+GENERATE, CAPTURED, STEP, SIZED, CONCATENATE, SPECIAL = (
+    " generate",
+    " captured",
+    " step",
+    " sized",
+    " concatenate",
+    " special",
+)
 CAPTURES = "captures"
 
 _COLLECTED: dict[type[nodes.Node], str] = {
@@ -77,12 +84,13 @@ class Rewritten:
     texts: tuple[str, ...]
 
 
-def rewritten(tree: nodes.Template, given: frozenset[str]) -> Rewritten:
+def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = False) -> Rewritten:
     """Return a template for compilation.
 
     Args:
         tree: as Jinja has parsed it.
         given: names that every template can read.
+        special: special tokens in its text are control tokens.
 
     Raises:
         TemplateError: it does what cannot be done here.
@@ -97,7 +105,7 @@ def rewritten(tree: nodes.Template, given: frozenset[str]) -> Rewritten:
     own = frozenset(KINDS) | given | {CAPTURES}
     names = frozenset(meta.find_undeclared_variables(tree)) - own - generated
     texts = _texts(tree)
-    rewriter = _Rewriter(_looked_up(tree, generated))
+    rewriter = _Rewriter(_looked_up(tree, generated), special)
     changed = rewriter.visit(tree)
     return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, texts)
 
@@ -172,7 +180,7 @@ class _Rewriter(NodeTransformer):
         in_loops: names that are generated in loops.
     """
 
-    def __init__(self, looked_up: frozenset[str]) -> None:
+    def __init__(self, looked_up: frozenset[str], special: bool) -> None:
         self.in_loops: set[str] = set()
         self._looked_up = looked_up
         self._num_loops = 0
@@ -189,6 +197,7 @@ class _Rewriter(NodeTransformer):
             nodes.Call: self._call,
             nodes.Name: self._read,
             nodes.Compare: self._comparison,
+            **({nodes.TemplateData: self._data} if special else {}),
             nodes.Concat: self._concatenation,
             **dict.fromkeys(_COLLECTED, self._collector),
         }
@@ -273,6 +282,10 @@ class _Rewriter(NodeTransformer):
             name = None if node.name == CAPTURES else node.name
             return _filter(nodes.Const(name), CAPTURED, _place(node))
         return node
+
+    def _data(self, node: nodes.TemplateData) -> nodes.Node:
+        """Mark text of the template."""
+        return _filter(nodes.Const(node.data), SPECIAL, _place(node))
 
     def _comparison(self, node: nodes.Compare) -> nodes.Node:
         """Charge for what is compared."""

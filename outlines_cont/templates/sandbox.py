@@ -20,6 +20,7 @@ from jinja2.utils import _PassArg, pass_context, pass_environment
 
 from outlines_cont.errors import TemplateError
 from outlines_cont.templates.budget import spending
+from outlines_cont.templates.marked_text import MarkedText, joined
 from outlines_cont.templates.place import PlacedLexer
 
 _MAX_POWER_BITS = 4096
@@ -53,16 +54,6 @@ _METHODS = {
 }
 
 
-class SpecialText(str):
-    """A text of the author of a template, in which special tokens are control tokens. What is made of it is a plain text."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        """Return the same: as it comes out of the template."""
-        return self
-
-
 class TemplateSandbox(ImmutableSandboxedEnvironment):
     """The environment of all templates."""
 
@@ -85,7 +76,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             "join": _counted(self.filters["join"], pass_context, _join_cost),
             "replace": _counted(self.filters["replace"], pass_context, _replace_cost),
             "tojson": _counted(_tojson, pass_context),
-            "special": _counted(_special, pass_context),
+            "special": _counted(special_text, pass_context),
         }
         self.tests = {name: _counted(test, pass_environment) for name, test in self.tests.items()}
         for name in ("lipsum", "cycler", "joiner"):
@@ -155,13 +146,8 @@ def _written(value: Any) -> Any:
 def _concat(parts: Any) -> str:
     """Join what a macro or a block has written."""
     found = [*parts]
-    if len(found) > 1 and any(isinstance(part, SpecialText) for part in found):
-        raise TemplateError(
-            "expected special tokens where they are written into the text, got some that are joined with other text, as in a macro "
-            "or a `set` block. Write `{{ ... | special }}` outside of them."
-        )
     spending().characters(sum(map(len, found)))
-    return found[0] if len(found) == 1 else "".join(found)
+    return joined(found)
 
 
 def concatenated(values: list[Any]) -> str:
@@ -245,8 +231,8 @@ def _tojson(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
-def _special(text: Any) -> SpecialText:
+def special_text(text: Any) -> MarkedText:
     """Return a text in which special tokens are control tokens."""
     if not isinstance(text, str):
         raise TemplateError(f"expected a text before `special`, got {type(text).__name__}")
-    return SpecialText(text)
+    return MarkedText([(str.__str__(text), True)])

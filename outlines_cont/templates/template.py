@@ -38,8 +38,18 @@ from outlines_cont.templates.failure import failure, syntax_failure
 from outlines_cont.templates.place import Place
 from outlines_cont.templates.program import Settings, TemplateProgram, current
 from outlines_cont.templates.result import TemplateResult
-from outlines_cont.templates.rewriting import CAPTURED, CONCATENATE, GENERATE, SIZED, STEP, Site, near, rewritten
-from outlines_cont.templates.sandbox import TemplateSandbox, concatenated
+from outlines_cont.templates.rewriting import (
+    CAPTURED,
+    CONCATENATE,
+    GENERATE,
+    SIZED,
+    SPECIAL,
+    STEP,
+    Site,
+    near,
+    rewritten,
+)
+from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
 
 Values = Mapping[str, Any]
 
@@ -55,15 +65,18 @@ class Template:
 
     Attributes:
         source: its text.
+        special: whether special tokens in its text are control tokens.
         names: the values that it reads.
         generated: the names that it generates, as far as they stand in it as texts.
     """
 
-    def __init__(self, source: str, *, origin: str = "the template") -> None:
+    def __init__(self, source: str, *, special: bool = False, origin: str = "the template") -> None:
         """Read a template.
 
         Args:
             source: its text.
+            special: special tokens that stand in its text are control tokens, as in a chat template; those in values never are.
+                Without it they are letters, but in `{{ "<|im_end|>" | special }}`.
             origin: what errors call it, such as the name of a file.
 
         Raises:
@@ -75,9 +88,10 @@ class Template:
                 "source",
             )
         self.source = source
+        self.special = bool(special)
         self._environment = _environment()
         try:
-            found = rewritten(self._environment.parse(source), frozenset(self._environment.globals))
+            found = rewritten(self._environment.parse(source), frozenset(self._environment.globals), special=special)
             code = self._environment.compile(found.tree)
         except TemplateSyntaxError as error:
             raise syntax_failure(error, source, origin) from None
@@ -91,12 +105,12 @@ class Template:
         self.generated = found.generated
         self._in_loops = found.in_loops
         self._columns = found.columns
-        self._texts = found.texts
+        self._texts = () if special else found.texts
         self._template = JinjaTemplate.from_code(self._environment, code, self._environment.globals)
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Template:
-        """Read a template from a file in UTF-8; one line break at its end does not count.
+    def from_file(cls, path: str | os.PathLike[str], *, special: bool = False) -> Template:
+        """Read a template from a file in UTF-8; one line break at its end does not count. For `special` see `Template`.
 
         Raises:
             TemplateError: the file cannot be read, or is no such template.
@@ -107,7 +121,7 @@ class Template:
             raise TemplateError(
                 f"expected a UTF-8 text file as the template, but {str(path)!r} cannot be read: {error}"
             ) from error
-        return cls(source.removesuffix("\n"), origin=repr(str(path)))
+        return cls(source.removesuffix("\n"), special=special, origin=repr(str(path)))
 
     def __repr__(self) -> str:
         shown = self.source if len(self.source) <= 60 else f"{self.source[:57]}..."
@@ -115,7 +129,7 @@ class Template:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text."""
-        return type(self), (self.source,)
+        return _again, (self.source, self.special)
 
     @overload
     def run(
@@ -278,10 +292,16 @@ class Template:
         if name is not None:
             warnings.warn(
                 f"expected a template without special tokens, got one in which {name!r} is written, whose letters are encoded. For the "
-                f"control token write {{{{ {name!r} | special }}}}. What stands in values is always letters, and does not warn.",
+                f"control token write {{{{ {name!r} | special }}}}, or give `special=True` for all of the template. What "
+                "stands in values is always letters, and does not warn.",
                 SpecialTokenWarning,
                 stacklevel=stacklevel_of_user(),
             )
+
+
+def _again(source: str, special: bool) -> Template:
+    """Return a template that was pickled."""
+    return Template(source, special=special)
 
 
 class _Streams:
@@ -352,6 +372,7 @@ def _environment() -> TemplateSandbox:
     made.filters |= {
         GENERATE: _generate,
         CAPTURED: _captured,
+        SPECIAL: pass_context(_special),
         STEP: pass_context(_step),
         SIZED: pass_context(_sized),
         CONCATENATE: pass_context(_concatenated),
@@ -384,6 +405,10 @@ def _step(context: Context, value: Any) -> Any:
 def _sized(context: Context, value: Any) -> Any:
     spending().value(value)
     return value
+
+
+def _special(context: Context, text: str) -> str:
+    return special_text(text)
 
 
 def _concatenated(context: Context, values: list[Any]) -> str:
