@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from inspect import CORO_CLOSED, getcoroutinestate
 from types import MappingProxyType, coroutine
 from typing import Any
 
@@ -30,6 +28,7 @@ from outlines_cont.templates.place import Place
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import Site
 from outlines_cont.tokens import Tokens, prompt_ids
+from outlines_cont.user_code import shielded
 
 _current: ContextVar[TemplateProgram] = ContextVar("template")
 
@@ -164,34 +163,38 @@ class TemplateProgram:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _written_by(self, template: JinjaTemplate, values: Mapping[str, Any]) -> None:
-        context = template.new_context({**values})
-        async with aclosing(template.root_render_func(context)) as parts:  # type: ignore[type-var]
-            async for part in parts:  # type: ignore[attr-defined]
+        parts = template.root_render_func(template.new_context({**values}))
+        async for part in parts:  # type: ignore[attr-defined]
+            try:
                 self._spending.characters(len(part))
                 self._written.append(part)
+            except Exception as error:
+                await parts.athrow(error)  # type: ignore[attr-defined]  # where it was written, so that it has a line
         self._flush()
 
     def _go_on(self, send: Callable[[], _Request]) -> None:
         """Run the template to its next piece, and begin that; or to its end."""
         spending, program = enter(self._spending), _current.set(self)
         try:
-            while True:
-                try:
-                    self._spending.step()
-                    self._request = send()
-                    self._begin(self._request)
-                    return
-                except StopIteration:
-                    self._end(None)
-                    return
-                except Exception as error:
-                    if getcoroutinestate(self._main) == CORO_CLOSED:
-                        self._end(error)
-                        return
-                    send = partial(self._main.throw, error)  # told where the template waits, so that it has a line
+            self._request = shielded(send)
+            while not self._has_begun(self._request):
+                pass
+        except StopIteration:
+            self._end(None)
+        except Exception as error:
+            self._end(error)
         finally:
             _current.reset(program)
             leave(spending)
+
+    def _has_begun(self, request: _Request) -> bool:
+        """Begin a piece; where that fails, tell the template where it waits, so that the error has a line, and return False."""
+        try:
+            self._begin(request)
+        except Exception as error:
+            self._request = shielded(self._main.throw, error)
+            return False
+        return True
 
     def _end(self, error: Exception | None) -> None:
         self.is_over = True
@@ -253,6 +256,7 @@ class TemplateProgram:
     def _begun(self, text: Tokens) -> SequenceState:
         model = self._settings.model
         token_ids, num_start = prompt_ids(text, model)
+        self._spending.tokens(len(token_ids))
         check_length(model, token_ids)
         row = prompt_row(token_ids, model, self._stream, num_start)
         return SequenceState(model, ((row,),), self._stream.seed)

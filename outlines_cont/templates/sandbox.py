@@ -115,6 +115,10 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             used.characters(result.bit_length() // 8)
         return result
 
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Return `str.format` as it is, which `call` refuses: a number in it makes any width."""
+        return None
+
     def getitem(self, obj: Any, argument: Any) -> Any:
         """Return an item; a slice is charged for."""
         found = super().getitem(obj, argument)
@@ -140,6 +144,10 @@ def _written(value: Any) -> Any:
     if isinstance(value, str | Undefined):
         return value
     spending().value(value)
+    if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.isroutine(value):
+        raise TemplateError(
+            f"expected a value that has a text, got {type(value).__name__}. Add `| list` or `| join` to what is lazy, `()` to a function."
+        )
     return str(value)
 
 

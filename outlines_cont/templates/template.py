@@ -279,6 +279,8 @@ class Template:
 
     def _check_values(self, values: Values) -> None:
         for name in values:
+            if name in self.generated:
+                raise OptionError(f"expected values that the template reads, got {name!r}, which it generates", name)
             if name not in self.names:
                 read = ", ".join(sorted(self.names)) or "none"
                 raise OptionError(

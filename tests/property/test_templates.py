@@ -68,7 +68,9 @@ class Choice:
     other: tuple[Any, ...]
 
     def source(self) -> str:
-        condition = f"{{% if k == '{self.options[0]}' %}}{written(self.first)}{{% else %}}{written(self.other)}{{% endif %}}"
+        condition = (
+            f"{{% if k == '{self.options[0]}' %}}{written(self.first)}{{% else %}}{written(self.other)}{{% endif %}}"
+        )
         return f"{{{{ choice('k', {list(self.options)!r}) }}}}{condition}"
 
     def run(self, plain: Plain, in_loop: bool) -> None:
@@ -151,7 +153,9 @@ _TEXTS = st.text("ab >:\n1", min_size=1, max_size=5).map(Text)
 # Each pattern is whole within its tokens, so that nothing fails.
 _GENS = st.one_of(
     st.builds(Gen, st.sampled_from("xy"), st.none(), st.integers(1, 4), st.booleans()),
-    st.builds(Gen, st.sampled_from("xy"), st.sampled_from(["[ab]{2}", "a|bc", "[0-9]{1,2}"]), st.just(8), st.booleans()),
+    st.builds(
+        Gen, st.sampled_from("xy"), st.sampled_from(["[ab]{2}", "a|bc", "[0-9]{1,2}"]), st.just(8), st.booleans()
+    ),
 )
 _OPTIONS = st.sampled_from([("ab", "b"), ("yes", "no"), ("1", "12")])
 
@@ -207,7 +211,5 @@ def test_rows_that_run_together_are_what_they_are_alone(program: Any, sampler: A
     template = Template(written(program))
     seeds = list(range(len(rows)))
     together = template.run(model, [{"given": row} for row in rows], rng=seeds, sampler=sampler)
-    alone = [
-        template.run(model, given=row, rng=seed, sampler=sampler) for row, seed in zip(rows, seeds, strict=True)
-    ]
+    alone = [template.run(model, given=row, rng=seed, sampler=sampler) for row, seed in zip(rows, seeds, strict=True)]
     assert [*map(_told, together)] == [*map(_told, alone)]
