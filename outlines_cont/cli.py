@@ -301,7 +301,7 @@ def run(
     device: DeviceOption = None,
     dtype: DTypeOption = None,
     sampler: SamplerOption = "greedy",
-    seed: SeedOption = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the random numbers; each row has its own.")] = 0,
     max_tokens: Annotated[
         int, typer.Option(min=1, metavar="N", help="The most tokens of a run, the text of the template included.")
     ] = 16_384,
@@ -617,7 +617,8 @@ def _run(options: ProgramOptions, as_json: bool, progress: bool | None, verbose:
                 advance(bar, tally)
         else:
             result = run.once(model)
-            typer.echo(json.dumps(json_fields(result), ensure_ascii=False) if as_json else result.text)
+            if result.error is None or result.text:
+                typer.echo(json.dumps(json_fields(result), ensure_ascii=False) if as_json else result.text)
             if result.error is not None:
                 typer.echo(f"Error: {_one_line(str(result.error))}", err=True)
                 raise typer.Exit(_FAILED_ROWS)

@@ -90,7 +90,7 @@ class ProgramRun:
         tally: how many rows there are, were written, and have failed.
 
     Raises:
-        SetupError, TemplateError: an option or the template cannot be used. The output is untouched.
+        SetupError, TemplateError, OptionError: an option or the template cannot be used. The output is untouched.
     """
 
     def __init__(self, options: ProgramOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
@@ -99,6 +99,7 @@ class ProgramRun:
         self._options = options
         self._stdout = stdout
         self._template: Template = Template.from_file(options.template, special=True)
+        self._template.check_values(options.values)
         self._has_output = options.output is not None and options.output.exists()
         if options.rows is None and options.output is not None:
             raise SetupError(

@@ -233,6 +233,21 @@ class Template:
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
         return drive(model, programs, _window(model))
 
+    def check_values(self, values: Iterable[str]) -> None:
+        """Refuse values by names that the template does not read; without one nothing happens.
+
+        Raises:
+            OptionError: it does not read one of them.
+        """
+        for name in values:
+            if name in self.generated:
+                raise OptionError(f"expected values that the template reads, got {name!r}, which it generates", name)
+            if name not in self.names:
+                read = ", ".join(sorted(self.names)) or "none"
+                raise OptionError(
+                    f"expected values that the template reads ({read}), got {name!r}.{near(name, self.names)}", name
+                )
+
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _programs(
@@ -249,7 +264,7 @@ class Template:
         is_single, rows = rows is None, [{}] if rows is None else rows
         check_model(model)
         generate.text(model, sampler=sampler)
-        self._check_values(values)
+        self.check_values(values)
         _check_state(model, state)
         if budget is not None and not isinstance(budget, TemplateBudget):
             raise OptionError(
@@ -276,16 +291,6 @@ class Template:
 
     def _failure(self, error: Exception, at: Place | None) -> Exception:
         return failure(error, self._template, self.source, self._columns, at)
-
-    def _check_values(self, values: Values) -> None:
-        for name in values:
-            if name in self.generated:
-                raise OptionError(f"expected values that the template reads, got {name!r}, which it generates", name)
-            if name not in self.names:
-                read = ", ".join(sorted(self.names)) or "none"
-                raise OptionError(
-                    f"expected values that the template reads ({read}), got {name!r}.{near(name, self.names)}", name
-                )
 
     def _warn_of_special(self, model: LanguageModel) -> None:
         """Say so where the author has written a special token, which is letters."""
