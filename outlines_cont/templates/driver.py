@@ -27,6 +27,10 @@ class Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all that run."""
         for program in self._in_order:
             program.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -19,8 +20,11 @@ from outlines_cont.options import Options
 from outlines_cont.prompt_row import check_length, prompt_row
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.run import Run
-from outlines_cont.samplers import BeamSearch, Sampler
+from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.state import SequenceState
+from outlines_cont.streams.event import StreamEvent
+from outlines_cont.streams.feed import Feed
+from outlines_cont.streams.options import StreamOptions
 from outlines_cont.templates.budget import Spending, TemplateBudget, enter, leave
 from outlines_cont.templates.marked_text import given_parts
 from outlines_cont.templates.piece import Piece, piece_of
@@ -66,6 +70,7 @@ class TemplateProgram:
     Attributes:
         run: what generates now; None where nothing does.
         error: what has gone wrong.
+        news: for a stream: names, texts and events since they were last taken.
         is_over: whether it has come to its end.
     """
 
@@ -76,10 +81,14 @@ class TemplateProgram:
         settings: Settings,
         state: SequenceState | None,
         stream: RandomStream,
+        shown: StreamOptions | None = None,
     ) -> None:
         self.run: Run | None = None
         self.error: Exception | None = None
         self.is_over = False
+        self.news: deque[tuple[str | None, str, StreamEvent | None]] = deque()
+        self._shown = shown
+        self._feeds: list[Feed | None] = []
         self._settings = settings
         self._spending = Spending(settings.budget)
         self._state = state
@@ -153,9 +162,15 @@ class TemplateProgram:
         self.is_over = True
         self._main.close()
 
+    def pull(self) -> None:
+        """Note what is new of the piece that runs, between two steps, where somebody wants to see it."""
+        if self.run is not None and self._feeds and self._request is not None:
+            name = self._request.piece.name
+            self.news += [(name, event.text, event) for event in self.run.pull(self._feeds)]
+
     def result(self) -> TemplateResult:
         """Return what it has come to."""
-        state = self._state
+        state = self._state if self.run is None else self.run.snapshot()
         text = "" if state is None else str(state)[len(self._given_text) :]
         captures, reasons = self.captures, self._shaped(self._reasons)
         return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
@@ -206,8 +221,13 @@ class TemplateProgram:
         """Begin a piece after what was written."""
         self._flush()
         state = self._opened()
-        self.run = Run(request.piece.generator, state, self._limited(request.piece.options), rng=request.piece.rng)
-        self.run.submit()
+        piece = request.piece
+        run = Run(piece.generator, state, self._limited(piece.options), rng=piece.rng)
+        self._feeds = []
+        if self._shown is not None and not isinstance(piece.generator.sampler, BeamSearch | BestOf):
+            self._feeds = run.feeds(self._shown)
+        run.submit()
+        self.run = run
 
     def _taken(self, request: _Request) -> Any:
         """Take in a piece; return its value."""
@@ -218,10 +238,9 @@ class TemplateProgram:
         if isinstance(generator.sampler, BeamSearch):
             state = state.best()
         row = state.rows[0][0]
-        if row.error is None:
-            self._state = state
-        elif before is not None:
-            self._state = before
+        self._state = state if row.error is None else before
+        if self._shown is not None and not self._feeds and self._state is not None:  # a search, which ends as a whole
+            self.news.append((request.piece.name, str(self._state)[len(str(before)) :], None))
         used = len(row.token_ids) - self._num_given
         if self._limit is not None and row.finish_reason == "length" and used >= self._limit:
             self._spending.tokens(used + 1)
@@ -250,6 +269,8 @@ class TemplateProgram:
         """Put what was written at the end of the state; texts that follow each other are encoded as one."""
         written, self._written = self._written, []
         for text in given_parts(written, control_names_of(self._settings.model.tokenizer)):
+            if self._shown is not None:
+                self.news.append((None, text.text, None))
             self._state = self._begun(text) if self._state is None else self._state + text
         self._spending.tokens(self._num_tokens)
 

@@ -32,6 +32,7 @@ from outlines_cont.policies import ban
 from outlines_cont.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.samplers import BeamSearch, Sampler, beam_search, best_of, greedy, multinomial
 from outlines_cont.state import SequenceState
+from outlines_cont.streams.options import StreamOptions
 from outlines_cont.templates.budget import TemplateBudget, spending
 from outlines_cont.templates.driver import drive, drive_async
 from outlines_cont.templates.failure import failure, syntax_failure
@@ -50,6 +51,7 @@ from outlines_cont.templates.rewriting import (
     rewritten,
 )
 from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
+from outlines_cont.templates.stream import TemplateStream
 
 Values = Mapping[str, Any]
 
@@ -233,6 +235,37 @@ class Template:
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
         return drive(model, programs, _window(model))
 
+    def stream(
+        self,
+        model: LanguageModel,
+        /,
+        *,
+        top: int = 0,
+        state: SequenceState | None = None,
+        rng: Rng = None,
+        sampler: Sampler | BeamSearch | None = None,
+        budget: TemplateBudget | None = None,
+        **values: Any,
+    ) -> TemplateStream:
+        """Do the same as `run`, for one run, and tell what is new after each step.
+
+            stream = template.stream(model, text="Two lamps, please.")
+            for event in stream:
+                print(event.text, end="")
+            stream.result.captures
+
+        Args:
+            model: what writes.
+            top: tell for each drawn token so many of the most probable ones, with their log-probabilities.
+            state: as for `run`; so are the others.
+
+        Returns:
+            A stream to iterate over, also with `async for`; its `result` is what there is at every moment.
+        """
+        shown = StreamOptions.of(True, top, False)
+        programs = self._programs(model, None, values, state, rng, sampler, budget, shown)
+        return TemplateStream(model, next(programs))
+
     def check_values(self, values: Iterable[str]) -> None:
         """Refuse values by names that the template does not read; without one nothing happens.
 
@@ -259,6 +292,7 @@ class Template:
         rng: Rng,
         sampler: Sampler | BeamSearch | None,
         budget: TemplateBudget | None,
+        shown: StreamOptions | None = None,
     ) -> Iterator[TemplateProgram]:
         """Return the runs of some rows; everything that does not depend on a row is checked here."""
         is_single, rows = rows is None, [{}] if rows is None else rows
@@ -277,17 +311,23 @@ class Template:
             )
         self._warn_of_special(model)
         settings = Settings(model, sampler, budget or TemplateBudget(), self._in_loops, self._failure)
-        return self._started(rows, values, settings, state, _Streams(rng, state, rows, is_single=is_single))
+        return self._started(rows, values, settings, state, _Streams(rng, state, rows, is_single=is_single), shown)
 
     def _started(
-        self, rows: Iterable[Values], values: Values, settings: Settings, state: SequenceState | None, streams: _Streams
+        self,
+        rows: Iterable[Values],
+        values: Values,
+        settings: Settings,
+        state: SequenceState | None,
+        streams: _Streams,
+        shown: StreamOptions | None,
     ) -> Iterator[TemplateProgram]:
         for index, row in enumerate(rows):
             if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
                 raise OptionError(f"expected a dict with names as row {index}, got {row!r}"[:300], "rows")
             stream = streams.of(index)
             begun = None if state is None else _with_stream(state, stream)
-            yield TemplateProgram(self._template, {**values, **row}, settings, begun, stream)
+            yield TemplateProgram(self._template, {**values, **row}, settings, begun, stream, shown)
 
     def _failure(self, error: Exception, at: Place | None) -> Exception:
         return failure(error, self._template, self.source, self._columns, at)

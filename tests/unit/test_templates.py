@@ -280,6 +280,58 @@ def test_seeds_are_those_of_a_batch_of_prompts() -> None:
         template.run(MODEL, [{}, {}], rng=[6])
 
 
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+_STREAMED = ">a{{ gen('x', max_tokens=5, heal=true) }}-{{ choice('k', ['yes', 'no']) }}{{ gen('y', regex='[ab]', sampler=best_of(2)) }}."
+
+
+def test_a_stream_tells_what_is_written_as_it_comes() -> None:
+    template = Template(_STREAMED)
+    expected = template.run(MODEL, rng=1)
+    stream = template.stream(MODEL, rng=1, top=2)
+    events = list(stream)
+    assert "".join(event.text for event in events) == expected.text
+    assert stream.result.state == expected.state
+    assert stream.result.captures == expected.captures
+    assert events[0].text == ">a"
+    for name in "xky":
+        assert "".join(event.text for event in events if event.name == name) == expected.captures[name]
+    told = [event.event for event in events if event.name == "x" and event.event is not None]
+    assert len(told) > 1
+    assert told[0].top[0][0][1] <= 0
+    assert told[-1].finish_reason == "length"
+    assert list(stream) == []
+
+
+def test_a_stream_that_is_left_has_what_there_was() -> None:
+    template = Template(_STREAMED)
+    stream = template.stream(MODEL, rng=1)
+    for event in stream:
+        if event.name == "x" and event.text:
+            break
+    assert engine_of(MODEL).num_running == 0
+    assert template.run(MODEL, rng=1).text.startswith(stream.result.text)
+    assert len(stream.result.text) > 2
+    assert "k" not in stream.result.captures
+
+
+def test_a_stream_goes_on_in_an_event_loop_and_raises_at_its_end() -> None:
+    template = Template(">{{ gen('x', regex='[ab]{3}') }}{{ 1 / n }}")
+
+    async def told(n: int) -> str:
+        async with template.stream(MODEL, n=n) as stream:
+            return "".join([event.text async for event in stream])
+
+    assert asyncio.run(told(1)) == template.run(MODEL, n=1).text
+    with pytest.raises(TemplateError, match="ZeroDivisionError"):
+        asyncio.run(told(0))
+    with pytest.raises(TemplateError, match="ZeroDivisionError"):
+        list(template.stream(MODEL, n=0))
+    with template.stream(MODEL, n=1) as never:
+        pass
+    assert list(never) == []
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
