@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from types import TracebackType
 
 from jinja2 import TemplateSyntaxError, UndefinedError
@@ -30,7 +31,12 @@ def syntax_failure(error: TemplateSyntaxError, source: str, origin: str) -> Temp
 
 
 def failure(
-    error: Exception, template: JinjaTemplate, source: str, names: Mapping[tuple[int, str], int], at: Place | None
+    error: Exception,
+    template: JinjaTemplate,
+    source: str,
+    names: Mapping[tuple[int, str], int],
+    at: Place | None,
+    known: Iterable[str],
 ) -> Exception:
     """Return an error of a run with its place.
 
@@ -40,6 +46,7 @@ def failure(
         source: its text.
         names: the column of each name in a line.
         at: the place of the generator that was running, None where none was.
+        known: names that had a value.
     """
     line = _line(error.__traceback__, template)
     column: int | None = None
@@ -48,8 +55,15 @@ def failure(
     quoted = _QUOTED.match(str(error))
     if isinstance(error, UndefinedError) and line is not None and quoted is not None:
         column = names.get((line, quoted[1]), column)
+        error = UndefinedError(f"{error.message}.{near(quoted[1], known)}")
     place = "the template" if line is None else where(line, column)
     return _told(error, place, line, column, _shown(source, line))
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """Return what to say of a name that is close to one of some."""
+    found = get_close_matches(name, names, 1)
+    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def where(line: int, column: int | None) -> str:
@@ -61,7 +75,7 @@ def _told(error: Exception, place: str, line: int | None, column: int | None, sh
     if isinstance(error, RecursionError):
         return TemplateError(f"{place}: expected a template that is not nested so deeply{shown}", line, column)
     if isinstance(error, UndefinedError):
-        return TemplateError(f"{place}: expected names that are there, but {error.message}{shown}", line, column)
+        return TemplateError(f"{place}: expected a value for each name, but {error.message}{shown}", line, column)
     if isinstance(error, SecurityError):
         return TemplateError(
             f"{place}: expected a template that stays in its sandbox, but {error.message}{shown}", line, column

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,14 +46,14 @@ class Settings:
         sampler: how tokens are drawn where a generator does not say.
         budget: of each row.
         in_loops: names whose captures are lists.
-        failure: from an error, and the place of the generator that ran, to the error with its place.
+        failure: from an error, the place of the generator that ran, and names that had a value, to the error with its place.
     """
 
     model: LanguageModel
     sampler: Sampler | BeamSearch | None
     budget: TemplateBudget
     in_loops: frozenset[str]
-    failure: Callable[[Exception, Place | None], Exception] = field(repr=False)
+    failure: Callable[[Exception, Place | None, Iterable[str]], Exception] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ class TemplateProgram:
         self._shown = shown
         self._feeds: list[Feed | None] = []
         self._settings = settings
+        self._names = tuple(values)
         self._spending = Spending(settings.budget)
         self._state = state
         self._stream = stream
@@ -214,7 +215,7 @@ class TemplateProgram:
     def _end(self, error: Exception | None) -> None:
         self.is_over = True
         if error is not None:
-            self.error = self._settings.failure(error, self._at)
+            self.error = self._settings.failure(error, self._at, [*self._names, *self._captures])
             traceback.clear_frames(error.__traceback__)  # they hold keys and values
 
     def _begin(self, request: _Request) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from jinja2 import meta, nodes
@@ -344,9 +343,3 @@ def _filter(node: nodes.Expr, name: str, place: Place) -> nodes.Filter:
 
 def _step(place: Place) -> nodes.ExprStmt:
     return nodes.ExprStmt(_filter(nodes.Const(True), STEP, place), lineno=place)
-
-
-def near(name: str, names: Any) -> str:
-    """Return what to say of a name that is close to one of some."""
-    found = get_close_matches(name, names, 1)
-    return f" Did you mean {found[0]!r}?" if found else ""

@@ -35,7 +35,7 @@ from outlines_cont.state import SequenceState
 from outlines_cont.streams.options import StreamOptions
 from outlines_cont.templates.budget import TemplateBudget, spending
 from outlines_cont.templates.driver import drive, drive_async
-from outlines_cont.templates.failure import failure, syntax_failure
+from outlines_cont.templates.failure import failure, near, syntax_failure
 from outlines_cont.templates.place import Place
 from outlines_cont.templates.program import Settings, TemplateProgram, current
 from outlines_cont.templates.result import TemplateResult
@@ -47,7 +47,6 @@ from outlines_cont.templates.rewriting import (
     SPECIAL,
     STEP,
     Site,
-    near,
     rewritten,
 )
 from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
@@ -329,8 +328,8 @@ class Template:
             begun = None if state is None else _with_stream(state, stream)
             yield TemplateProgram(self._template, {**values, **row}, settings, begun, stream, shown)
 
-    def _failure(self, error: Exception, at: Place | None) -> Exception:
-        return failure(error, self._template, self.source, self._columns, at)
+    def _failure(self, error: Exception, at: Place | None, known: Iterable[str]) -> Exception:
+        return failure(error, self._template, self.source, self._columns, at, known)
 
     def _warn_of_special(self, model: LanguageModel) -> None:
         """Say so where the author has written a special token, which is letters."""

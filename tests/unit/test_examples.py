@@ -46,6 +46,7 @@ def test_every_example_has_a_test() -> None:
         "stream_json.py",
         "stream_logits.py",
         "system_prompt.py",
+        "template.py",
         "think_longer.py",
         "uppercase.py",
     }
@@ -277,3 +278,12 @@ def test_logits_of_another_engine_become_the_text_of_our_own_loop(capsys: pytest
 
     assert text.startswith('{"')
     assert re.fullmatch(r"ended by '\"price\"' after \d+ tokens", end)
+
+
+def test_a_template_is_run_for_three_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    *rows, cost = run("template.py", capsys)
+
+    assert len(rows) == 3
+    for row in rows:
+        assert re.fullmatch(r"(order (\d+)|(invoice|complaint) -) \{'customer': .*, 'item': .*\}", row)
+    assert re.fullmatch(r"3 programs in \d+ forwards, \d+ tokens fed", cost)

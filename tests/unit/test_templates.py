@@ -394,6 +394,12 @@ def test_errors_of_generators_keep_their_type_and_get_a_place(source: str, kind:
     assert caught.value.result.error is caught.value
 
 
+def test_a_name_that_is_misspelt_is_told() -> None:
+    source = ">{{ choice('kind', ['a']) }}{% if knd == 'a' %}{% endif %}"
+    assert "'knd' is undefined. Did you mean 'kind'?" in str(refused(source))
+    assert "'txt' is undefined. Did you mean 'text'?" in str(Template("{{ txt }}").run(MODEL, [{"text": 1}])[0].error)
+
+
 def test_what_there_was_stays_in_the_result() -> None:
     result = Template(">{{ gen('a', regex='[ab]') }}-{{ gen('b', regex='[ab]{9}', max_tokens=3) }}").run(MODEL, [{}])[0]
     assert isinstance(result.error, IncompleteOutput)
