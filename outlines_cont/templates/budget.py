@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any
 
+from jinja2 import Undefined
+
 from outlines_cont.errors import OptionError, TemplateBudgetError
 
 
@@ -83,7 +85,7 @@ class Spending:
                 todo += found
             elif isinstance(found, int):
                 self.characters(1 + found.bit_length() // 3)
-            elif isinstance(found, Sized):
+            elif isinstance(found, Sized) and not isinstance(found, Undefined):
                 self.characters(len(found))
 
     def tokens(self, used: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.unknown_option import unknown_option
 
 _NUM_GENERATORS = 64
+_making = threading.Lock()
 _OF_CALLS = frozenset(PieceOptions.__annotations__) - {"on_progress"}
 
 
@@ -183,10 +185,12 @@ def _generator(model: LanguageModel, maker: _Maker) -> Generator:
     except TypeError:  # nothing to look it up by
         return _made(model, maker)
     known: OrderedDict[object, Generator] = model.memo.setdefault("templates", OrderedDict())
-    generator = known.pop(key, None) or _made(model, maker)
-    known[key] = generator
-    if len(known) > _NUM_GENERATORS:
-        known.popitem(last=False)
+    # Many rows that begin at once in several threads would all make the same.
+    with _making:
+        generator = known.pop(key, None) or _made(model, maker)
+        known[key] = generator
+        if len(known) > _NUM_GENERATORS:
+            known.popitem(last=False)
     return generator
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2.environment import Template as JinjaTemplate
 
-from outlines_cont.errors import EmptyPrompt
+from outlines_cont.errors import EmptyPrompt, TemplateError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.special_names import control_names_of
 from outlines_cont.options import Options
@@ -192,7 +192,7 @@ class TemplateProgram:
         """Run the template to its next piece, and begin that; or to its end."""
         spending, program = enter(self._spending), _current.set(self)
         try:
-            self._request = shielded(send)
+            self._request = self._checked(shielded(send))
             while not self._has_begun(self._request):
                 pass
         except StopIteration:
@@ -203,12 +203,23 @@ class TemplateProgram:
             _current.reset(program)
             leave(spending)
 
+    def _checked(self, request: object) -> _Request:
+        if isinstance(request, _Request):
+            return request
+        # Somebody awaits what nobody will answer, such as a future.
+        self._main.throw(
+            TemplateError(
+                "expected a function that can be called, got one that waits for an event loop. Call it before, and give its result."
+            )
+        )
+        raise TemplateError("expected a template that ends after an error, but it goes on")
+
     def _has_begun(self, request: _Request) -> bool:
         """Begin a piece; where that fails, tell the template where it waits, so that the error has a line, and return False."""
         try:
             self._begin(request)
         except Exception as error:
-            self._request = shielded(self._main.throw, error)
+            self._request = self._checked(shielded(self._main.throw, error))
             return False
         return True
 

@@ -7,6 +7,7 @@ import copy
 import pickle
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from outlines_cont import (
     SpecialTokenWarning,
     Tokens,
     UnknownOption,
+    UserCodeError,
     continuous,
     engine_of,
     generate,
@@ -109,6 +111,7 @@ def test_a_name_that_comes_again_is_a_list_and_one_in_two_branches_is_not() -> N
         ("{% macro m(x) %}[{{ x }}]{% endmacro %}{{ gen('n', regex='[3]') }}{{ m(n) }}", "3[3]"),
         ("{{ [1, 2] | tojson }}{{ {'a': 'é'} | tojson }}{{ ['b', 'a'] | sort | join(', ') }}", '[1, 2]{"a": "é"}a, b'),
         ("{% set ns = namespace(n=0) %}{% for i in range(3) %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}", "3"),
+        ("{{ foo | default('d') }}{{ foo is defined }}{{ foo is undefined and not foo is defined }}", "dFalseTrue"),
         ("{{ xs | map('upper') | list | join }}{{ xs | select('eq', 'a') | list }}", "AB['a']"),
     ],
 )
@@ -398,6 +401,39 @@ def test_a_name_that_is_misspelt_is_told() -> None:
     source = ">{{ choice('kind', ['a']) }}{% if knd == 'a' %}{% endif %}"
     assert "'knd' is undefined. Did you mean 'kind'?" in str(refused(source))
     assert "'txt' is undefined. Did you mean 'text'?" in str(Template("{{ txt }}").run(MODEL, [{"text": 1}])[0].error)
+
+
+def test_a_function_that_waits_for_an_event_loop_is_refused() -> None:
+    async def wait() -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    async def answer() -> int:
+        return 1
+
+    async def run(function: Any) -> str:
+        result = await Template(">{{ f() }}").arun(MODEL, f=function)
+        return str(result.text)
+
+    assert asyncio.run(run(answer)) == ">1"
+    with pytest.raises(TemplateError, match="line 1.*expected a function that can be called"):
+        asyncio.run(run(wait))
+
+
+def test_what_ends_a_program_ends_one_row_alone() -> None:
+    def leave() -> None:
+        raise SystemExit
+
+    results = Template(">{{ f() if n else gen('x', regex='a') }}").run(MODEL, [{"n": 1}, {"n": 0}], f=leave)
+    assert isinstance(results[0].error, UserCodeError)
+    assert results[1].text == ">a"
+
+
+def test_threads_run_templates_at_the_same_time() -> None:
+    template = Template(">{{ n }}{% for i in range(3) %}{{ gen('x', regex='[ab]{2}') }}{% endfor %}")
+    expected = [template.run(MODEL, n=n).text for n in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda n: template.run(MODEL, n=n).text, range(4))) == expected
 
 
 def test_what_there_was_stays_in_the_result() -> None:
