@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sized
+from collections.abc import Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any
-
-from jinja2 import Undefined
 
 from outlines_cont.errors import OptionError, TemplateBudgetError
 
@@ -85,7 +83,7 @@ class Spending:
                 todo += found
             elif isinstance(found, int):
                 self.characters(1 + found.bit_length() // 3)
-            elif isinstance(found, Sized) and not isinstance(found, Undefined):
+            elif isinstance(found, Sequence | Mapping | Set):
                 self.characters(len(found))
 
     def tokens(self, used: int) -> None:

@@ -102,11 +102,20 @@ def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = Fa
     columns = {(int(n.lineno), n.name): _place(n).column for n in reversed([*tree.find_all(nodes.Name)])}
     _check_stored(tree, generated)
     own = frozenset(KINDS) | given | {CAPTURES}
-    names = frozenset(meta.find_undeclared_variables(tree)) - own - generated
+    names = _undeclared(tree) - own - generated
     texts = _texts(tree)
     rewriter = _Rewriter(_looked_up(tree, generated), special)
     changed = rewriter.visit(tree)
     return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, texts)
+
+
+def _undeclared(tree: nodes.Template) -> frozenset[str]:
+    """Return the names that are read and not set. Nothing is computed: `meta.find_undeclared_variables` computes what is constant."""
+    assert tree.environment is not None
+    tracker = meta.TrackingCodeGenerator(tree.environment)
+    tracker.optimizer = None
+    tracker.visit(tree)
+    return frozenset(tracker.undeclared_identifiers)
 
 
 def _texts(tree: nodes.Template) -> tuple[str, ...]:

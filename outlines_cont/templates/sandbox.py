@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Sized
+import warnings
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set, Sized
+from types import CodeType
 from typing import Any
 
 from jinja2 import StrictUndefined, Undefined
@@ -88,6 +90,12 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     def lexer(self) -> PlacedLexer:
         """A lexer whose tokens know their column."""
         return PlacedLexer(self)
+
+    def _compile(self, source: str, filename: str) -> CodeType:
+        """Compile Python; what it warns of, such as `1[2]`, is an error when it runs."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return super()._compile(source, filename)
 
     def call(self, context: Context, callee: Any, /, *args: Any, **options: Any) -> Any:
         """Call what a template may call."""
@@ -194,7 +202,7 @@ def _measured(result: Any) -> Any:
     """Charge for a result, or for what it will be."""
     if inspect.isawaitable(result):
         return _measured_later(result)
-    if isinstance(result, Sized) and not isinstance(result, Undefined):
+    if isinstance(result, Sequence | Mapping | Set):
         spending().characters(len(result))
     return result
 

@@ -366,6 +366,9 @@ def test_a_stream_goes_on_in_an_event_loop_and_raises_at_its_end() -> None:
         (">{{ choice(['a', 'b'], ['b']) }}", (1, 5), "expected a name, or none"),
         (">{{ xs | map('upper') }}", (1, None), "Add `| list` or `| join`"),
         (">{{ '%d' % 3 }}", (1, None), "join texts by `~`"),
+        (">{{ {[1]: 2} }}", (1, None), "unhashable type"),
+        (">{{ 1[2] }}", (1, None), "has no element 2"),
+        (">{{ [] | tojson(indent='a') }}", (1, None), "expected an indent from 0 to 16"),
     ],
 )
 def test_an_error_names_its_place(source: str, place: tuple[int, int | None], message: str) -> None:
