@@ -1,4 +1,4 @@
-"""`TemplateBudget`: what one run of a template may use, and `Spending`: what it has used."""
+"""`TemplateBudget`: what one run of a template may use, and `Usage`: what it has used."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TemplateBudget:
                 raise OptionError(f"expected {kind} or None as `{limit.name}`, got {value!r}", limit.name)
 
 
-class Spending:
+class Usage:
     """What one run has used so far. Every method raises `TemplateBudgetError` where that is more than the budget allows."""
 
     def __init__(self, budget: TemplateBudget) -> None:
@@ -111,19 +111,19 @@ def _spent(limit: str, allowed: float, reached: float, advice: str) -> TemplateB
     )
 
 
-_spending: ContextVar[Spending | None] = ContextVar("spending", default=None)
+_usage: ContextVar[Usage | None] = ContextVar("usage", default=None)
 
 
-def spending() -> Spending:
+def usage() -> Usage:
     """Return that of the template that runs; where none runs, as while one is compiled, one of its own."""
-    return _spending.get() or Spending(TemplateBudget())
+    return _usage.get() or Usage(TemplateBudget())
 
 
-def enter(used: Spending) -> Any:
+def enter(used: Usage) -> Any:
     """Make `used` that of the template that runs from now on; give what is returned to `leave`."""
-    return _spending.set(used)
+    return _usage.set(used)
 
 
 def leave(token: Any) -> None:
     """Undo `enter`."""
-    _spending.reset(token)
+    _usage.reset(token)

@@ -25,7 +25,7 @@ from outlines_cont.state import SequenceState
 from outlines_cont.streams.event import StreamEvent
 from outlines_cont.streams.feed import Feed
 from outlines_cont.streams.options import StreamOptions
-from outlines_cont.templates.budget import Spending, TemplateBudget, enter, leave
+from outlines_cont.templates.budget import TemplateBudget, Usage, enter, leave
 from outlines_cont.templates.marked_text import given_parts
 from outlines_cont.templates.piece import Piece, piece_of
 from outlines_cont.templates.place import Place
@@ -90,8 +90,9 @@ class TemplateProgram:
         self._shown = shown
         self._feeds: list[Feed | None] = []
         self._settings = settings
-        self._names = tuple(values)
-        self._spending = Spending(settings.budget)
+        self._template = template
+        self._values = values
+        self._usage = Usage(settings.budget)
         self._state = state
         self._stream = stream
         self._num_given = len(state.rows[0][0].token_ids) if state is not None else 0
@@ -102,7 +103,7 @@ class TemplateProgram:
         self._request: _Request | None = None
         self._at: Place | None = None  # the place of the generator that runs
         self._limit: int | None = None  # of the tokens of the piece, where the budget has set it
-        self._main: Coroutine[_Request, Any, None] = self._written_by(template, values)
+        self._main: Coroutine[_Request, Any, None] | None = None
 
     # -- what the template calls ---------------------------------------------------------------------------------------
 
@@ -131,37 +132,41 @@ class TemplateProgram:
 
     def start(self) -> None:
         """Run to the first piece, or to the end."""
+        self._main = self._written_by()
         self._go_on(partial(self._main.send, None))
 
     def resume(self) -> None:
         """Take in the piece that has ended, and run to the next one, or to the end."""
         assert self._request is not None
+        assert self._main is not None
         try:
             send = partial(self._main.send, self._taken(self._request))
         except Exception as error:
-            send = partial(self._main.throw, error)
+            send = partial(self._throw, error)
         self._go_on(send)
 
     def check(self) -> bool:
         """Return whether there is time left; without it the program has failed."""
         try:
-            self._spending.check_time()
+            self._usage.check_time()
         except Exception as error:
             self.cancel()
-            self._go_on(partial(self._main.throw, error))
+            self._go_on(partial(self._throw, error))
             return False
         return True
 
     def cancel(self) -> None:
         """Let go of the rows that run; what they have written is kept."""
         if self.run is not None:
-            self._state, self.run = self.run.leave(), None
+            left, self.run = self.run.leave(), None
+            self._state = self._state if self._is_searching else left
 
     def close(self) -> None:
         """Let go of everything."""
         self.cancel()
         self.is_over = True
-        self._main.close()
+        if self._main is not None:
+            self._main.close()
 
     def pull(self) -> None:
         """Note what is new of the piece that runs, between two steps, where somebody wants to see it."""
@@ -171,18 +176,19 @@ class TemplateProgram:
 
     def result(self) -> TemplateResult:
         """Return what it has come to."""
-        state = self._state if self.run is None else self.run.snapshot()
+        state = self._state if self.run is None or self._is_searching else self.run.snapshot()
         text = "" if state is None else str(state)[len(self._given_text) :]
         captures, reasons = self.captures, self._shaped(self._reasons)
         return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _written_by(self, template: JinjaTemplate, values: Mapping[str, Any]) -> None:
-        parts = template.root_render_func(template.new_context({**values}))
+    async def _written_by(self) -> None:
+        """Run the template; what it writes between two pieces is put into the state when the second one begins."""
+        parts = self._template.root_render_func(self._template.new_context({**self._values}))
         async for part in parts:  # type: ignore[attr-defined]
             try:
-                self._spending.characters(len(part))
+                self._usage.characters(len(part))
                 self._written.append(part)
             except Exception as error:
                 await parts.athrow(error)  # type: ignore[attr-defined]  # where it was written, so that it has a line
@@ -190,7 +196,7 @@ class TemplateProgram:
 
     def _go_on(self, send: Callable[[], _Request]) -> None:
         """Run the template to its next piece, and begin that; or to its end."""
-        spending, program = enter(self._spending), _current.set(self)
+        usage, program = enter(self._usage), _current.set(self)
         try:
             self._request = self._checked(shielded(send))
             while not self._has_begun(self._request):
@@ -201,32 +207,43 @@ class TemplateProgram:
             self._end(error)
         finally:
             _current.reset(program)
-            leave(spending)
+            leave(usage)
 
     def _checked(self, request: object) -> _Request:
         if isinstance(request, _Request):
             return request
         # Somebody awaits what nobody will answer, such as a future.
-        self._main.throw(
+        self._throw(
             TemplateError(
                 "expected a function that can be called, got one that waits for an event loop. Call it before, and give its result."
             )
         )
         raise TemplateError("expected a template that ends after an error, but it goes on")
 
+    def _throw(self, error: Exception) -> _Request:
+        """Raise an error in the template, where it waits."""
+        assert self._main is not None
+        return self._main.throw(error)
+
+    @property
+    def _is_searching(self) -> bool:
+        """Whether the piece is one of a search, whose text is known at its end."""
+        request = self._request
+        return request is not None and isinstance(request.piece.generator.sampler, BeamSearch | BestOf)
+
     def _has_begun(self, request: _Request) -> bool:
         """Begin a piece; where that fails, tell the template where it waits, so that the error has a line, and return False."""
         try:
             self._begin(request)
         except Exception as error:
-            self._request = self._checked(shielded(self._main.throw, error))
+            self._request = self._checked(shielded(self._throw, error))
             return False
         return True
 
     def _end(self, error: Exception | None) -> None:
         self.is_over = True
         if error is not None:
-            self.error = self._settings.failure(error, self._at, [*self._names, *self._captures])
+            self.error = self._settings.failure(error, self._at, [*self._values, *self._captures])
             traceback.clear_frames(error.__traceback__)  # they hold keys and values
 
     def _begin(self, request: _Request) -> None:
@@ -236,7 +253,7 @@ class TemplateProgram:
         piece = request.piece
         run = Run(piece.generator, state, self._limited(piece.options), rng=piece.rng)
         self._feeds = []
-        if self._shown is not None and not isinstance(piece.generator.sampler, BeamSearch | BestOf):
+        if self._shown is not None and not self._is_searching:
             self._feeds = run.feeds(self._shown)
         run.submit()
         self.run = run
@@ -251,11 +268,11 @@ class TemplateProgram:
             state = state.best()
         row = state.rows[0][0]
         self._state = state if row.error is None else before
-        if self._shown is not None and not self._feeds and self._state is not None:  # a search, which ends as a whole
+        if self._shown is not None and self._is_searching and self._state is not None:
             self.news.append((request.piece.name, str(self._state)[len(str(before)) :], None))
         used = len(row.token_ids) - self._num_given
         if self._limit is not None and row.finish_reason == "length" and used >= self._limit:
-            self._spending.tokens(used + 1)
+            self._usage.tokens(used + 1)
         value = generator.value_of(state, request.piece.given)
         if request.piece.name is not None:
             self._captures.setdefault(request.piece.name, []).append(value)
@@ -269,7 +286,7 @@ class TemplateProgram:
         if limit is None or (options.max_tokens is not None and used + options.max_tokens <= limit):
             return options
         if used >= limit:
-            self._spending.tokens(used + 1)
+            self._usage.tokens(used + 1)
         self._limit = limit
         return replace(options, max_tokens=limit - used, has_max_tokens=True)
 
@@ -284,12 +301,12 @@ class TemplateProgram:
             if self._shown is not None:
                 self.news.append((None, text.text, None))
             self._state = self._begun(text) if self._state is None else self._state + text
-        self._spending.tokens(self._num_tokens)
+        self._usage.tokens(self._num_tokens)
 
     def _begun(self, text: Tokens) -> SequenceState:
         model = self._settings.model
         token_ids, num_start = prompt_ids(text, model)
-        self._spending.tokens(len(token_ids))
+        self._usage.tokens(len(token_ids))
         check_length(model, token_ids)
         row = prompt_row(token_ids, model, self._stream, num_start)
         return SequenceState(model, ((row,),), self._stream.seed)

@@ -193,8 +193,8 @@ class _Rewriter(NodeTransformer):
         self._looked_up = looked_up
         self._num_loops = 0
         self._collected: list[str] = []
-        self._written: set[int] = set()  # calls whose value is not written again
-        self._silent: set[int] = set()  # calls that stand where nothing is written
+        self._written_once: set[int] = set()  # calls whose value is not written again
+        self._allowed: set[int] = set()  # calls that stand where nothing is written
         self._changes: dict[type[nodes.Node], Any] = {
             nodes.For: self._loop,
             nodes.Output: self._output,
@@ -242,8 +242,8 @@ class _Rewriter(NodeTransformer):
                 self._allow(child.test)
                 todo += [child.expr1, *([child.expr2] if child.expr2 is not None else [])]
             elif _kind(child) is not None:
-                self._written.add(id(child))
-                self._silent.add(id(child))
+                self._written_once.add(id(child))
+                self._allowed.add(id(child))
         return self.generic_visit(node)
 
     def _assignment(self, node: nodes.Assign) -> nodes.Node:
@@ -277,7 +277,7 @@ class _Rewriter(NodeTransformer):
         name = _name(node)
         if self._num_loops and name is not None:
             self.in_loops.add(name)
-        site = (int(place), place.column, kind, id(node) in self._written, self._num_loops > 0)
+        site = (int(place), place.column, kind, id(node) in self._written_once, self._num_loops > 0)
         args, kwargs = self._all(node.args), self._all(node.kwargs)
         dynamic = [None if part is None else self.visit(part) for part in (node.dyn_args, node.dyn_kwargs)]
         return nodes.Filter(nodes.Const(site), GENERATE, args, kwargs, *dynamic, lineno=place)
@@ -320,7 +320,7 @@ class _Rewriter(NodeTransformer):
     def _allow(self, expression: nodes.Node) -> None:
         """Note that nothing is written where an expression stands."""
         for call in (expression, *expression.find_all(nodes.Call)):
-            self._silent.add(id(call))
+            self._allowed.add(id(call))
 
     def _check_call(self, node: nodes.Call, kind: str) -> None:
         if self._collected:
@@ -329,7 +329,7 @@ class _Rewriter(NodeTransformer):
                 f"expected `{kind}` where text is written at once, got it in {self._collected[-1]}, whose text is collected first. Write "
                 "it outside",
             )
-        if id(node) not in self._silent:
+        if id(node) not in self._allowed:
             raise _refused(
                 node.node,
                 f"expected `{kind}(...)` alone in its `{{{{ ... }}}}`, got it inside of an expression, whose value would be written after "

@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import _PassArg, pass_context, pass_environment
 
 from outlines_cont.errors import TemplateError
-from outlines_cont.templates.budget import spending
+from outlines_cont.templates.budget import usage
 from outlines_cont.templates.marked_text import MarkedText, joined
 from outlines_cont.templates.place import PlacedLexer
 
@@ -99,7 +99,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def call(self, context: Context, callee: Any, /, *args: Any, **options: Any) -> Any:
         """Call what a template may call."""
-        used = spending()
+        used = usage()
         used.step()
         used.value([args, options])
         _check_method(callee, args)
@@ -107,7 +107,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute `left operator right` where the result cannot be huge."""
-        used = spending()
+        used = usage()
         if operator == "*":
             for sized, count in ((left, right), (right, left)):
                 if isinstance(sized, Sized) and isinstance(count, int):
@@ -131,7 +131,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         """Return an item; a slice is charged for."""
         found = super().getitem(obj, argument)
         if isinstance(argument, slice) and isinstance(found, Sized):
-            spending().characters(len(found))
+            usage().characters(len(found))
         return found
 
 
@@ -143,7 +143,7 @@ def _check_power(left: Any, right: Any) -> None:
 def _range(*bounds: int) -> range:
     """Return a range that is no longer than there may be steps."""
     found = range(*bounds)
-    spending().rounds(len(found))
+    usage().rounds(len(found))
     return found
 
 
@@ -151,7 +151,7 @@ def _written(value: Any) -> Any:
     """Return the text of a value that is written."""
     if isinstance(value, str | Undefined):
         return value
-    spending().value(value)
+    usage().value(value)
     if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.isroutine(value):
         raise TemplateError(
             f"expected a value that has a text, got {type(value).__name__}. Add `| list` or `| join` to what is lazy, `()` to a function."
@@ -162,7 +162,7 @@ def _written(value: Any) -> Any:
 def _concat(parts: Any) -> str:
     """Join what a macro or a block has written."""
     found = [*parts]
-    spending().characters(sum(map(len, found)))
+    usage().characters(sum(map(len, found)))
     return joined(found)
 
 
@@ -180,7 +180,7 @@ def _counted(
     passed = _PassArg.from_obj(function)
 
     def counted(first: Any, *args: Any, **options: Any) -> Any:
-        used = spending()
+        used = usage()
         used.step()
         used.value([args, options])
         if cost is not None:
@@ -203,7 +203,7 @@ def _measured(result: Any) -> Any:
     if inspect.isawaitable(result):
         return _measured_later(result)
     if isinstance(result, Sequence | Mapping | Set):
-        spending().characters(len(result))
+        usage().characters(len(result))
     return result
 
 
@@ -226,9 +226,9 @@ def _check_method(callee: Any, args: tuple[Any, ...]) -> None:
         known = ", ".join(_METHODS[kind])
         raise SecurityError(f"the method `{name}` of {kind.__name__} is not for templates ({known})")
     if kind is str and name == "replace" and len(args) > 1:
-        spending().characters(_replace_cost(owner, *args[:2]))
+        usage().characters(_replace_cost(owner, *args[:2]))
     if kind is str and name == "join" and args:
-        spending().characters(_join_cost(args[0], owner))
+        usage().characters(_join_cost(args[0], owner))
 
 
 def _replace_cost(text: Any, old: Any, new: Any, *_: Any) -> int:

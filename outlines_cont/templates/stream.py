@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.streams.closing import Closing
 from outlines_cont.streams.event import StreamEvent
-from outlines_cont.templates.driver import Crew
+from outlines_cont.templates.driver import ProgramBatch
 from outlines_cont.templates.program import TemplateProgram
 from outlines_cont.templates.result import TemplateResult
 
@@ -39,7 +39,7 @@ class TemplateStream(Closing):
 
     def __init__(self, model: LanguageModel, program: TemplateProgram) -> None:
         self._program = program
-        self._crew = Crew(model, [program], 1)
+        self._batch = ProgramBatch(model, [program], 1)
         self._is_begun = False
 
     @property
@@ -62,13 +62,14 @@ class TemplateStream(Closing):
         if not self._begin():
             return
         try:
-            while (job := self._crew.job()) is not None:
+            self._batch.fill()
+            while self._batch.job is not None:
                 for event in self._news():
                     yield event
-                await self._crew.engine.advance_async(job)
+                await self._batch.engine.advance_async(self._batch.job)
                 # In a thread, since another task may have begun the next step, which holds the lock.
                 await asyncio.to_thread(self._program.pull)
-                self._crew.take()
+                self._batch.take()
             for event in self._news():
                 yield event
         finally:
@@ -77,7 +78,7 @@ class TemplateStream(Closing):
 
     def close(self) -> None:
         """End the work, wherever it is; `result` stays what it is now."""
-        self._crew.close()
+        self._batch.close()
         self._program.close()  # where nobody has begun
 
     async def aclose(self) -> None:
@@ -91,11 +92,12 @@ class TemplateStream(Closing):
 
     def _events(self) -> Iterator[TemplateEvent]:
         try:
-            while (job := self._crew.job()) is not None:
+            self._batch.fill()
+            while self._batch.job is not None:
                 yield from self._news()
-                self._crew.engine.advance(job)
+                self._batch.engine.advance(self._batch.job)
                 self._program.pull()
-                self._crew.take()
+                self._batch.take()
             yield from self._news()
         finally:
             self.close()

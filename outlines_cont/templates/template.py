@@ -33,7 +33,7 @@ from outlines_cont.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.samplers import BeamSearch, Sampler, beam_search, best_of, greedy, multinomial
 from outlines_cont.state import SequenceState
 from outlines_cont.streams.options import StreamOptions
-from outlines_cont.templates.budget import TemplateBudget, spending
+from outlines_cont.templates.budget import TemplateBudget, usage
 from outlines_cont.templates.driver import drive, drive_async
 from outlines_cont.templates.failure import failure, near, syntax_failure
 from outlines_cont.templates.place import Place
@@ -428,7 +428,7 @@ def _environment() -> TemplateSandbox:
 
 @pass_context
 def _generate(context: Context, site: tuple[Any, ...], /, *args: Any, **options: Any) -> Any:
-    spending().step()
+    usage().step()
     return current().generate(Site(*site), args, options)
 
 
@@ -444,12 +444,12 @@ def _captured(context: Context, name: str | None) -> Any:
 
 
 def _step(context: Context, value: Any) -> Any:
-    spending().step()
+    usage().step()
     return value
 
 
 def _sized(context: Context, value: Any) -> Any:
-    spending().value(value)
+    usage().value(value)
     return value
 
 

@@ -251,9 +251,11 @@ def test_values_are_for_all_rows_and_rows_may_be_any_number() -> None:
         found = template.iterate(MODEL, rows(), both=">", rng=1)
         first = next(found)
         assert len(taken) <= 16  # the others are taken as there is room for them
+        short = Template("{{ x }}").run(MODEL, [{"x": i} if i % 3 else {} for i in range(60)])
         texts = [first.text, *(result.text for result in found)]
     finally:
         engine.max_rows = before
+    assert [result.text for result in short] == [str(i) if i % 3 else "" for i in range(60)]
     assert [text[:-1] for text in texts] == [f">{i}" for i in range(40)]
 
 
@@ -316,6 +318,19 @@ def test_a_stream_that_is_left_has_what_there_was() -> None:
     assert template.run(MODEL, rng=1).text.startswith(stream.result.text)
     assert len(stream.result.text) > 2
     assert "k" not in stream.result.captures
+
+
+def test_a_search_that_is_left_has_written_nothing() -> None:
+    stream = Template(">{{ gen('x', regex='[ab]{9}', sampler=best_of(3)) }}").stream(MODEL)
+    next(iter(stream))
+    engine = engine_of(MODEL)
+    stream.close()
+    assert (stream.result.text, engine.num_running) == (">", 0)
+    result = Template(">{{ gen('x', regex='[ab]{9}', sampler=beam_search(3)) }}").run(
+        MODEL, [{}], budget=TemplateBudget(seconds=1e-6)
+    )[0]
+    assert isinstance(result.error, TemplateBudgetError)
+    assert result.state is None or result.state.shape[:2] == (1, 1)
 
 
 def test_a_stream_goes_on_in_an_event_loop_and_raises_at_its_end() -> None:
