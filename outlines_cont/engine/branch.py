@@ -159,7 +159,7 @@ class TokenSet:
         missing = size - len(self.words)
         if missing <= 0:
             return self.words[:size] if missing else self.words
-        return np.pad(self.words, (0, missing), constant_values=-1 if self.rest else 0)
+        return np.concatenate((self.words, np.full(missing, -1 if self.rest else 0, dtype=np.int32)))
 
 
 class LateTokenSet(TokenSet):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fsm import Expression
 from fsm.checker import Checker, Failure, Reading
@@ -105,7 +106,7 @@ class CheckedConstraint(Policy[CheckedState]):
         if state.failure is not None:
             return [self._back(state, state.failure, row)]
         branches = self.constraint.branches(state.inner, row)
-        if len(branches) != 1 or branches[0].sample_mask is None or not branches[0].sample_mask & self._eos:
+        if branches[0].sample_mask is None or not self.token_fsm.is_accepting(state.inner):
             return branches
         at_end = self._checker.end(state.reading)
         if at_end is True:
@@ -208,6 +209,8 @@ class _ShieldedChecker:
 @dataclass(frozen=True, slots=True)
 class _Excluded:
     """What stands for a check where every token is excluded."""
+
+    telling_bytes: ClassVar = frozenset(range(256))
 
     def holds(self, data: bytes) -> bool:
         """Never."""
