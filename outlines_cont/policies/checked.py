@@ -21,7 +21,7 @@ from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import CheckFailed
 from outlines_cont.interfaces import TokenFSM
-from outlines_cont.policies.constraint import Constraint
+from outlines_cont.policies.constraint import Constraint, Memo
 from outlines_cont.user_code import shielded
 
 MAX_RETRIES = 50
@@ -31,6 +31,7 @@ NUM_RESAMPLED = 4
 """How often a piece that is drawn at random draws a value anew as a whole before it excludes tokens."""
 
 _HORIZON = 128
+_NUM_READINGS = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +70,7 @@ class CheckedConstraint(Policy[CheckedState]):
         self._max_retries = max_retries
         self._checker = _ShieldedChecker(Checker(expression.node))
         self._eos = eos
+        self._read = Memo[tuple[Reading, bytes], Reading](_NUM_READINGS)  # what a guess has read is not read again
 
     @property
     def token_fsm(self) -> TokenFSM:
@@ -96,10 +98,12 @@ class CheckedConstraint(Policy[CheckedState]):
 
     def advance(self, state: CheckedState, token_id: int) -> CheckedState:
         """Return the state after one more token; where a value has failed, it says which."""
-        data = self.constraint.token_bytes(token_id)
-        reading = self._checker.read(state.reading, data[state.num_healed :])
+        data = self.constraint.token_bytes(token_id)[state.num_healed :]
+        key = (state.reading, data)
+        reading = self._read.get(key) or self._read.put(key, self._checker.read(*key))
         inner = self.constraint.advance(state.inner, token_id)
-        return CheckedState(inner, reading, state, reading.failure, max(state.num_healed - len(data), 0))
+        num_healed = max(state.num_healed - len(self.constraint.token_bytes(token_id)), 0)
+        return CheckedState(inner, reading, state, reading.failure, num_healed)
 
     def branches(self, state: CheckedState, row: RowView) -> list[Branch]:
         """Go back where a value has failed; else what the constraint wants, without an end where that would fail."""
