@@ -47,14 +47,12 @@ class Site:
         line, column: its place.
         kind: `gen`, `choice`, `json` or `grammar`.
         is_written: whether it is the whole of a `{{ ... }}`, so that its value is not written once more.
-        is_in_loop: whether it may run several times.
     """
 
     line: int
     column: int
     kind: str
     is_written: bool
-    is_in_loop: bool
 
     @property
     def place(self) -> Place:
@@ -97,8 +95,11 @@ def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = Fa
     for node in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
         kind = type(node).__name__.lower().replace("fromimport", "import")
         raise _refused(node, f"expected one template without other files, got `{kind}`. Write its text here")
-    calls = [call for call in tree.find_all(nodes.Call) if _kind(call) is not None]
-    generated = frozenset(name for call in calls if (name := _name(call)) is not None)
+    calls = {call: _name(call) for call in tree.find_all(nodes.Call) if _kind(call) is not None}
+    generated = frozenset(name for name in calls.values() if name is not None)
+    taken = next((call for call, name in calls.items() if name in given), None)
+    if taken is not None:
+        raise _refused(taken.node, f"expected another name than `{calls[taken]}`, which every template can read")
     columns = {(int(n.lineno), n.name): _place(n).column for n in reversed([*tree.find_all(nodes.Name)])}
     _check_stored(tree, generated)
     own = frozenset(KINDS) | given | {CAPTURES}
@@ -149,26 +150,34 @@ def _stores(tree: nodes.Node) -> Iterator[nodes.Name]:
     return (name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param"))
 
 
-def _own_sets(tree: nodes.Template) -> dict[int, str]:
-    """Return the names that are set to what is generated under them, as in `{% set n = gen("n") | int %}`, by the id of their node."""
-    found: dict[int, str] = {}
+def _own_sets(tree: nodes.Template) -> dict[nodes.Name, nodes.Node]:
+    """Return the names that are set to what is generated under them, as in `{% set n = gen("n") | int %}`, with what they are set to."""
+    found: dict[nodes.Name, nodes.Node] = {}
     for node in tree.find_all(nodes.Assign):
         if isinstance(node.target, nodes.Name):
             calls = [node.node, *node.node.find_all(nodes.Call)]
             if any(_kind(call) is not None and _name(call) == node.target.name for call in calls):  # type: ignore[arg-type]
-                found[id(node.target)] = node.target.name
+                found[node.target] = node.node
     return found
 
 
 def _check_stored(tree: nodes.Template, generated: frozenset[str]) -> None:
     """Refuse names that mean two things."""
     own = _own_sets(tree)
+    inside = {call for node in own.values() for call in (node, *node.find_all(nodes.Call))}
+    for call in tree.find_all(nodes.Call):
+        generated_name = _name(call) if _kind(call) is not None else None
+        if call not in inside and any(target.name == generated_name for target in own):
+            raise _refused(
+                call.node,
+                f"expected one meaning of `{generated_name}`, which is `set` elsewhere. Write `{{% set {generated_name} = ... %}}` here, too",
+            )
     for name in _stores(tree):
         if name.name in KINDS or name.name == CAPTURES:
             raise _refused(
                 name, f"expected another name than `{name.name}`, which generates here, got it as a variable"
             )
-        if name.name in generated and id(name) not in own:
+        if name.name in generated and name not in own:
             raise _refused(
                 name,
                 f"expected one meaning of `{name.name}`, which is generated, got a variable of the same name. Give one of them another "
@@ -178,7 +187,7 @@ def _check_stored(tree: nodes.Template, generated: frozenset[str]) -> None:
 
 def _looked_up(tree: nodes.Template, generated: frozenset[str]) -> frozenset[str]:
     """Return the generated names that are read as what was generated last; one that is `set` is a variable of Jinja."""
-    return generated - set(_own_sets(tree).values())
+    return generated - {target.name for target in _own_sets(tree)}
 
 
 class _Rewriter(NodeTransformer):
@@ -277,7 +286,7 @@ class _Rewriter(NodeTransformer):
         name = _name(node)
         if self._num_loops and name is not None:
             self.in_loops.add(name)
-        site = (int(place), place.column, kind, id(node) in self._written_once, self._num_loops > 0)
+        site = (int(place), place.column, kind, id(node) in self._written_once)
         args, kwargs = self._all(node.args), self._all(node.kwargs)
         dynamic = [None if part is None else self.visit(part) for part in (node.dyn_args, node.dyn_kwargs)]
         return nodes.Filter(nodes.Const(site), GENERATE, args, kwargs, *dynamic, lineno=place)

@@ -98,7 +98,7 @@ class Template:
             raise syntax_failure(error, source, origin) from None
         except TemplateError as error:
             raise TemplateError(f"{origin}, {error}", error.line, error.column) from None
-        except (RecursionError, SyntaxError) as error:
+        except (RecursionError, SyntaxError, MemoryError) as error:
             raise TemplateError(
                 f"{origin}: expected a template that Python can compile, but it is nested too deeply or too large"
             ) from error
@@ -326,7 +326,8 @@ class Template:
                 raise OptionError(f"expected a dict with names as row {index}, got {row!r}"[:300], "rows")
             stream = streams.of(index)
             begun = None if state is None else _with_stream(state, stream)
-            yield TemplateProgram(self._template, {**values, **row}, settings, begun, stream, shown)
+            given = {**values, **row}
+            yield TemplateProgram(self._template, {"row": given, **given}, settings, begun, stream, shown)
 
     def _failure(self, error: Exception, at: Place | None, known: Iterable[str]) -> Exception:
         return failure(error, self._template, self.source, self._columns, at, known)

@@ -111,6 +111,8 @@ def test_a_name_that_comes_again_is_a_list_and_one_in_two_branches_is_not() -> N
         ("{% macro m(x) %}[{{ x }}]{% endmacro %}{{ gen('n', regex='[3]') }}{{ m(n) }}", "3[3]"),
         ("{{ [1, 2] | tojson }}{{ {'a': 'é'} | tojson }}{{ ['b', 'a'] | sort | join(', ') }}", '[1, 2]{"a": "é"}a, b'),
         ("{% set ns = namespace(n=0) %}{% for i in range(3) %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}", "3"),
+        ("{% for x in xs %}{{ loop.index }}/{{ loop.length }}{{ '' if loop.last else ' ' }}{% endfor %}", "1/2 2/2"),
+        ("{{ row['xs'] | join }}{{ row.keys() | list }}{{ xs | length }}", "ab['xs']2"),
         ("{{ foo | default('d') }}{{ foo is defined }}{{ foo is undefined and not foo is defined }}", "dFalseTrue"),
         ("{{ xs | map('upper') | list | join }}{{ xs | select('eq', 'a') | list }}", "AB['a']"),
     ],
@@ -373,6 +375,8 @@ def test_a_stream_goes_on_in_an_event_loop_and_raises_at_its_end() -> None:
         ("{{ gen }}", (1, 4), "expected a call, `gen(...)`"),
         ("{% set choice = 1 %}", (1, 8), "expected another name than `choice`"),
         ("{% for a in [1] %}{{ gen('a') }}{% endfor %}", (1, 8), "expected one meaning of `a`"),
+        ("{{ gen('range') }}", (1, 4), "expected another name than `range`"),
+        ("{% set a = gen('a') %}\n{{ gen('a') }}", (2, 4), "which is `set` elsewhere"),
         ("{% include 'x' %}", (1, 4), "got `include`"),
         ("{% import 'x' as y %}", (1, 4), "got `import`"),
         ("{% extends 'x' %}", (1, 4), "got `extends`"),
@@ -452,6 +456,20 @@ def test_threads_run_templates_at_the_same_time() -> None:
     expected = [template.run(MODEL, n=n).text for n in range(4)]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda n: template.run(MODEL, n=n).text, range(4))) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ " + "[" * 3000 + "]" * 3000 + " }}",
+        "{% if 1 %}" * 3000 + "{% endif %}" * 3000,
+        "{{ " + "1 + " * 9000 + "1 }}",
+        "{{ " + "not " * 9000 + "1 }}",
+    ],
+)
+def test_what_is_nested_too_deeply_is_refused(source: str) -> None:
+    with pytest.raises(TemplateError, match="nested too deeply"):
+        Template(source)
 
 
 def test_what_there_was_stays_in_the_result() -> None:
