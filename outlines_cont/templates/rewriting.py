@@ -170,7 +170,8 @@ def _check_stored(tree: nodes.Template, generated: frozenset[str]) -> None:
         if call not in inside and any(target.name == generated_name for target in own):
             raise _refused(
                 call.node,
-                f"expected one meaning of `{generated_name}`, which is `set` elsewhere. Write `{{% set {generated_name} = ... %}}` here, too",
+                f"expected one meaning of `{generated_name}`, which is `set` elsewhere. Write `{{% set {generated_name} = ... %}}` here, "
+                "too",
             )
     for name in _stores(tree):
         if name.name in KINDS or name.name == CAPTURES:
