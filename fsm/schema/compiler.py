@@ -118,7 +118,7 @@ def json_schema(
     origin = SchemaOrigin(read_again, key_order == "schema")
     return Expression(
         node,
-        report=_report(context).with_spelling(context.spellings),
+        report=_report(context).with_notes(context.spellings, context.unbounded),
         source=f"json_schema({shorten(schema)})",
         origin=origin,
     )
@@ -278,6 +278,7 @@ class _Frame:
         bound: how the term depends on the nesting.
         height: how many arrays and objects may be open at once in what does not depend on it.
         left_out: keywords that the term does not hold.
+        endless: keywords that would bound its length.
     """
 
     key: Key
@@ -289,6 +290,7 @@ class _Frame:
     bound: _Bound = 0
     height: int = 0
     left_out: list[str] = field(default_factory=list)
+    endless: list[str] = field(default_factory=list)
 
     @property
     def inner_nesting(self) -> int:
@@ -443,7 +445,7 @@ class _Level:
         depth = sum(frame.is_value for frame in frames)
         while frames:
             frame = frames[-1]
-            self._context.left_out = frame.left_out
+            self._context.left_out, self._context.endless = frame.left_out, frame.endless
             try:
                 need = next(frame.steps) if isinstance(answer, _Frame) else frame.steps.send(answer)
             except StopIteration as stop:
@@ -479,6 +481,9 @@ class _Level:
         if node is not None:
             self._document.read(place)
             self._note_spellings((place,), types_at(place))
+            if node is STRING:
+                self._context.note_met(STRING, place.pointer)
+                self._context.note_endless(STRING, ["maxLength"])
             self._depend(0)
         return node
 
@@ -493,6 +498,10 @@ class _Level:
         self, key: Key, places: Conjunction, steps: Steps, pointer: str, is_value: bool = True
     ) -> Node | _Frame:
         nesting = self._frames[-1].inner_nesting if self._frames else self._nesting
+        if places or not self._frames:
+            self._context.note_met(key, pointer)
+        else:  # any value, in an array or an object
+            self._frames[-1].endless.append("type")
         known = self._terms.find(key, nesting, self._is_outermost)
         if known is not None:
             self._depend(known[1].bound, known[1].height)
@@ -533,6 +542,8 @@ class _Level:
 
     def _close(self, frame: _Frame, node: Node) -> Node:
         del self._open[frame.key]
+        if frame.endless and node is not EMPTY:
+            self._context.note_endless(frame.key, frame.endless)
         if frame.left_out:
             # Where no check can be asked of the value alone, it is asked of one around it; the outermost always can.
             is_alone = not self._document.is_dynamic and is_checkable(frame.places)
@@ -568,8 +579,10 @@ class _Level:
             self._depend(1)
             self._note_spellings((), frozenset(JSON_TYPES))
             context.note_spellings(spelling.nested(self._limits.max_nesting))
+            context.endless.append("type")
             return context.syntax.any_value(self._terms.roughly(self._frames[-1].nesting))
         if len(places) == 1 and (simple := _simple_node(places[0].schema)) is not None:
+            context.endless += ["maxLength"] if simple is STRING else []
             return simple
         types = self._that_fit(frozenset(JSON_TYPES).intersection(*map(types_at, places)))
         try:
@@ -631,6 +644,7 @@ class _Level:
         left_out: list[tuple[Place, str]] = []
         node = string_node(places, asserts_format=self._context.asserts_format, limits=self._limits, left_out=left_out)
         self._context.leave_all_out(left_out, matching.NOTE)
+        self._context.note_strings(node)
         return node
 
 

@@ -93,6 +93,10 @@ def object_node(places: Conjunction, context: Context) -> Steps:
             others.append((kind, value))
     lo = max((int(value) for _, value in values_of(places, "minProperties")), default=0)
     hi = min((int(value) for _, value in values_of(places, "maxProperties")), default=None)
+    if others and hi is None:
+        context.endless.append("maxProperties")
+    for kind, _ in others if hi is not None else ():
+        context.note_strings(kind.keys, "propertyNames")
     hi = None if hi is not None and not others and hi >= len(members) else hi
     lo = 0 if lo <= sum(member[2] for member in members) else lo
     if lo and others and context.is_strict:

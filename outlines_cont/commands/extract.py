@@ -82,7 +82,8 @@ class Extraction:
             PromptTemplate(DEFAULT_SOURCE) if options.prompt is None else PromptTemplate.from_file(options.prompt)
         )
         self.schema = load_schema(options.schema)
-        fsm.json_schema(self.schema.schema, **options.schema_options)  # a bad one is told before a model is loaded
+        # A bad one is told before a model is loaded.
+        self.unbounded = fsm.json_schema(self.schema.schema, **options.schema_options).report.unbounded
         parse_sampler(options.sampler)
         self._settings = _settings_digest(options, self._template, self.schema)
         self._lines_path = None if options.output is None else lines_path(options.output)
