@@ -21,6 +21,7 @@ from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
 from outlines_cont.chats.tool_reply import ToolReply, call_messages
+from outlines_cont.chats.tool_stream import ToolStream
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
 from outlines_cont.generate import Generator
@@ -289,7 +290,7 @@ class Chat:
             return []
         if tools is not None:
             chats = [chat._changed()._set_tools(tools) for chat in chats]
-        may_call = bool(tools) or (bool(chats[0]._tools) and (generator is None or _is_free(generator)))
+        may_call = chats[0]._may_call(generator, bool(tools))
         generator = generate.text(chats[0].model) if generator is None else generator
         for chat in chats:
             chat._check(generator)
@@ -305,6 +306,7 @@ class Chat:
         self,
         generator: Generator | None = None,
         *,
+        tools: Sequence[Any] | None = None,
         top: int = 0,
         retract: bool = False,
         partial: bool = False,
@@ -318,9 +320,12 @@ class Chat:
                 print(event.text, end="")
             chat = stream.chat
 
+        A call is told from its name on: `event.call` has what is new of its arguments, as JSON, and the arguments so far. What spells it
+        is no part of `event.text`.
+
         Args:
-            generator: as in `assistant`, but it cannot call tools; None is free text.
-            top, retract, partial: as in `continuous(generator).stream`.
+            generator, tools: as in `assistant`.
+            top, retract, partial: as in `continuous(generator).stream`; of a reply that may call nothing is retracted.
             rng: as in `assistant`.
             **options: as in `assistant`.
 
@@ -328,16 +333,44 @@ class Chat:
             A stream to iterate over, also with `async for`; its `chat` is the conversation at every moment.
 
         Raises:
-            OptionError: the text is free, and the conversation has tools.
+            As `assistant` does, what can be told at once.
+            OptionError: `retract` in a reply that may call.
         """
+        if tools is not None:
+            return (
+                self._changed()._set_tools(tools)._streamed(generator, bool(tools), top, retract, partial, rng, options)
+            )
+        return self._streamed(generator, False, top, retract, partial, rng, options)
+
+    def _streamed(
+        self,
+        generator: Generator | None,
+        is_asked: bool,
+        top: int,
+        retract: bool,
+        partial: bool,
+        rng: Rng,
+        options: PieceOptions,
+    ) -> ChatStream[Self]:
+        may_call = self._may_call(generator, is_asked)
         generator = generate.text(self.model) if generator is None else generator
         self._check(generator)
-        if self._tools and _is_free(generator):
-            raise OptionError(
-                "expected a generator that cannot call, since a call is not streamed, got free text in a conversation with tools. "
-                "`chat.assistant()` writes text or calls; `chat.stream(generate.regex(model, ...))` streams a text of that form.",
-                "generator",
+        if may_call:
+            if retract:
+                raise OptionError(
+                    "expected no `retract` in a reply that may call, whose text waits where it may begin a call. Leave it out.",
+                    "retract",
+                )
+            calling = ToolStream(
+                self._tool_reply(generator),
+                self.state,
+                self._num_calls,
+                top=top,
+                partial=partial,
+                rng=rng,
+                options=_with_ends(options, [self]),
             )
+            return ChatStream(calling, self._called)
         stream = continuous(generator).stream(
             self.state, top=top, retract=retract, partial=partial, rng=rng, **_with_ends(options, [self])
         )
@@ -350,9 +383,7 @@ class Chat:
             raise OptionError(
                 "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
             )
-        assert first._form is not None
-        reply = ToolReply(generator, first._form, first._tools)
-        parts = reply.written([chat.state for chat in chats], rng, _with_ends(options, chats))
+        parts = first._tool_reply(generator).written([chat.state for chat in chats], rng, _with_ends(options, chats))
         return [chat._called(part) for chat, part in zip(chats, parts, strict=True)]
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
@@ -498,6 +529,18 @@ class Chat:
             self._form = form or self._form or form_of(self._template)
         return self
 
+    def _may_call(self, generator: Generator | None, is_asked: bool) -> bool:
+        """Return whether a reply by a generator may call: where it is asked to, and where the text is free."""
+        return bool(self._tools) and (is_asked or generator is None or _is_free(generator))
+
+    def _tool_reply(self, generator: Generator) -> ToolReply:
+        assert self._form is not None
+        return ToolReply(generator, self._form, self._tools)
+
+    @property
+    def _num_calls(self) -> int:
+        return sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
+
     def _call(self, call: Mapping[str, Any]) -> ToolCall:
         """Return a call of a message with the values and the function of its tool."""
         name, arguments = call["function"]["name"], call_arguments(call["function"])
@@ -557,8 +600,7 @@ class Chat:
         calls = self._form.calls(text[at:]) if at >= 0 else []
         if not calls:
             return chat
-        before = sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
-        message = {**last.message, "content": text[:at].rstrip(), "tool_calls": call_messages(calls, before)}
+        message = {**last.message, "content": text[:at].rstrip(), "tool_calls": call_messages(calls, self._num_calls)}
         return chat._changed(turns=(*chat._turns[:-1], _Turn(message)), state=state)
 
     def _spoken(self, text: str) -> Self:

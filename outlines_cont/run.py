@@ -387,7 +387,7 @@ class Run:
             **self._drafted(index, row),
         )
 
-    def _drafted(self, index: int, row: Row) -> dict[str, int]:
+    def _drafted(self, index: int, row: Row) -> dict[str, Any]:
         """Return what the draft of a row has guessed since it was asked last, as the fields of an event."""
         if row.draft is None:
             return {}

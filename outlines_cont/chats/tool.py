@@ -14,6 +14,7 @@ from pydantic import BaseModel
 import fsm
 from fsm.schema import arguments_of
 from outlines_cont.errors import OptionError
+from outlines_cont.streams.partial_type import PartialType
 
 _SECTION = re.compile(r"^\s*(Args|Arguments|Parameters):\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s*(\w+)(?: ?\([^)]*\))?:\s*(.+)$")
@@ -110,6 +111,13 @@ class Tool:
         return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, fsm.json_schema(model), function, model)
 
     @property
+    def partial_type(self) -> PartialType:
+        """The type of its arguments as a dict, for those of which only the beginning was written."""
+        return (
+            PartialType.of(Any) if self.model is None else PartialType.of(self.model, lambda value: dict(iter(value)))
+        )
+
+    @property
     def message(self) -> dict[str, Any]:
         """The tool as templates read it."""
         described = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
@@ -120,6 +128,11 @@ class Tool:
         if self.model is None:
             return dict(arguments)
         return dict(iter(self.model.model_validate(dict(arguments))))
+
+
+def call_id(number: int) -> str:
+    """Return the id of a call by its number in the conversation: nine letters and digits, as Mistral's templates want them."""
+    return f"call{number:05d}"
 
 
 def _untitled(part: Mapping[str, Any]) -> dict[str, Any]:
