@@ -262,7 +262,7 @@ class Chat:
                 "`chat.assistant(generator)`."
             )
         self._check(generator)
-        return self._replied(continuous(generator).resume(self.state, **_with_ends(options, [self])))
+        return self._replied(continuous(generator).resume(self.state, **with_ends(options, [self])))
 
     @classmethod
     def replies(
@@ -297,7 +297,7 @@ class Chat:
         if may_call:
             return cls._tool_replies(chats, generator, rng, options)
         states = [chat.state for chat in chats]
-        done = continuous(generator)(states, rng=rng, **_with_ends(options, chats))
+        done = continuous(generator)(states, rng=rng, **with_ends(options, chats))
         done = done.best() if isinstance(generator.sampler, BeamSearch) else done
         parts = [SequenceState(done.model, (group,), done.seeds[b]) for b, group in enumerate(done.rows)]
         return [chat._replied(part) for chat, part in zip(chats, parts, strict=True)]
@@ -368,11 +368,11 @@ class Chat:
                 top=top,
                 partial=partial,
                 rng=rng,
-                options=_with_ends(options, [self]),
+                options=with_ends(options, [self]),
             )
             return ChatStream(calling, self._called)
         stream = continuous(generator).stream(
-            self.state, top=top, retract=retract, partial=partial, rng=rng, **_with_ends(options, [self])
+            self.state, top=top, retract=retract, partial=partial, rng=rng, **with_ends(options, [self])
         )
         return ChatStream(stream, self._replied)
 
@@ -383,7 +383,7 @@ class Chat:
             raise OptionError(
                 "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
             )
-        parts = first._tool_reply(generator).written([chat.state for chat in chats], rng, _with_ends(options, chats))
+        parts = first._tool_reply(generator).written([chat.state for chat in chats], rng, with_ends(options, chats))
         return [chat._called(part) for chat, part in zip(chats, parts, strict=True)]
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
@@ -666,7 +666,7 @@ def _num_common(left: str, right: str) -> int:
     return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
-def _with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
+def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
     """Return the options of a call in which what a template puts after a reply ends it, too."""
     ends = {end for chat in chats for end in chat._template.end_token_ids}
     return {**options, "stop_token_ids": (*options.get("stop_token_ids", ()), *sorted(ends))}

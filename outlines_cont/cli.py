@@ -87,6 +87,14 @@ PromptOption = Annotated[
         show_default=r'"Message: {{ text }}\nRecord: "',
     ),
 ]
+ChatOption = Annotated[
+    bool,
+    typer.Option(
+        "--chat",
+        help="The prompt is a message of the user, in the chat template of the model; the record is the reply.",
+    ),
+]
+SystemOption = Annotated[str | None, typer.Option(metavar="TEXT", help="How the model is to behave.")]
 OutputOption = Annotated[
     Path | None,
     typer.Option(
@@ -204,6 +212,8 @@ def extract(
     schema: SchemaOption,
     model: ModelOption = None,
     prompt: PromptOption = None,
+    chat: ChatOption = False,
+    system: SystemOption = None,
     output: OutputOption = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
@@ -236,6 +246,8 @@ def extract(
         schema=schema,
         model=model,
         prompt=prompt,
+        chat=chat,
+        system=system,
         output=output,
         resume=resume,
         overwrite=overwrite,
@@ -326,7 +338,7 @@ def chat(
     model: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="A chat model.", show_default="the bundled one")
     ] = None,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="How the model is to behave.")] = None,
+    system: SystemOption = None,
     template: Annotated[
         Path | None,
         typer.Option(metavar="FILE.jinja", help="A chat template.", show_default="that of the tokenizer"),
@@ -438,7 +450,9 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
     for check in found.checks:
         console.print(f"checked: {check}", markup=False, highlight=False)
     if expression.report.unbounded:
-        console.print(f"any length: {named_lengths(expression.report.unbounded)}", markup=False, highlight=False)
+        console.print(
+            f"any length: {named_lengths(expression.report.unbounded)}", markup=False, soft_wrap=True, highlight=False
+        )
     console.print(f"size: {found.states} states, {found.ways} transitions along the example", highlight=False)
     if found.example is None:
         console.print("no short example was found", highlight=False)
