@@ -67,7 +67,8 @@ def json_schema(
 
     Args:
         schema: a schema as dict, as JSON text or as bool; or a type that pydantic understands (see `model.py`).
-        whitespace: `one_space` allows one space after `:` and `,`; `none` allows no space at all.
+        whitespace: `one_space` allows one space after `:` and `,`; `none` allows no space at all; `spaced` asks for one after each, as
+            `json.dumps` and most chat templates write it.
         strict: refuse whatever is not exact: what the automaton alone does not hold, a keyword that looks misspelt, an unknown format.
             `report` says which keywords those are.
         key_order: `schema`, or `any` order of the members of an object; the more orders, the more states.
@@ -205,7 +206,7 @@ _MAX_SAID = 8
 
 def _check_options(whitespace: object, strict: object, key_order: object, formats: object) -> None:
     for name, value, allowed in (
-        ("whitespace", whitespace, ("none", "one_space")),
+        ("whitespace", whitespace, get_args(Whitespace)),
         ("key_order", key_order, ("schema", "any")),
         ("formats", formats, ("assert", "annotate")),
         ("strict", strict, (True, False)),
@@ -625,7 +626,7 @@ class _Level:
             )
             context.note_spellings(spelling.of_numbers(decimals, is_bounded=is_bounded))
         if not types.isdisjoint(_NESTED):
-            context.note_spellings(spelling.NO_SPACE if context.syntax is syntax_of("none") else spelling.ONE_SPACE)
+            context.note_spellings(_SPACES[context.syntax])
         if "object" in types:
             is_ordered = context.key_order == "schema" and any(place.says(_NAMING) for place in places)
             context.note_spellings(*((spelling.ORDERED,) if is_ordered else ()), spelling.ONCE)
@@ -649,6 +650,11 @@ class _Level:
 
 
 _NESTED = frozenset({"array", "object"})
+_SPACES = {
+    syntax_of("none"): spelling.NO_SPACE,
+    syntax_of("one_space"): spelling.ONE_SPACE,
+    syntax_of("spaced"): spelling.SPACED,
+}
 _NAMING = frozenset({"properties", "required"})
 _SIMPLE = {"null": NULL, "boolean": BOOLEAN, "integer": INTEGER, "number": NUMBER, "string": STRING}
 _SAYS_MORE = (frozenset(KEYWORDS) | frozenset(Made)) - {"type"}

@@ -91,7 +91,7 @@ class Tool:
             described = tool.get("function", tool)
             if not isinstance(described.get("name"), str):
                 raise OptionError(f"expected a tool with a name, got {tool!r}", "tools")
-            return cls(described["name"], str(described.get("description", "")), schema, fsm.json_schema(schema))
+            return cls(described["name"], str(described.get("description") or ""), schema, _language(schema))
         raise OptionError(
             "expected a tool that is a function with type hints, a pydantic model, or the description of a tool as a dict, got "
             f"{tool!r}",
@@ -108,7 +108,7 @@ class Tool:
             properties[key] = {**dict(described_by), **_untitled(part)}
         kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "required") if key in schema}
         parameters = {"type": "object", "properties": properties, **kept}
-        return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, fsm.json_schema(model), function, model)
+        return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, _language(model), function, model)
 
     @property
     def partial_type(self) -> PartialType:
@@ -128,6 +128,11 @@ class Tool:
         if self.model is None:
             return dict(arguments)
         return dict(iter(self.model.model_validate(dict(arguments))))
+
+
+def _language(schema: Any) -> fsm.Expression:
+    """Return the arguments of a tool as templates write JSON: one space after each `:` and `,`."""
+    return fsm.json_schema(schema, whitespace="spaced")
 
 
 def call_id(number: int) -> str:

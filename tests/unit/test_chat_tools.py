@@ -268,6 +268,25 @@ def test_what_the_form_writes_it_reads(form: ToolForm) -> None:
     assert not expression.accepts(rest.replace('": ', '":'))  # as no template would write it
 
 
+def test_a_tool_may_leave_its_arguments_open() -> None:
+    """Most tools of MCP do: any other members, values of any type, and what only a check can tell."""
+    schema = {
+        "type": "object",
+        "properties": {"tags": {"type": "array", "uniqueItems": True, "maxItems": 2}, "any": {}},
+    }
+    tool = Tool.of({"name": "f", "title": None, "description": None, "inputSchema": schema})
+    assert (tool.description, tool.message["function"]["parameters"]) == ("", schema)
+    text = HERMES.written([("f", {"tags": [1, {"a": "b, c: d"}], "other": ["x"]}), ("f", {})]).removeprefix(
+        "<tool_call>"
+    )
+    expression = HERMES.expression([tool], "<tool_call>")
+    assert expression.accepts(text)
+    assert not expression.accepts(text.replace('"tags": [1,', '"tags":[1,'))
+    assert not expression.accepts(text.replace('[1, {"a": "b, c: d"}]', "[1, 1]"))
+    called = Chat(chat_model("Qwen3")).user("x").assistant(_caller("Qwen3"), tools=[tool], max_tokens=40)
+    assert called.finish_reason in ("length", "constraint")
+
+
 def test_mistral_common_renders_by_itself() -> None:
     tokenizer = tokenizer_of("SentencePiece 32k in mistral-common")
     size = len(tokenizer.token_bytes)
