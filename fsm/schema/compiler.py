@@ -112,14 +112,22 @@ def json_schema(
 
     if node is EMPTY:
         raise EmptyLanguage(
-            f"no JSON value satisfies the schema {shorten(schema)}{_where_it_is_empty(read_again)}. Look for bounds that cross, a required "
-            "property that is false or needs itself, or values that another keyword excludes."
+            f"no JSON value satisfies the schema {shorten(schema)}{_where_it_is_empty(read_again, None)}. Look for bounds that cross, a "
+            "required property that is false or needs itself, or values that another keyword excludes."
         )
     _warn(context.document.remarks)
+    impossible = _impossible(context, read_again)
+    if strict:
+        for pointer, text in impossible.items():
+            raise SchemaError(text, pointer)
+    _warn_of(
+        "no value fits parts of this schema, so that they are never written; `false` says that this is meant",
+        impossible,
+    )
     origin = SchemaOrigin(read_again, key_order == "schema")
     return Expression(
         node,
-        report=_report(context).with_notes(context.spellings, context.unbounded),
+        report=_report(context, impossible).with_notes(context.spellings, context.unbounded),
         source=f"json_schema({shorten(schema)})",
         origin=origin,
     )
@@ -164,20 +172,34 @@ def _compile(
         return context, EMPTY if is_empty else node
 
 
-def _where_it_is_empty(read: Callable[[], tuple[Document, Build]]) -> str:
-    """Say which part of an empty schema is empty by itself; nothing where that is the whole, or takes too much work."""
+def _impossible(context: Context, read: Callable[[], tuple[Document, Build]]) -> dict[str, str]:
+    """Say of each optional property that no value satisfies, by its pointer, why that is."""
+    return {
+        pointer: f"no value satisfies it{_where_it_is_empty(read, place) or f', {shorten(place.schema)}'}"
+        for pointer, place in context.impossible.items()
+    }
+
+
+def _where_it_is_empty(read: Callable[[], tuple[Document, Build]], start: Place | None) -> str:
+    """Say which part of an empty schema is empty by itself; nothing where that is the whole, or takes too much work.
+
+    Args:
+        read: reads the schema again.
+        start: a part of it that is empty; None: the whole.
+    """
     with (
         suppress(FSMError, TooCostly),
         work.Bound("max_work", _BLAME_WORK, "looking for the empty part", _HEAVY, _ADVICE),
     ):
         document, build = read()
-        place = empty_place(document, lambda one: build((one,), "schema"))
-        if place.pointer:
+        start = start or document.root
+        place = empty_place(document, start, lambda one: build((one,), "schema"))
+        if place.pointer != start.pointer:
             return f": what is at {reference(place.pointer)!r} excludes everything, {shorten(place.schema)}"
     return ""
 
 
-def _report(context: Context) -> Report:
+def _report(context: Context, impossible: Mapping[str, str]) -> Report:
     document = context.document
     remarks, lines = dict(document.remarks), list[ReportLine]()
     for pointer, keyword in document.keywords.items():
@@ -187,17 +209,22 @@ def _report(context: Context) -> Report:
             level, notes = "annotated", ['formats="annotate"']
         lines.append(ReportLine(reference(pointer), keyword, level, "; ".join(filter(None, notes))))
     lines += (ReportLine(reference(at), said.keyword, "annotated", said.text) for at, said in remarks.items())
+    lines += (ReportLine(reference(at), "properties", "exact", text) for at, text in impossible.items())
     return Report(lines)
 
 
 def _warn(remarks: Mapping[str, Remark]) -> None:
     """Tell once of all that may not be what the author of a schema meant, at the call that gave the schema."""
-    said = [f"{reference(at)!r}: {remark.text}" for at, remark in remarks.items() if remark.is_suspect]
+    suspect = {at: remark.text for at, remark in remarks.items() if remark.is_suspect}
+    _warn_of("parts of this schema are not enforced; `strict=True` refuses them", suspect)
+
+
+def _warn_of(what: str, places: Mapping[str, str]) -> None:
+    """Tell once what there is to say of some places, by their pointers."""
+    said = [f"{reference(at)!r}: {text}" for at, text in places.items()]
     if said:
         more = f"\n... and {len(said) - _MAX_SAID} more; `report` has all" if len(said) > _MAX_SAID else ""
-        text = (
-            "parts of this schema are not enforced; `strict=True` refuses them:\n" + "\n".join(said[:_MAX_SAID]) + more
-        )
+        text = f"{what}:\n" + "\n".join(said[:_MAX_SAID]) + more
         warnings.warn(text, SchemaWarning, stacklevel=stacklevel_of_user())
 
 
@@ -447,6 +474,7 @@ class _Level:
         while frames:
             frame = frames[-1]
             self._context.left_out, self._context.endless = frame.left_out, frame.endless
+            self._context.is_outermost = self._is_outermost
             try:
                 need = next(frame.steps) if isinstance(answer, _Frame) else frame.steps.send(answer)
             except StopIteration as stop:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fsm.derivative import Derivatives
 from fsm.endless import is_endless
-from fsm.errors import SchemaError, reference
+from fsm.errors import BudgetExceeded, SchemaError, reference
 from fsm.limits import Limits
 from fsm.node import EMPTY, Node
 from fsm.schema.document import Document
@@ -35,6 +35,8 @@ class Context:
         checked: the pointers of all such keywords, and why the automaton cannot hold them.
         key_kinds: into what languages divide all keys, by the languages.
         endless: of the value that is being built, the keywords that would bound it; see `Report.unbounded`.
+        is_outermost: whether there is room for all that a value may hold inside.
+        impossible: optional properties that no value satisfies, by their pointers.
         spellings: what is never written though the schema allows it, one sentence each.
         derivatives: for short searches, kept as terms have most of their states in common.
     """
@@ -48,6 +50,8 @@ class Context:
     endless: list[str] = field(default_factory=list)
     checked: dict[str, str] = field(default_factory=dict)
     key_kinds: dict[tuple[Node, tuple[Node, ...]], KeyKinds] = field(default_factory=dict)
+    is_outermost: bool = False
+    impossible: dict[str, Place] = field(default_factory=dict)
     spellings: dict[str, None] = field(default_factory=dict)
     _met: dict[str, dict[object, None]] = field(default_factory=dict)
     _without_bound: dict[object, list[str]] = field(default_factory=dict)
@@ -83,6 +87,15 @@ class Context:
             )
         self.checked[pointer] = self.checked.get(pointer) or reason
         return pointer
+
+    def is_possible(self, node: Node) -> bool:
+        """Whether some text belongs to a term; True where that is not found out soon. Cost: nothing for most terms."""
+        if node is EMPTY or node.is_plain or not node.is_regular:
+            return node is not EMPTY
+        try:
+            return self.derivatives.is_inhabited(node)
+        except BudgetExceeded:
+            return True
 
     def note_spellings(self, *sentences: str) -> None:
         """Note what is never written of the values that are being built."""

@@ -84,6 +84,8 @@ def object_node(places: Conjunction, context: Context) -> Steps:
             members.append((name, value, name in required))
         elif name in required:
             return EMPTY
+        if context.is_outermost and name not in required and not context.is_possible(value):
+            yield from _note_impossible(places, name, context)
     others: list[tuple[_Kind, Node]] = []
     for kind in keys.kinds(names):
         value = yield keys.places_of(kind)
@@ -120,6 +122,17 @@ def object_node(places: Conjunction, context: Context) -> Steps:
         )
         node = nodes.concat(_OPEN, table.members())
     return nodes.checked(node, DISTINCT_KEYS) if others and hi != 1 else node
+
+
+def _note_impossible(places: Conjunction, name: str, context: Context) -> Generator[Conjunction, Node, None]:
+    """Note the schemas that name an optional property and that no value satisfies; of two that exclude each other neither is."""
+    for place, properties in values_of(places, "properties"):
+        schema = properties.get(name, True)
+        if name in properties and schema is not False and schema not in ({"not": {}}, {"not": True}):
+            below = place.below(schema, "properties", name)
+            alone = yield (below,)
+            if not context.is_possible(alone):
+                context.impossible[below.pointer] = below
 
 
 def _entries(
