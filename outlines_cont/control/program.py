@@ -229,6 +229,7 @@ def run(
     return result.check() if check else result
 
 
+@knows_its_options()
 async def arun(
     model: LanguageModel,
     controller: Controller | MidProcess | Script,
