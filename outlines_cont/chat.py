@@ -24,6 +24,7 @@ from outlines_cont.chats.tool_reply import ToolReply, call_messages
 from outlines_cont.chats.tool_stream import ToolStream
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
+from outlines_cont.flag import checked_bool
 from outlines_cont.generate import Generator
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.options import PieceOptions
@@ -421,7 +422,7 @@ class Chat:
             text = json.dumps(saved, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ChatError(f"expected messages that JSON can hold, to save them: {error}") from error
-        save_state(path, self.model, self.state.rows, self.state.seed, kv=kv, chat=text)
+        save_state(path, self.model, self.state.rows, self.state.seed, kv=checked_bool(kv, "kv"), chat=text)
 
     @classmethod
     def load(

@@ -28,6 +28,7 @@ from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
+from outlines_cont.flag import checked_bool
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
@@ -548,6 +549,7 @@ def _constrained(
     max_retries: int = MAX_RETRIES,
 ) -> Generator:
     _check(model, sampler)
+    checked_bool(force, "force")
     if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < 0:
         raise OptionError(
             f"expected a number of times that a piece may go back, 0 or more, got {max_retries!r}. Leave it out for {MAX_RETRIES}.",

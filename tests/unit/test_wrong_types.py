@@ -177,6 +177,13 @@ def test_a_function_that_knows_its_options_keeps_its_signature() -> None:
     assert "top_k" in inspect.signature(samplers.multinomial).parameters
     assert "registry" not in inspect.signature(generate.json).parameters
     assert samplers.multinomial.__name__ == "multinomial"
+    of_best, of_multinomial = (inspect.signature(made).parameters for made in (samplers.best_of, samplers.multinomial))
+    assert [*of_best] == [*of_multinomial]
+    assert (of_best["n"].default, of_multinomial["n"].default) == (inspect.Parameter.empty, 1)
+    with pytest.raises(TypeError, match="'n'"):
+        samplers.best_of()  # type: ignore[call-arg, unused-ignore]
+    with pytest.raises(UnknownOption, match="options of `best_of` .* Did you mean `top_k`"):
+        samplers.best_of(2, topk=3)  # type: ignore[call-arg, unused-ignore]
 
 
 def test_the_prefix_cache_of_a_model_is_turned_off_by_its_bytes() -> None:
