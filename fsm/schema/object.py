@@ -26,7 +26,7 @@ from fsm.rows import bytes_of
 from fsm.schema.check import DISTINCT_KEYS
 from fsm.schema.context import Context
 from fsm.schema.key_kinds import KeyKinds
-from fsm.schema.keyword import Made, Member, escape
+from fsm.schema.keyword import Made, Member, Schema, escape
 from fsm.schema.place import Conjunction, Place, Steps, values_of
 from fsm.schema.string import CHARACTERS, STRING, in_quotes, pattern_node, spelled
 from fsm.schema.syntax import Syntax
@@ -124,12 +124,18 @@ def object_node(places: Conjunction, context: Context) -> Steps:
     return nodes.checked(node, DISTINCT_KEYS) if others and hi != 1 else node
 
 
+_MEANT: tuple[Schema, ...] = (True, False, {"not": {}}, {"not": True})
+"""Schemas of a property that is not there on purpose, and of one that may be any."""
+
+
 def _note_impossible(places: Conjunction, name: str, context: Context) -> Generator[Conjunction, Node, None]:
     """Note the schemas that name an optional property and that no value satisfies; of two that exclude each other neither is."""
     for place, properties in values_of(places, "properties"):
-        schema = properties.get(name, True)
-        if name in properties and schema is not False and schema not in ({"not": {}}, {"not": True}):
-            below = place.below(schema, "properties", name)
+        below = place.below(properties.get(name, True), "properties", name)
+        (meant,) = context.document.behind((below,))
+        if isinstance(meant.schema, dict) and [*meant.schema] == ["$dynamicRef"]:
+            meant = context.document.resolve(meant, "$dynamicRef")
+        if meant.schema not in _MEANT:
             alone = yield (below,)
             if not context.is_possible(alone):
                 context.impossible[below.pointer] = below

@@ -61,6 +61,7 @@ def test_an_optional_property_that_cannot_be_is_told(schema: Any, pointer: str, 
     [
         {"properties": {"a": False}},
         {"properties": {"a": {"not": {}}}},
+        {"properties": {"a": {"$ref": "#/$defs/no"}, "b": {"$dynamicRef": "#/$defs/no"}}, "$defs": {"no": False}},
         {"properties": {"a": {"$ref": "#"}}},
         {"properties": {"a": {"type": "string", "minLength": 3, "maxLength": 3}}},
         {
