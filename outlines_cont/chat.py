@@ -245,11 +245,14 @@ class Chat:
         (chat,) = self.replies([self], reply, tools=tools, rng=rng, **options)
         return chat
 
-    def resume(self, generator: Generator, **options: Unpack[PieceOptions]) -> Self:
+    def resume(
+        self, generator: Generator, *, tools: Sequence[Any] | None = None, **options: Unpack[PieceOptions]
+    ) -> Self:
         """Return the conversation with more of a reply that was cut, constraint included, as if it had not been cut.
 
         Args:
             generator: the one that has begun the reply.
+            tools: those of the reply, where they were given to it; in a conversation with tools free text may call anyway.
             **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now.
 
         Raises:
@@ -263,7 +266,14 @@ class Chat:
                 "`chat.assistant(generator)`."
             )
         self._check(generator)
-        return self._replied(continuous(generator).resume(self.state, **with_ends(options, [self])))
+        options = with_ends(options, [self])
+        chat = self if tools is None else self._changed(state=self.state)._set_tools(tools)
+        piece = chat.state.rows[0][0].piece
+        if chat._may_call(generator, bool(tools)) or (
+            chat._tools and (piece is None or piece.source != generator.source)
+        ):
+            return chat._called(chat._tool_reply(generator).resumed(chat.state, chat._turns[-1].text or "", options))
+        return chat._replied(continuous(generator).resume(chat.state, **options))
 
     @classmethod
     def replies(

@@ -53,6 +53,32 @@ class ToolReply:
             done[index] = part
         return done
 
+    def resumed(self, state: SequenceState, told: str, options: PieceOptions) -> SequenceState:
+        """Return a state of one row whose reply was cut with more of it, as if it had not been cut.
+
+        Args:
+            state: it ends with the reply.
+            told: the text of the reply.
+            options: those of the call; `max_tokens` is the most tokens to add now.
+
+        Raises:
+            ResumeError: another generator has written the reply.
+        """
+        row, caller = state.rows[0][0], continuous(self.caller)
+        if row.piece is not None and row.piece.source == self.caller.source:
+            return caller.resume(state, **options)
+        if row.piece is None and row.token_ids[-1] == self.marker_id:
+            return caller(state, **options)
+        done = continuous(self.writer).resume(state, **self.begin(options))
+        kind = self._follows(done, told + str(done)[len(str(state)) :])
+        if kind == "nothing":
+            return done
+        going = self.called(done) if kind == "calls" else cut(done)
+        rest = self.rest(state, going, options)
+        if rest is None:
+            return cut(going)
+        return caller(going, **rest) if kind == "calls" else continuous(self.writer).resume(going, **rest)
+
     def begin(self, options: PieceOptions) -> PieceOptions:
         """Return the options for the text up to what begins a call.
 
@@ -71,10 +97,12 @@ class ToolReply:
 
     def next(self, before: SequenceState, done: SequenceState) -> Literal["nothing", "text", "calls"]:
         """Return what follows after the text: calls, or text where what would begin a call does not stand at the beginning."""
+        return self._follows(done, str(done)[len(str(before)) :])
+
+    def _follows(self, done: SequenceState, text: str) -> Literal["nothing", "text", "calls"]:
         row = done.rows[0][0]
         if row.piece is None or row.piece.stop != (self.marker if self.marker_id is None else self.marker_id):
             return "nothing"
-        text = str(done)[len(str(before)) :]
         return "text" if self.form.is_whole_reply and text.removesuffix(self.marker).strip() else "calls"
 
     def called(self, done: SequenceState) -> SequenceState:

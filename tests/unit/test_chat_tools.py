@@ -177,7 +177,7 @@ def _told(events: list[StreamEvent]) -> list[tuple[str, dict[str, Any], str]]:
 def test_a_stream_tells_of_calls_as_they_are_written(kind: str) -> None:
     form = replace(MISTRAL, separator=None) if kind == "Mistral" else None
     asked = Chat(chat_model(kind), tool_form=form, tools=[get_weather]).user("Rain?")
-    for limit in (400, 40, 15, 4, 1):
+    for limit in (90, 15, 1):
         called = asked.assistant(_caller(kind), tools=[get_weather], max_tokens=limit)
         stream = asked.stream(_caller(kind), tools=[get_weather], max_tokens=limit)
         events = list(stream)
@@ -196,6 +196,26 @@ def test_a_stream_tells_of_calls_as_they_are_written(kind: str) -> None:
             i for event in events for i in event.token_ids
         )
         assert [called.finish_reason] == [event.finish_reason for event in events if event.finish_reason]
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_call_that_was_cut_goes_on_as_if_it_had_not_been(kind: str, is_asked: bool) -> None:
+    form = replace(MISTRAL, separator=None) if kind == "Mistral" else None
+    caller = _caller(kind)
+    chat = Chat(chat_model(kind), tool_form=form, tools=[get_weather]).user("Rain?")
+    tools = [get_weather] if is_asked or kind in ("Llama 3", "plain") else None
+    whole = chat.assistant(caller, tools=tools, max_tokens=30)
+    written = len(whole.state.rows[0][0].token_ids) - len(chat.state.rows[0][0].token_ids)
+    for first in (1, 4, written - 1):
+        cut = chat.assistant(caller, tools=tools, max_tokens=first)
+        assert cut.finish_reason == "length"
+        if cut.tool_calls:
+            continue
+        gone_on = cut.resume(caller, tools=tools, max_tokens=30 - first)
+        assert gone_on == whole
+        assert list(whole.state.rows[0][0].token_ids) == list(gone_on.state.rows[0][0].token_ids)
+        assert [call.arguments for call in whole.tool_calls] == [call.arguments for call in gone_on.tool_calls]
 
 
 def test_a_stream_of_text_is_that_of_the_reply_where_no_call_comes() -> None:
