@@ -84,7 +84,7 @@ PromptOption = Annotated[
         metavar="TEMPLATE.jinja",
         help="A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and "
         "{{ schema }} (the JSON Schema).",
-        show_default=r'"Message: {{ text }}\nRecord: "',
+        show_default=r'"Message: {{ text }}\nRecord: "; with --chat a request for a JSON object, with the schema',
     ),
 ]
 ChatOption = Annotated[

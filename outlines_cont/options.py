@@ -171,6 +171,9 @@ _ELSEWHERE = {
     "negative_prompt_ids": "Write `guidance=Guidance(token_ids, scale)`.",
     "token_healing": "Write `heal=True`.",
     "banned_strings": "Write `policies=[policies.ban([...])]`.",
+    "tool": "Write `tools`: `chat.assistant(tools=[function])`.",
+    "tools": "Tools belong to conversations: `Chat(model, tools=[...])`, or `chat.assistant(tools=[...])`.",
+    "messages": "Messages are the prompt: `generator(messages)`; a conversation that goes on is a `Chat`.",
     "bad_words_ids": "Write `policies=[policies.ban([...])]` with texts.",
 }
 _OF_SAMPLERS = (*STEPS[1:], "warpers", "length_penalty", "n", "do_sample", "num_beams", "num_return_sequences")

@@ -136,6 +136,8 @@ class Order(BaseModel):
         (lambda m, o: generate.choice(m, ["a"], **o), "guidance", "Give it to the call"),
         (lambda m, o: generate.text(m, **o), "max_new_tokens", "option of a call: Write `max_tokens`"),
         (lambda m, o: generate.text(m, **o), "temperature", "Give it to the sampler"),
+        (lambda m, o: generate.text(m)("a", **o), "tool", r"chat\.assistant\(tools=\[function\]\)"),
+        (lambda m, o: generate.text(m)("a", **o), "tools", "Tools belong to conversations"),
         (lambda m, o: generate.text(m)("a", **o), "sampler", r"generate\.text\(model, sampler=...\)"),
         (lambda m, o: generate.text(m)("a", **o), "whitespace", r"generate\.json\(model, schema, whitespace=...\)"),
     ],
