@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         StateMismatch,
         TokenBudgetError,
         TokenizerError,
+        UnboundedWarning,
         UnknownOption,
         UnsupportedBranch,
         UnsupportedModel,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from outlines_cont.state import SequenceState, kv_bytes
     from outlines_cont.streams import TokenStream
     from outlines_cont.streams.event import StreamEvent
+    from outlines_cont.streams.open_call import OpenCall
     from outlines_cont.streams.state_stream import StateStream
     from outlines_cont.tokens import Tokens
     from outlines_cont.tree import CompletionTree
@@ -127,6 +129,7 @@ __all__ = [
     "NoChatTemplate",
     "NoHypothesis",
     "NotPicklable",
+    "OpenCall",
     "OptionError",
     "OutlinesContError",
     "PieceOptions",
@@ -159,6 +162,7 @@ __all__ = [
     "TokenStream",
     "TokenizerError",
     "Tokens",
+    "UnboundedWarning",
     "UnknownOption",
     "UnsupportedBranch",
     "UnsupportedModel",
@@ -188,6 +192,7 @@ _HOMES = {
     "Guidance": "guidance",
     "GuidedConversation": "guided_conversation",
     "Mark": "executor",
+    "OpenCall": "streams.open_call",
     "PieceOptions": "options",
     "Policy": "engine.policy",
     "Progress": "progress",

@@ -271,6 +271,10 @@ class LengthWarning(UserWarning):
     """A text was cut after `DEFAULT_MAX_TOKENS` tokens, as no `max_tokens` was given."""
 
 
+class UnboundedWarning(LengthWarning):
+    """A schema has values that may be of any length, and a call gives no `max_tokens`; told once for each schema."""
+
+
 class DraftWarning(UserWarning):
     """A draft has failed; the text is written without it."""
 

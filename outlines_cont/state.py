@@ -21,6 +21,7 @@ from outlines_cont.errors import (
     SlicingError,
     UnsupportedModel,
 )
+from outlines_cont.flag import checked_bool
 from outlines_cont.indexing import Key, cut, parse_key
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
@@ -259,6 +260,7 @@ class SequenceState:
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise OptionError(f"expected an int, 1 or more, as `n`, got {n!r}", "n")
+        checked_bool(same, "same")
         return replace(
             self, rows=tuple(tuple(fork for row in group for fork in _forks(row, n, same)) for group in self.rows)
         )
@@ -371,7 +373,7 @@ class SequenceState:
             StateFileError: the folder does not exist, or `path` is a folder, something else that is no file, or has a NUL character.
             OSError: the file cannot be written.
         """
-        save_state(path, self.model, self.rows, self.seed, kv=kv)
+        save_state(path, self.model, self.rows, self.seed, kv=checked_bool(kv, "kv"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | IO[bytes], model: LanguageModel) -> SequenceState:

@@ -7,6 +7,7 @@ import json
 import re
 import runpy
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    with warnings.catch_warnings(action="error"):  # what the tests ignore, too
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     return capsys.readouterr().out.splitlines()
 
 
