@@ -69,6 +69,10 @@ class ChatError(OutlinesContError, ValueError):
     """A conversation cannot go on so: the chat template refuses its messages, or a turn does not fit those before."""
 
 
+class AmbiguousPrompt(OutlinesContError, ValueError):
+    """A logits processor cannot tell where the texts of its rows begin, or they do not begin where it was said."""
+
+
 class PromptTypeError(OutlinesContError, TypeError):
     """A prompt is neither text, nor a state, nor a list of one of them."""
 
@@ -264,7 +268,7 @@ class NotPicklable(OutlinesContError, TypeError):
 
 
 class VocabularyMismatch(OutlinesContError, ValueError):
-    """A draft model has other tokens than the model that it guesses for."""
+    """A draft model, or a tokenizer, has other tokens than the model that it is used with."""
 
 
 class LengthWarning(UserWarning):
