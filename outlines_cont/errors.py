@@ -219,7 +219,11 @@ class EngineInterrupted(OutlinesContError, RuntimeError):
 
 
 class UserCodeError(OutlinesContError, RuntimeError):
-    """A check, a validator, a policy, a sampler or a warper of the user raised what would end more than its row, such as `SystemExit`."""
+    """Code of the user raised what would end more than its row, such as `SystemExit`; or `logits` of a callable model failed.
+
+    The code may be a check, a validator, a policy, a sampler or a warper. A `logits` fails where it raises, or returns no array of the
+    shape that was expected.
+    """
 
 
 class SamplerError(OutlinesContError, ValueError):
