@@ -15,7 +15,18 @@ from pydantic import BaseModel
 from transformers import BatchEncoding
 
 import fsm
-from outlines_cont import AmbiguousPrompt, DeadEnd, MissingEOS, OptionError, UnknownOption, VocabularyMismatch, adapters
+from outlines_cont import (
+    AmbiguousPrompt,
+    DeadEnd,
+    MissingEOS,
+    OptionError,
+    SequenceState,
+    UnknownOption,
+    VocabularyMismatch,
+    adapters,
+    continuous,
+    generate,
+)
 from outlines_cont.adapters.row_states import OVER, RowStates
 from outlines_cont.adapters.token_fsm import token_table
 from outlines_cont.models.tokenizer import Tokenizer
@@ -274,3 +285,47 @@ def test_a_cut_text_goes_on_and_a_whole_one_stays() -> None:
     assert text[0] == "p"
     assert set(text[1:]) <= {"a", "b"}
     assert whole[0, -1:].tolist() == [EOS]
+
+
+def test_a_search_with_more_beams_than_texts_returns_no_other_text() -> None:
+    model = random_model()
+    processor = adapters.logits_processor("a|b", model)
+    rows = torch.tensor([ids("p"), ids("q")])
+    out: Any = model.hugging_face.generate(
+        rows,
+        attention_mask=torch.ones_like(rows),
+        logits_processor=[processor],
+        num_beams=4,
+        num_return_sequences=4,
+        max_new_tokens=4,
+        do_sample=False,
+        pad_token_id=EOS,
+    )
+    texts = [TOKENS.decode(row) for row in out.tolist()]
+    assert {"pa", "pb"} == {*texts[:2]}
+    assert {*texts} <= {"p", "pa", "pb", "q", "qa", "qb"}
+
+
+def test_what_generate_has_fed_for_several_rows_goes_on_as_a_state() -> None:
+    model = random_model()
+    rows = torch.tensor([[EOS, *ids("p")], ids("pq")])
+    mask = torch.tensor([[0, 1, 1], [1, 1, 1]])
+    out: Any = model.hugging_face.generate(
+        rows,
+        attention_mask=mask,
+        logits_processor=[adapters.logits_processor("[ab]|[xy]{6}", model)],
+        max_new_tokens=5,
+        do_sample=False,
+        pad_token_id=EOS,
+        return_dict_in_generate=True,
+    )
+    new = out.sequences[:, 3:]
+    seen = torch.cat([mask, (new != EOS).long()], dim=1)
+    state = SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=seen)
+    plain = [
+        [i for i, real in zip(row, keep, strict=True) if real]
+        for row, keep in zip(out.sequences.tolist(), seen.tolist(), strict=True)
+    ]
+    assert plain == [list(row.token_ids) for group in state.rows for row in group]
+    wanted = continuous(generate.text(model))(plain, max_tokens=4)
+    assert wanted == continuous(generate.text(model))(state, max_tokens=4)
