@@ -42,7 +42,6 @@ class GivenPrompts:
         self._rows = _rows_of(inputs)
         self._length = int(inputs) if self._rows is None else self._rows.shape[1]
         self._known: set[bytes] = set() if self._rows is None else {row.tobytes() for row in self._rows}
-        self._last_width = -1
 
     def start(self, rows: Rows) -> int:
         """Return the length of the prompts, padding included.
@@ -50,21 +49,21 @@ class GivenPrompts:
         Raises:
             AmbiguousPrompt: the rows do not begin with these prompts.
         """
-        width = rows.shape[1]
-        if width != self._last_width + 1:  # a step after one that was looked at is of the same call
-            self._check(rows)
-        self._last_width = width
-        return self._length
-
-    def _check(self, rows: Rows) -> None:
         if rows.shape[1] < self._length:
             raise AmbiguousPrompt(
                 f"expected rows that begin with a prompt of {self._length} tokens, padding included, got rows of {rows.shape[1]}. "
                 "Make one for these prompts: `processor.of(inputs)`."
             )
-        if self._rows is None:
+        if self._rows is not None:
+            self._check(rows[:, : self._length], self._rows)
+        return self._length
+
+    def _check(self, begun: Rows, prompts: Rows) -> None:
+        """Raise for rows that do not begin with one of the prompts. Cost: a look at every id; `generate` repeats prompts in their order."""
+        copies = len(begun) // len(prompts)
+        if copies * len(prompts) == len(begun) and np.array_equal(begun, np.repeat(prompts, copies, axis=0)):
             return
-        odd = next((i for i, row in enumerate(rows) if row[: self._length].tobytes() not in self._known), None)
+        odd = next((i for i, row in enumerate(begun) if row.tobytes() not in self._known), None)
         if odd is not None:
             raise AmbiguousPrompt(
                 f"expected rows that begin with the prompts that `of` was given, got another one in row {odd}. "

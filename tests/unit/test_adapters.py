@@ -12,7 +12,7 @@ import pytest
 import torch
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
-from transformers import BatchEncoding
+from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 import fsm
 from outlines_cont import (
@@ -169,6 +169,8 @@ def test_a_processor_of_other_prompts_is_refused() -> None:
     with pytest.raises(AmbiguousPrompt, match="a prompt of 3 tokens, padding included, got rows of 2"):
         allowed(bound, "p")
     assert [{b"a", b"ab"}] == allowed(bound, "pq")
+    with pytest.raises(AmbiguousPrompt, match="another one in row 1"):
+        allowed(bound, "pqa", "xya")
 
 
 def test_new_prompts_are_told_from_texts_that_go_on() -> None:
@@ -242,12 +244,38 @@ def test_beams_of_a_function_come_one_by_one() -> None:
         function.of("p")
 
 
+def test_one_row_after_the_other_is_no_beam_and_a_beam_may_be_given_up() -> None:
+    function = adapters.prefix_allowed_tokens_fn("[ab]{2}x", TOKENS)
+
+    def asked(*texts: str) -> list[list[int]]:
+        return [function(0, torch.tensor(ids(text))) for text in texts]
+
+    asked("p", "pa")
+    with pytest.raises(AmbiguousPrompt):
+        asked("pb")
+    first, _, given_up, other = asked("q", "q", "qx", "qa")
+    assert first != [EOS]
+    assert given_up == [EOS]
+    assert [[3 + ord("x")]] * 2 == asked("qab", "qaa")
+    assert [3 + ord("a"), 3 + ord("b")] == other
+
+
 def test_equal_constraints_are_compiled_once() -> None:
     made = [adapters.logits_processor("[ab]{5}", TOKENS) for _ in range(2)]
     assert made[0]._masks.token_fsm is made[1]._masks.token_fsm
     hugging_face = byte_level_bpe()
     tables = [token_table(Tokenizer(hugging_face), 0, None) for _ in range(2)]
     assert tables[0].vocabulary.tokens == tables[1].vocabulary.tokens
+
+
+def test_tokens_that_were_added_since_are_seen() -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level_bpe(), eos_token="<|endoftext|>")
+    before = adapters.logits_processor("ab", tokenizer)
+    size = len(tokenizer)
+    tokenizer.add_tokens(["zzyzx"])
+    after = adapters.logits_processor("zzyzx", tokenizer)
+    assert [size, size + 1] == [len(one._masks.table.vocabulary.tokens) for one in (before, after)]
+    assert size in after._masks.token_fsm.allowed_token_ids(after._masks.token_fsm.initial_state)
 
 
 def test_a_model_knows_its_tokens_and_ends() -> None:
@@ -265,7 +293,8 @@ def test_what_is_forgotten_is_read_again() -> None:
     texts = [ids("ab" * n, bos=False) for n in (20, 1, 30, 20, 5)] + [[*ids("a", bos=False), EOS], [7]]
     rows = [np.array(text, np.int64) for text in texts]
     assert [plain.after(row) for row in rows] == [states.after(row) for row in rows]
-    assert len(states._known) <= 2
+    assert 1 <= len(states._known) <= 2
+    assert states._nbytes == sum(len(data) + 150 for data in states._known)
     assert [states.after(row) for row in rows[-2:]] == [OVER, OVER]
 
 
