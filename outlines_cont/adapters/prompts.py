@@ -22,6 +22,10 @@ Rows = NDArray[np.int64]
 IsOdd = Callable[[NDArray[np.int64]], bool]
 
 _NUM_SEEN = 1024
+_ADVICE = (
+    "Say where the text begins: `model.generate(**inputs, logits_processor=[processor.of(inputs)])`, or "
+    "`prefix_allowed_tokens_fn=allowed.of(inputs)`."
+)
 
 
 class Prompts(Protocol):
@@ -113,7 +117,8 @@ class SeenPrompts:
         """Take rows for prompts.
 
         A call that writes one row may look at guesses of the next tokens and go back (assisted generation), so that a row which goes on
-        from an earlier place is a step or a new prompt.
+        from an earlier place is a step or a new prompt. Of several rows all go on or none does; a search returns rows that have ended
+        earlier beside such that go on.
         """
         width = rows.shape[1]
         is_alone = len(rows) == 1 and width > 0
@@ -123,8 +128,13 @@ class SeenPrompts:
         if goes_back and width != self._width + 1:
             raise AmbiguousPrompt(
                 f"expected the next step of the call before, or prompts that do not begin like its row, got a row of {width} tokens that "
-                "goes on from an earlier place of it: it may be a step of assisted generation, or a new prompt. Say where the text begins: "
-                "`model.generate(**inputs, logits_processor=[processor.of(inputs)])`, or `prefix_allowed_tokens_fn=allowed.of(inputs)`."
+                f"goes on from an earlier place of it: it may be a step of assisted generation, or a new prompt. {_ADVICE}"
+            )
+        steps = [i for i, row in enumerate(rows) if width == self._width + 1 and row[:-1].tobytes() in self._last]
+        if 0 < len(steps) < len(rows):
+            raise AmbiguousPrompt(
+                f"expected rows that all go on with those of the step before, or none, got {len(rows)} rows of which {len(steps)} do, such "
+                f"as row {steps[0]}. {_ADVICE}"
             )
         if not goes_back:
             self._seen.clear()

@@ -179,8 +179,8 @@ def test_new_prompts_are_told_from_texts_that_go_on() -> None:
     begin, more = {b"a", b"b", b"ab"}, {b"a", b"b", b"ab", b""}
     assert [begin] == allowed(processor, "p")
     assert [more] == allowed(processor, "pa")
-    assert [begin, begin] == allowed(processor, "pa", "xb")  # a batch with rows that are no step
-    assert [more, more] == allowed(processor, "xbb", "paa")  # in another order
+    assert [begin, begin] == allowed(processor, "ya", "xb")  # a batch of rows that are no step
+    assert [more, more] == allowed(processor, "xbb", "yaa")  # in another order
     assert [begin] == allowed(processor, "q")  # shorter
     assert [begin] == allowed(processor, "r")  # of the same length
     assert [begin] == allowed(processor, "rx")  # one token more, which the constraint does not allow
@@ -198,6 +198,14 @@ def test_a_row_that_goes_back_is_refused_where_nobody_says_its_prompt() -> None:
     with pytest.raises(AmbiguousPrompt, match=r"assisted generation.*processor\.of\(inputs\)"):
         allowed(processor, "pb")
     assert [{b"a", b"b", b"ab", b""}] == allowed(processor.of(2), "pb")
+
+
+def test_rows_of_which_some_go_on_are_refused() -> None:
+    processor = adapters.logits_processor("[ab]{1,3}", TOKENS)
+    allowed(processor, "pa", "qa")
+    with pytest.raises(AmbiguousPrompt, match=r"2 rows of which 1 do, such as row 1\. .*of\(inputs\)"):
+        allowed(processor, "rab", "qaa")
+    assert len(allowed(processor.of(2), "pab", "qaa")) == 2
 
 
 def test_a_guess_that_is_not_allowed_does_not_hide_that_a_row_goes_back() -> None:
