@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +253,27 @@ def test_other_arrays_are_taken() -> None:
         model = models.from_callable(lambda ids, value=value: value, TOKENS)
         assert torch.float32 == model.dtype
         assert generate.choice(model, ["yes", "no"])("a") in ("yes", "no")
+
+
+def test_logits_of_all_positions_save_calls_and_ids_may_be_written_over() -> None:
+    calls = {"all": 0, "last": 0}
+
+    def logits(token_ids: NDArray[np.int64], kind: str) -> Any:
+        calls[kind] += 1
+        found = Bag().logits(token_ids)
+        token_ids[:] = 0
+        return found if kind == "all" else found[-1]
+
+    written = []
+    for kind in calls:
+        model = models.from_callable(partial(logits, kind=kind), TOKENS)
+        calls[kind] = 0
+        with model.meter() as meter:
+            # Six forced tokens, whose log-probabilities are wanted, and those that are drawn.
+            state = continuous(generate.regex(model, "abcabc[x-z]{2}"))("the name")
+        written.append(state)
+        if kind == "all":
+            assert calls[kind] == meter.forwards
+    assert calls["last"] >= calls["all"] + 5
+    assert written[0].values == written[1].values
+    torch.testing.assert_close(written[0].logprobs, written[1].logprobs)
