@@ -15,7 +15,7 @@ from transformers import LogitsProcessor
 
 from fsm import TokenFSM
 from outlines_cont.adapters.language import expression_of
-from outlines_cont.adapters.prompts import GivenPrompts, Prompts, Rows, SeenPrompts
+from outlines_cont.adapters.prompts import GivenPrompts, IsOdd, Prompts, Rows, SeenPrompts
 from outlines_cont.adapters.row_states import OVER, RowStates
 from outlines_cont.adapters.token_fsm import EOSTokenIds, TokenTable, token_table
 from outlines_cont.engine.branch import TokenSet
@@ -51,6 +51,21 @@ class RowMasks:
         return self.states.after(token_ids) == OVER and int(token_ids[-1]) not in self.table.vocabulary.eos_token_ids
 
 
+class _OfThread(threading.local):
+    """What one thread knows of the calls that it runs.
+
+    Attributes:
+        prompts: tells prompts from texts where nobody says it.
+        masker: applies masks; it remembers the last one that all rows had in common.
+        sets: the tokens allowed in the states of the last step, so that equal ones are one object.
+    """
+
+    def __init__(self, is_odd: IsOdd) -> None:
+        self.prompts = SeenPrompts(is_odd)
+        self.masker = Masker()
+        self.sets: dict[int, TokenSet] = {}
+
+
 class ConstraintProcessor(LogitsProcessor):
     """Lets only such tokens pass as a constraint allows. Make one with `adapters.logits_processor`.
 
@@ -66,8 +81,7 @@ class ConstraintProcessor(LogitsProcessor):
     def __init__(self, masks: RowMasks, prompts: Prompts | None = None) -> None:
         self._masks = masks
         self._prompts = prompts
-        self._local = threading.local()
-        self._masker = Masker()
+        self._local = _OfThread(masks.is_odd)
 
     def of(self, inputs: Any) -> ConstraintProcessor:
         """Return the same constraint for one call of `generate`, whose texts begin behind `inputs`.
@@ -102,29 +116,15 @@ class ConstraintProcessor(LogitsProcessor):
         """
         self._masks.table.check_width(scores.shape[-1])
         rows = input_ids.detach().cpu().numpy().astype(np.int64, copy=False)
-        start = self._prompts_of_thread().start(rows)
+        local = self._local
+        start = (self._prompts or local.prompts).start(rows)
         states = [self._masks.states.after(row[start:]) for row in rows]
-        by_state = {state: self._masks.of_state(state) for state in set(states)}
-        masked = self._masked(scores, [by_state[state] for state in states])
+        local.sets = {state: local.sets.get(state) or self._masks.of_state(state) for state in set(states)}
+        masked = _masked(local.masker, scores, [local.sets[state] for state in states])
         empty = masked.amax(-1).isneginf()
         if bool(empty.any()):
             self._revive(masked, states, empty.nonzero()[:, 0].tolist(), rows, start)
         return masked  # type: ignore[return-value]
-
-    def _prompts_of_thread(self) -> Prompts:
-        """Return what tells prompts from texts: threads run calls of their own."""
-        if self._prompts is not None:
-            return self._prompts
-        if not hasattr(self._local, "prompts"):
-            self._local.prompts = SeenPrompts(self._masks.is_odd)
-        prompts: Prompts = self._local.prompts
-        return prompts
-
-    def _masked(self, scores: torch.Tensor, masks: list[TokenSet]) -> torch.Tensor:
-        if scores.dtype in (torch.float32, torch.float64):
-            return self._masker.masked(scores, masks)
-        blank = torch.zeros(scores.shape, dtype=torch.float32, device=scores.device)
-        return scores + self._masker.masked(blank, masks).to(scores.dtype)
 
     def _revive(self, masked: torch.Tensor, states: list[int], empty: list[int], rows: Rows, start: int) -> None:
         """Let rows that are over end, whatever other processors say, so that drawing from them is possible; nobody reads what is drawn."""
@@ -139,6 +139,14 @@ class ConstraintProcessor(LogitsProcessor):
                     f"has excluded them. The first of them are {allowed[:8].tolist()}. Leave that processor out."
                 )
             masked[row, ends] = 0.0
+
+
+def _masked(masker: Masker, scores: torch.Tensor, masks: list[TokenSet]) -> torch.Tensor:
+    """Return (B, V) scores of any float type under the masks."""
+    if scores.dtype in (torch.float32, torch.float64):
+        return masker.masked(scores, masks)
+    blank = torch.zeros(scores.shape, dtype=torch.float32, device=scores.device)
+    return scores + masker.masked(blank, masks).to(scores.dtype)
 
 
 @knows_its_options()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 import threading
 from typing import Any
 
@@ -366,3 +367,27 @@ def test_what_generate_has_fed_for_several_rows_goes_on_as_a_state() -> None:
     assert plain == [list(row.token_ids) for group in state.rows for row in group]
     wanted = continuous(generate.text(model))(plain, max_tokens=4)
     assert wanted == continuous(generate.text(model))(state, max_tokens=4)
+
+
+def test_threads_do_not_see_the_masks_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlines_cont.engine.masking._FEW_WORDS", 0)  # as with a large vocabulary
+    processor = adapters.logits_processor("[^a]+(é.*)?", TOKENS).of(1)
+    texts = ["", "xé"]  # both allow most tokens, not the same
+    wanted = [allowed(processor, text)[0] for text in texts]
+    assert wanted[0] != wanted[1]
+    wrong: list[str] = []
+
+    def ask(text: str, right: set[bytes]) -> None:
+        wrong.extend(text for _ in range(400) if allowed(processor, text)[0] != right)
+
+    threads = [threading.Thread(target=ask, args=pair) for pair in zip(texts, wanted, strict=True)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
