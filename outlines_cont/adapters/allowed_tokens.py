@@ -36,6 +36,13 @@ class AllowedTokens:
         """Return one that shares what was compiled, and knows of no call."""
         return AllowedTokens(self._masks, self._make_prompts)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse; see `RowMasks`."""
+        return self._masks.__reduce__()
+
+    def __repr__(self) -> str:
+        return f"<AllowedTokens: {self._masks!r}>"
+
     def __call__(self, batch_id: int, input_ids: torch.Tensor) -> list[int]:
         """Return the ids that may follow a row, ascending, never empty.
 

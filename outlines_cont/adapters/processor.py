@@ -20,7 +20,7 @@ from outlines_cont.adapters.row_states import OVER, RowStates
 from outlines_cont.adapters.token_fsm import EOSTokenIds, TokenTable, token_table
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.masking import Masker
-from outlines_cont.errors import DeadEnd
+from outlines_cont.errors import DeadEnd, NotPicklable
 from outlines_cont.unknown_option import knows_its_options
 
 
@@ -41,6 +41,20 @@ class RowMasks:
     def __deepcopy__(self, memo: object) -> Self:
         """Return the same: what it remembers follows from what it is asked."""
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse: what is compiled stays in its process.
+
+        Raises:
+            NotPicklable: always.
+        """
+        raise NotPicklable(
+            f"expected a constraint that another process can compile, got {self!r}, which is compiled. Call "
+            "`adapters.logits_processor`, or `adapters.prefix_allowed_tokens_fn`, in each process."
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.token_fsm.expression!r} over {len(self.table.vocabulary):,} tokens"
 
     def of_state(self, state: int) -> TokenSet:
         """Return the tokens that may follow a text in a state; a text that is over ends, and ends again."""
@@ -98,6 +112,13 @@ class ConstraintProcessor(LogitsProcessor):
     def __deepcopy__(self, memo: object) -> ConstraintProcessor:
         """Return one that shares what was compiled, and knows of no call."""
         return ConstraintProcessor(self._masks, self._prompts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse; see `RowMasks`."""
+        return self._masks.__reduce__()
+
+    def __repr__(self) -> str:
+        return f"<ConstraintProcessor: {self._masks!r}{'' if self._prompts is None else ', of given prompts'}>"
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Return the scores with minus infinity for tokens that the constraint does not allow.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import sys
 import threading
 from typing import Any
@@ -20,6 +21,7 @@ from outlines_cont import (
     AmbiguousPrompt,
     DeadEnd,
     MissingEOS,
+    NotPicklable,
     OptionError,
     SequenceState,
     UnknownOption,
@@ -233,6 +235,17 @@ def test_a_copy_knows_of_no_call() -> None:
     allowed(processor, "p")
     assert [{b"a", b"b", b"ab"}] == allowed(copy.deepcopy(processor), "pa")
     assert [{b"a", b"b"}] == allowed(copy.deepcopy(processor.of(2)), "pa")
+
+
+def test_they_say_what_they_are_and_stay_in_their_process() -> None:
+    processor, function = (
+        make("[ab]{2}", TOKENS) for make in (adapters.logits_processor, adapters.prefix_allowed_tokens_fn)
+    )
+    assert repr(processor.of(1)).startswith("<ConstraintProcessor: regex('[ab]{2}') over 351 tokens, of given")
+    for one in (processor, function, copy.deepcopy(function)):
+        assert "regex('[ab]{2}') over 351 tokens" in repr(one)
+        with pytest.raises(NotPicklable, match=r"adapters\.logits_processor"):
+            pickle.dumps(one)
 
 
 def test_beams_of_a_function_come_one_by_one() -> None:
