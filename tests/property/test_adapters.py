@@ -23,15 +23,27 @@ _FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthChe
 _FAMILY = st.sampled_from(("llama", "gpt2"))
 _PROMPTS = st.lists(st.text("abc the name yes,é🙂\n", min_size=1, max_size=12), min_size=1, max_size=3)
 _OPTIONS = st.lists(st.text("abcyesno é🙂", min_size=1, max_size=6), min_size=1, max_size=4, unique=True)
-_EXPRESSIONS = st.one_of(
-    _OPTIONS.map(fsm.choice),
-    st.sampled_from(["[a-c]{2,9}", r"\d+(, \d+)*", "(yes|no)( the [a-z]+)?", "[^a]{1,4}x?"]).map(fsm.regex),
-    st.just(
-        fsm.json_schema(
-            {"properties": {"name": {"enum": ["red", "blue"]}}, "type": "object", "additionalProperties": False}
-        )
+
+
+def _combined(inner: st.SearchStrategy[fsm.Expression]) -> st.SearchStrategy[fsm.Expression]:
+    pairs = st.tuples(inner, inner)
+    return st.one_of(
+        pairs.map(lambda pair: pair[0] + pair[1]),
+        pairs.map(lambda pair: pair[0] | pair[1]),
+        pairs.map(lambda pair: (pair[0] | "abc") & ~pair[1]),
+        inner.map(lambda one: one.repeat(1, 3)),
+    )
+
+
+_EXPRESSIONS = st.recursive(
+    st.one_of(
+        _OPTIONS.map(fsm.choice),
+        st.sampled_from(["[a-c]{2,9}", r"\d+(, \d+)*", "(yes|no)( the [a-z]+)?", "[^a]{1,4}x?"]).map(fsm.regex),
+        st.just(fsm.json_schema({"enum": ["red", 1.5, {"name": "é"}]})),
     ),
-)
+    _combined,
+    max_leaves=4,
+).filter(lambda expression: not expression.is_empty())
 
 
 def _padded(model: HuggingFaceModel, prompts: Sequence[str], pad: int = EOS) -> dict[str, torch.Tensor]:
@@ -149,14 +161,24 @@ def test_rows_in_any_order_get_the_masks_of_brute_force(options: list[str], data
 @_FEW
 @given(_FAMILY, st.data())
 def test_one_object_serves_any_series_of_calls(family: str, data: st.DataObject) -> None:
-    """New prompts, the same ones, batches, and what was returned before, which goes on."""
+    """New prompts, the same ones, batches, what was returned before, which goes on, and prompts that begin with it."""
     model = random_model(family)
+    more = torch.tensor(model.tokenizer.encode("\n\n; the name"))
     expression = fsm.regex("[a-c ]{3,12}(é|x)")
     processor = adapters.logits_processor(expression, model)
     allowed = adapters.prefix_allowed_tokens_fn(expression, model)
-    whole = None
+    inputs, begun = _padded(model, data.draw(_PROMPTS)), [[]]
     for _ in range(data.draw(st.integers(2, 4))):
-        inputs = _padded(model, data.draw(_PROMPTS))
+        kind = data.draw(st.sampled_from(["same", "other", "longer"]))
+        if kind == "other":
+            inputs = _padded(model, data.draw(_PROMPTS))
+        elif kind == "longer" and begun[0]:
+            rows = [inputs["input_ids"], torch.tensor(begun), more.repeat(len(begun), 1)]
+            new = torch.ones(len(begun), len(begun[0]) + len(more), dtype=torch.int64)
+            inputs = {
+                "input_ids": torch.cat(rows, dim=1),
+                "attention_mask": torch.cat([inputs["attention_mask"], new], dim=1),
+            }
         start = inputs["input_ids"].shape[1]
         steps = data.draw(st.integers(2, 6))
         is_function = data.draw(st.booleans())
@@ -170,12 +192,12 @@ def test_one_object_serves_any_series_of_calls(family: str, data: st.DataObject)
         if not any(EOS in row for row in begun):
             ids = torch.cat([inputs["input_ids"], torch.tensor(begun)], dim=1)
             mask = torch.cat([inputs["attention_mask"], torch.ones(len(begun), steps, dtype=torch.int64)], dim=1)
-            more = {"input_ids": ids, "attention_mask": mask}
+            again = {"input_ids": ids, "attention_mask": mask}
             assert [row[steps:] for row in whole] == _generated(
-                model, more, cut=False, max_new_tokens=2 * steps - steps, **steered
+                model, again, cut=False, max_new_tokens=2 * steps - steps, **steered
             )
             told = {"logits_processor": [processor.of(start)]}
-            assert [row[steps:] for row in whole] == _generated(model, more, cut=False, max_new_tokens=steps, **told)
+            assert [row[steps:] for row in whole] == _generated(model, again, cut=False, max_new_tokens=steps, **told)
 
 
 def _guesses(kind: str) -> dict[str, Any]:
