@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlines_cont import control, generate, models, policies, samplers
+    from outlines_cont import adapters, control, generate, models, policies, samplers
     from outlines_cont.chat import Chat
     from outlines_cont.continuation import continuous
     from outlines_cont.defaults import DEFAULT_MAX_TOKENS
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from outlines_cont.engine.engine import Engine, engine_of
     from outlines_cont.engine.policy import Policy, RowView
     from outlines_cont.errors import (
+        AmbiguousPrompt,
         BanImpossible,
         BatchMismatch,
         BudgetError,
@@ -91,6 +92,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DEFAULT_MAX_TOKENS",
+    "AmbiguousPrompt",
     "BanImpossible",
     "BatchMismatch",
     "BatchedExecutor",
@@ -168,6 +170,7 @@ __all__ = [
     "UnsupportedModel",
     "UserCodeError",
     "VocabularyMismatch",
+    "adapters",
     "continuous",
     "control",
     "engine_of",
@@ -179,7 +182,7 @@ __all__ = [
     "samplers",
 ]
 
-_MODULES = ("control", "generate", "models", "policies", "samplers")
+_MODULES = ("adapters", "control", "generate", "models", "policies", "samplers")
 _HOMES = {
     "BatchedExecutor": "executor",
     "Branch": "engine.branch",

@@ -69,6 +69,10 @@ class ChatError(OutlinesContError, ValueError):
     """A conversation cannot go on so: the chat template refuses its messages, or a turn does not fit those before."""
 
 
+class AmbiguousPrompt(OutlinesContError, ValueError):
+    """A logits processor cannot tell where the texts of its rows begin, or they do not begin where it was said."""
+
+
 class PromptTypeError(OutlinesContError, TypeError):
     """A prompt is neither text, nor a state, nor a list of one of them."""
 
@@ -215,7 +219,11 @@ class EngineInterrupted(OutlinesContError, RuntimeError):
 
 
 class UserCodeError(OutlinesContError, RuntimeError):
-    """A check, a validator, a policy, a sampler or a warper of the user raised what would end more than its row, such as `SystemExit`."""
+    """Code of the user raised what would end more than its row, such as `SystemExit`; or `logits` of a callable model failed.
+
+    The code may be a check, a validator, a policy, a sampler or a warper. A `logits` fails where it raises, or returns no array of the
+    shape that was expected.
+    """
 
 
 class SamplerError(OutlinesContError, ValueError):
@@ -264,7 +272,7 @@ class NotPicklable(OutlinesContError, TypeError):
 
 
 class VocabularyMismatch(OutlinesContError, ValueError):
-    """A draft model has other tokens than the model that it guesses for."""
+    """A draft model, or a tokenizer, has other tokens than the model that it is used with."""
 
 
 class LengthWarning(UserWarning):

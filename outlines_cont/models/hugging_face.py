@@ -64,6 +64,8 @@ class HuggingFaceModel:
         prefix_cache: keys and values of prompts and texts that ran lately; see `PrefixCache`.
     """
 
+    has_kv = True
+
     def __init__(
         self,
         model: PreTrainedModel,

@@ -49,6 +49,7 @@ def test_every_example_has_a_test() -> None:
         "stream_logits.py",
         "system_prompt.py",
         "think_longer.py",
+        "transformers_generate.py",
         "uppercase.py",
     }
 
@@ -279,3 +280,12 @@ def test_logits_of_another_engine_become_the_text_of_our_own_loop(capsys: pytest
 
     assert text.startswith('{"')
     assert re.fullmatch(r"ended by '\"price\"' after \d+ tokens", end)
+
+
+def test_generate_of_transformers_writes_records(capsys: pytest.CaptureFixture[str]) -> None:
+    *records, begun, first, last = run("transformers_generate.py", capsys)
+
+    assert [line.split(":")[0] for line in records] == ["greedy", "greedy", "beams", "beams"]
+    assert all(re.search(r"customer='.+' quantity=-?\d+ currency='...'$", line) for line in records)
+    assert begun == "so far: "
+    assert last.startswith(first)
