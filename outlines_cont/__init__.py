@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlines_cont import adapters, control, generate, models, policies, samplers
+    from outlines_cont import adapters, control, generate, models, policies, samplers, templates
     from outlines_cont.chat import Chat
     from outlines_cont.continuation import continuous
     from outlines_cont.defaults import DEFAULT_MAX_TOKENS
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
         SpecialTokenWarning,
         StateFileError,
         StateMismatch,
+        TemplateBudgetError,
+        TemplateError,
         TokenBudgetError,
         TokenizerError,
         UnboundedWarning,
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from outlines_cont.streams.event import StreamEvent
     from outlines_cont.streams.open_call import OpenCall
     from outlines_cont.streams.state_stream import StateStream
+    from outlines_cont.templates import Template, TemplateBudget, TemplateResult
     from outlines_cont.tokens import Tokens
     from outlines_cont.tree import CompletionTree
 
@@ -159,6 +162,11 @@ __all__ = [
     "StateMismatch",
     "StateStream",
     "StreamEvent",
+    "Template",
+    "TemplateBudget",
+    "TemplateBudgetError",
+    "TemplateError",
+    "TemplateResult",
     "TokenBudgetError",
     "TokenSet",
     "TokenStream",
@@ -180,9 +188,10 @@ __all__ = [
     "models",
     "policies",
     "samplers",
+    "templates",
 ]
 
-_MODULES = ("adapters", "control", "generate", "models", "policies", "samplers")
+_MODULES = ("adapters", "control", "generate", "models", "policies", "samplers", "templates")
 _HOMES = {
     "BatchedExecutor": "executor",
     "Branch": "engine.branch",
@@ -206,6 +215,9 @@ _HOMES = {
     "Span": "span",
     "StateStream": "streams.state_stream",
     "StreamEvent": "streams.event",
+    "Template": "templates",
+    "TemplateBudget": "templates",
+    "TemplateResult": "templates",
     "TokenSet": "engine.branch",
     "TokenStream": "streams",
     "Tokens": "tokens",

@@ -53,6 +53,14 @@ def located(error: Exception, batch: int, sample: int | None = None) -> Exceptio
     return copied.with_traceback(error.__traceback__)
 
 
+def located_at(error: OutlinesContError, place: str, line: int | None, column: int | None) -> OutlinesContError:
+    """Return a copy of an error for a template: its message begins with the place, which it also has as `line` and `column`."""
+    copied = _blank(type(error))
+    copied.args = (f"{place}: {error}",)
+    vars(copied).update(vars(error) | {"line": line, "column": column})
+    return copied.with_traceback(error.__traceback__)
+
+
 class EmptyPrompt(OutlinesContError, ValueError):
     """A prompt encodes to no token at all, so there is nothing that a model could continue."""
 
@@ -200,6 +208,26 @@ class KVShareError(BudgetError):
     """The forks of a program hold more bytes of keys and values than its budget allows."""
 
     limit = "kv_bytes"
+
+
+class TemplateError(OutlinesContError, ValueError):
+    """A template cannot be read, or fails as it runs; `line` and `column` say where, from 1 on, None where that is not known."""
+
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+
+
+class TemplateBudgetError(BudgetError):
+    """A template has reached a limit of its `TemplateBudget`, which `limit` names; `line` says where."""
+
+    line: int | None = None
+    column: int | None = None
+
+    def __init__(self, message: str, limit: str, allowed: float, reached: float) -> None:
+        super().__init__(message, allowed, reached)
+        self.limit = limit
 
 
 class ProgramCancelled(OutlinesContError, RuntimeError):

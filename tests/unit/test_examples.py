@@ -48,6 +48,7 @@ def test_every_example_has_a_test() -> None:
         "stream_json.py",
         "stream_logits.py",
         "system_prompt.py",
+        "template.py",
         "think_longer.py",
         "transformers_generate.py",
         "uppercase.py",
@@ -289,3 +290,12 @@ def test_generate_of_transformers_writes_records(capsys: pytest.CaptureFixture[s
     assert all(re.search(r"customer='.+' quantity=-?\d+ currency='...'$", line) for line in records)
     assert begun == "so far: "
     assert last.startswith(first)
+
+
+def test_a_template_is_run_for_three_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    *rows, cost = run("template.py", capsys)
+
+    assert len(rows) == 3
+    for row in rows:
+        assert re.fullmatch(r"(order (\d+)|(invoice|complaint) -) \{'customer': .*, 'item': .*\}", row)
+    assert re.fullmatch(r"3 programs in \d+ forwards, \d+ tokens fed", cost)
