@@ -25,11 +25,11 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from tests.mutation.copy import Job, copy_tree, import_heavy
-from tests.mutation.coverage_map import PACKAGES, CoverageMap, digest, is_of_now, record
+from tests.mutation.copy import copy_tree, import_heavy
+from tests.mutation.coverage_map import PACKAGES, CoverageMap, digest, is_of_now
 from tests.mutation.judge import Bench, Judge, Verdict, planned
 from tests.mutation.mutant import Mutant, mutants
-from tests.mutation.server import TestServer
+from tests.mutation.server import Answer, Request, TestServer, answered, servers
 
 LEFT_OUT = ("outlines_cont/cli.py", "outlines_cont/commands/*")
 LEFT_OUT_TESTS = ("tests/unit/test_repository.py",)  # it reads the sources and imports them, and runs nothing
@@ -121,16 +121,17 @@ def _record(trees: list[Path], options: argparse.Namespace) -> CoverageMap:
         for old in folder.glob(f"{stems[name]}-{'?' * 20}.json"):
             old.unlink()
 
-    def start(name: str, tree: Path) -> Generator[None, None, int | str]:
-        return Job(tree, lambda: record(tree, name, targets[name]), RECORDING_SECONDS).wait()
+    def start(name: str, server: TestServer) -> Generator[None, None, Answer]:
+        return answered(server, Request("", "", "", {}, RECORDING_SECONDS, name, str(targets[name])))
 
-    for number, (name, result) in enumerate(_in_parallel(missing, trees, start), 1):
-        if not targets[name].exists():
-            sys.exit(
-                f"expected pytest to run {name} in a copy of the tree, received: {result}. Run it in the tree itself, and mend it."
-            )
-        note = "" if result == 0 else f" (ended with {result}; tests that fail are left out)"
-        print(f"recorded {number} of {len(missing)}: {name}{note}", flush=True)
+    with servers(trees[: len(missing)], missing, is_recording=True) as running:
+        for number, (name, answer) in enumerate(_in_parallel(missing, running, start), 1):
+            if not targets[name].exists():
+                sys.exit(
+                    f"expected pytest to run {name} in a copy of the tree, received: {answer}. Run it in the tree itself, and mend it."
+                )
+            note = "" if answer.result == 0 else " (tests that fail are left out)"
+            print(f"recorded {number} of {len(missing)}: {name}{note}", flush=True)
     for target in targets.values() if not options.record else ():
         found.add(target)
     return found
@@ -176,21 +177,16 @@ def _judge(
     plans = [planned(mutant, sources[mutant.path], recorded, options.seconds) for mutant in sample]
     verdicts = [Verdict(plan, "no test runs it") for plan in plans if not plan.tests]
     judge = Judge(sources.__getitem__, recorded)
-    benches: list[Bench] = []
     begun = time.monotonic()
-    try:
-        for tree in trees:
-            benches.append(Bench(tree, TestServer(tree, _test_files(tree, options))))
-        print(f"{benches[0].server.num_collected} tests collected in {time.monotonic() - begun:.0f} s", flush=True)
+    with servers(trees, _test_files(trees[0], options)) as running:
+        print(f"{running[0].num_collected} tests collected in {time.monotonic() - begun:.0f} s", flush=True)
+        benches = [*map(Bench, trees, running)]
         for plan, verdict in _in_parallel([plan for plan in plans if plan.tests], benches, judge.judge):
             verdicts.append(verdict)
             place = f"{plan.mutant.path}:{plan.mutant.line}: {plan.mutant.kind}"
             seen = f" by {verdict.test}" if verdict.test else ""
             count = f"{len(verdicts):4} of {len(plans)}  {time.monotonic() - begun:5.0f} s"
             print(f"{count}  {verdict.result:9} {place}{seen}", flush=True)
-    finally:
-        for bench in benches:
-            bench.server.stop()
     return sorted(verdicts, key=lambda verdict: (verdict.plan.mutant.path, verdict.plan.mutant.line))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,6 +16,8 @@ from tests.mutation.moved import MovedLines
 PACKAGES = ("fsm", "outlines_cont")
 PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=ci", "--tb=line"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is imported before the fork is not rewritten
+EXAMPLES = 20
+"""How many examples of a property are run where it is recorded what it runs."""
 IMPORT = ""
 """The name under which lines stand that run before the first test, when modules are imported."""
 
@@ -26,7 +29,7 @@ class CoverageMap:
     Attributes:
         tree: where the code lies that is asked about.
         sources: the folder with the texts of the code that was recorded, by their digests.
-        seconds: how long each test takes; only tests that pass.
+        seconds: how much time of a processor each test takes; only tests that pass.
         lines: for each file of the packages, and each digest of it, the tests that run it, each with the numbers of its lines as bits.
     """
 
@@ -103,27 +106,69 @@ def is_of_now(recording: Path, tree: Path) -> bool:
     return all((tree / path).exists() and digest(tree / path) == known for path, known in sources.items())
 
 
-def record(tree: Path, test_file: str, target: Path) -> int:
-    """Run a test file of a copy of the tree and write down what its tests run. For a process of its own."""
-    import coverage
-    import pytest
+class Recording:
+    """What the tests of a file run: while they run, it is told which. A plugin of pytest.
 
-    measured = coverage.Coverage(data_file=None, config_file=False, source=[str(tree / name) for name in PACKAGES])
-    recorder = _Recorder(measured)
-    measured.start()
-    code = int(pytest.main([*PYTEST, test_file], plugins=[recorder]))
-    measured.stop()
-    lines: dict[str, dict[str, int]] = {}
-    data = measured.get_data()
-    for path in data.measured_files():
-        tests = lines.setdefault(str(Path(path).relative_to(tree)), {})
-        for line, contexts in data.contexts_by_lineno(path).items():
-            for test in contexts:
-                tests[test] = tests.get(test, 0) | 1 << line
-    sources = {path: _kept(tree / path, target.parent / "sources") for path in lines}
-    shown = {path: {test: f"{bits:x}" for test, bits in tests.items()} for path, tests in lines.items()}
-    target.write_text(json.dumps({"seconds": recorder.seconds, "sources": sources, "lines": shown}), encoding="utf-8")
-    return code
+    Args:
+        tree: the copy of the tree.
+    """
+
+    def __init__(self, tree: Path) -> None:
+        import coverage
+
+        self._tree = tree
+        self._measured = coverage.Coverage(
+            data_file=None, config_file=False, source=[str(tree / name) for name in PACKAGES]
+        )
+        self._seconds: dict[str, float] = {}
+        self._measured.start()
+
+    def stop(self) -> dict[str, dict[str, int]]:
+        """Stop, and return the lines that each test has run as bits, by the files of the packages."""
+        self._measured.stop()
+        data, lines = self._measured.get_data(), dict[str, dict[str, int]]()
+        for path in data.measured_files():
+            tests = lines.setdefault(str(Path(path).relative_to(self._tree)), {})
+            for line, contexts in data.contexts_by_lineno(path).items():
+                for test in contexts:
+                    tests[test] = tests.get(test, 0) | 1 << line
+        return lines
+
+    def write(self, target: Path, imported: dict[str, dict[str, int]]) -> None:
+        """Stop, and write down what was found, and what had run before the first test."""
+        lines = self.stop()
+        for path, tests in imported.items():
+            lines.setdefault(path, {})[IMPORT] = tests.get(IMPORT, 0)
+        sources = {path: _kept(self._tree / path, target.parent / "sources") for path in lines}
+        shown = {path: {test: f"{bits:x}" for test, bits in tests.items()} for path, tests in lines.items()}
+        text = json.dumps({"seconds": self._seconds, "sources": sources, "lines": shown})
+        beside = target.with_suffix(".new")
+        beside.write_text(text, encoding="utf-8")
+        beside.rename(target)
+
+    def pytest_runtest_protocol(self, item: Any) -> None:
+        """Run few examples of a property: what all of them would take is estimated."""
+        test = getattr(item, "obj", None)
+        test = getattr(test, "__func__", test)
+        known = getattr(test, "_hypothesis_internal_use_settings", None)
+        self._share = 1.0
+        if known is not None and known.max_examples > EXAMPLES:
+            self._share = EXAMPLES / known.max_examples
+            test._hypothesis_internal_use_settings = type(known)(known, max_examples=EXAMPLES)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Lines that run from now on are those of another test."""
+        self._measured.switch_context(nodeid)
+        self._begun, self._has_passed = sum(os.times()[:4]), True
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Tests that fail, or are skipped, are left out."""
+        self._has_passed = self._has_passed and report.outcome == "passed"
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Write down what the test took, its processes included."""
+        if self._has_passed:
+            self._seconds[nodeid] = (sum(os.times()[:4]) - self._begun) / self._share
 
 
 def _kept(path: Path, folder: Path) -> str:
@@ -132,25 +177,6 @@ def _kept(path: Path, folder: Path) -> str:
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(path.read_bytes())
     return name
-
-
-class _Recorder:
-    """Tells `coverage` which test runs now, and adds up how long each takes."""
-
-    def __init__(self, measured: Any) -> None:
-        self._measured = measured
-        self._failed: set[str] = set()
-        self.seconds: dict[str, float] = {}
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._measured.switch_context(nodeid)
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.outcome != "passed":
-            self._failed.add(report.nodeid)
-            self.seconds.pop(report.nodeid, None)
-        elif report.nodeid not in self._failed:
-            self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
 
 
 class Chosen:

@@ -11,7 +11,7 @@ from tests.mutation.copy import Job
 from tests.mutation.coverage_map import PYTEST, Chosen, CoverageMap
 from tests.mutation.mutant import Mutant
 from tests.mutation.patch import changed_code
-from tests.mutation.server import CANNOT, FAILED, Answer, Request, TestServer
+from tests.mutation.server import CANNOT, FAILED, Answer, Request, TestServer, answered
 
 RESULTS = {0: "survives", 5: "survives", 1: "killed", 2: "killed", 3: "killed", 4: "killed", FAILED: "killed"}
 _SLABS = (2.0, 20.0, float("inf"))
@@ -98,26 +98,26 @@ class Judge:
     ) -> Generator[None, None, Answer]:
         """Run tests where they were collected; in a process that imports all of it anew where the change would not be seen there."""
         if is_live:
-            answer = yield from _answered(bench.server, self._request(plan.mutant.path, before, after, tests))
+            answer = yield from answered(bench.server, self._request(plan.mutant.path, before, after, tests))
             if answer.result != CANNOT and not (answer.result == 0 and plan.is_imported):
                 return answer
         slabs = [[name for name, _ in slab] for slab in self._slabs(tests)]
         failed = bench.tree / "mutation.failed"
         failed.unlink(missing_ok=True)
-        job = Job(bench.tree, lambda: run_tests(slabs, failed), 120 + 3 * self._seconds(tests))
+        job = Job(bench.tree, lambda: run_tests(slabs, failed), 120 + 10 * self._seconds(tests))
         result = yield from job.wait()
         return Answer(result, failed.read_text(encoding="utf-8") if failed.exists() else "", 0.0)
 
     def _passes(self, test: str, bench: Bench) -> Generator[None, None, bool]:
         """Return whether a test passes without a change."""
         if test not in self._is_sound:
-            answer = yield from _answered(bench.server, self._request("", "", "", [test]))
+            answer = yield from answered(bench.server, self._request("", "", "", [test]))
             self._is_sound[test] = answer.result == 0
         return self._is_sound[test]
 
     def _request(self, path: str, before: str, after: str, tests: list[str]) -> Request:
         limits = {name: limit for slab in self._slabs(tests) for name, limit in slab}
-        return Request(path, before, after, limits, 60 + 3 * self._seconds(tests))
+        return Request(path, before, after, limits, 60 + 10 * self._seconds(tests))
 
     def _seconds(self, tests: list[str]) -> float:
         return sum(self._recorded.seconds[test] for test in tests)
@@ -134,14 +134,7 @@ class Judge:
             order = {name: place for place, name in enumerate(files)}
             slab.sort(key=lambda test: order[test.partition("::")[0]])
             if slab:
-                yield [(test, 20 + 8 * self._recorded.seconds[test]) for test in slab]
-
-
-def _answered(server: TestServer, request: Request) -> Generator[None, None, Answer]:
-    server.ask(request)
-    while (answer := server.answer()) is None:
-        yield
-    return answer
+                yield [(test, 30 + 20 * self._recorded.seconds[test]) for test in slab]
 
 
 def run_tests(slabs: list[list[str]], failed: Path) -> int:

@@ -10,13 +10,14 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TextIO
 
 from tests.mutation.copy import Job, die_with_parent
-from tests.mutation.coverage_map import PYTEST
+from tests.mutation.coverage_map import PYTEST, Recording
 from tests.mutation.patch import LiveFunctions, changed_code
 
 CANNOT = 71
@@ -25,7 +26,7 @@ _STARTING_SECONDS = 900.0
 
 
 class Request(NamedTuple):
-    """Some tests to run, with one file changed or as it is.
+    """Some tests to run, with one file changed or as it is; or the tests of a file, of which is written down what they run.
 
     Attributes:
         path: the file that is changed, from the root of the tree; empty where none is.
@@ -33,6 +34,8 @@ class Request(NamedTuple):
         after: the text that takes its place.
         tests: the ids of the tests, each with the most seconds that it may take.
         seconds: how long all of it may take.
+        recorded: the test file whose tests are run in its place.
+        target: where it is written what they run.
     """
 
     path: str
@@ -40,6 +43,8 @@ class Request(NamedTuple):
     after: str
     tests: dict[str, float]
     seconds: float
+    recorded: str = ""
+    target: str = ""
 
 
 class Answer(NamedTuple):
@@ -62,14 +67,15 @@ class TestServer:
     Args:
         tree: the copy.
         files: the test files that are collected, from its root.
+        is_recording: True where what tests run is to be written down.
     """
 
     __test__ = False
 
-    def __init__(self, tree: Path, files: Sequence[str]) -> None:
+    def __init__(self, tree: Path, files: Sequence[str], *, is_recording: bool = False) -> None:
         asked, self._ask = os.pipe()
         self._answers, told = os.pipe()
-        self._job = Job(tree, lambda: _serve(tree, files, asked, told), float("inf"))
+        self._job = Job(tree, lambda: _serve(tree, files, asked, told, is_recording), float("inf"))
         os.close(asked)
         os.close(told)
         self._read = b""
@@ -114,7 +120,28 @@ class TestServer:
         return line
 
 
-def _serve(tree: Path, files: Sequence[str], asked: int, told: int) -> int:
+def answered(server: TestServer, request: Request) -> Generator[None, None, Answer]:
+    """Ask, and wait for the answer in steps."""
+    server.ask(request)
+    while (answer := server.answer()) is None:
+        yield
+    return answer
+
+
+@contextmanager
+def servers(trees: Sequence[Path], files: Sequence[str], *, is_recording: bool = False) -> Iterator[list[TestServer]]:
+    """One server for each of some trees; they end with the block."""
+    running: list[TestServer] = []
+    try:
+        for tree in trees:
+            running.append(TestServer(tree, files, is_recording=is_recording))
+        yield running
+    finally:
+        for server in running:
+            server.stop()
+
+
+def _serve(tree: Path, files: Sequence[str], asked: int, told: int, is_recording: bool) -> int:
     """Collect the tests and run what is asked for, until there is nobody left to ask."""
     import pytest
     from hypothesis import Phase, settings
@@ -124,24 +151,27 @@ def _serve(tree: Path, files: Sequence[str], asked: int, told: int) -> int:
     settings.register_profile(
         "mutation", deadline=None, max_examples=60, derandomize=True, phases=phases, report_multiple_bugs=False
     )
+    recording = Recording(tree) if is_recording else None
     with open(asked, encoding="utf-8") as requests, open(told, "w", encoding="utf-8") as answers:
         arguments = [*PYTEST, "--hypothesis-profile=mutation", f"--basetemp={tree}-temporary"]
-        return int(pytest.main([*arguments, *files], plugins=[_Serving(tree, requests, answers)]))
+        return int(pytest.main([*arguments, *files], plugins=[_Serving(tree, requests, answers, recording)]))
 
 
 class _Serving:
     """Takes the place of pytest's loop over the tests. A plugin."""
 
-    def __init__(self, tree: Path, requests: TextIO, answers: TextIO) -> None:
+    def __init__(self, tree: Path, requests: TextIO, answers: TextIO, recording: Recording | None) -> None:
         self._tree = tree
         self._requests = requests
         self._answers = answers
+        self._recording = recording
         self._failed = ""
         self._running = tree / "mutation.running"
 
     def pytest_runtestloop(self, session: Any) -> bool:
         """Answer requests until there are no more."""
         self._items = {item.nodeid: item for item in session.items}
+        self._imported = {} if self._recording is None else self._recording.stop()
         gc.unfreeze()  # what is frozen is not found
         self._functions = LiveFunctions(self._tree)
         gc.freeze()
@@ -174,12 +204,26 @@ class _Serving:
         try:
             os.setpgid(0, 0)
             die_with_parent()
-            code = self._changed(request) or self._first_failure(request.tests)
+            if request.recorded:
+                code = self._record(request.recorded, Path(request.target))
+            else:
+                code = self._changed(request) or self._first_failure(request.tests)
         except BaseException:
             traceback.print_exc()
         finally:
             sys.stdout.flush()
             os._exit(code)
+
+    def _record(self, file: str, target: Path) -> int:
+        """Run the tests of a file, and write down what they run."""
+        recording = Recording(self._tree)
+        items = [item for name, item in self._items.items() if name.partition("::")[0] == file]
+        for item in items[:1]:
+            item.config.pluginmanager.register(recording)
+        for item, following in zip_longest(items, items[1:]):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        recording.write(target, self._imported)
+        return int(bool(self._failed))
 
     def _changed(self, request: Request) -> int:
         """Change the functions that differ; 0 where that is done."""
