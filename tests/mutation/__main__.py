@@ -2,6 +2,7 @@
 
     python -m tests.mutation --seed 7 --count 120
     python -m tests.mutation --modules "fsm/node.py" "fsm/schema/*" --count 20 --list
+    python -m tests.mutation --at fsm/node.py:612
 
 A random sample of lines is taken, and of each line one change: a number off by one, a comparison, `and` for `or`, a dropped `not`,
 condition or statement, swapped arguments, `+` for `-`, `min` for `max`, another return. The tests that run the line (which ones they
@@ -77,6 +78,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="GLOB",
         help="files such as 'fsm/schema/*' (all but the command line)",
     )
+    parser.add_argument(
+        "--at", nargs="+", default=[], metavar="PATH:LINE", help="no sample, but every change of these lines"
+    )
     parser.add_argument("--tests", nargs="+", default=["*"], metavar="GLOB", help="test files that are used (all)")
     parser.add_argument(
         "--seconds", type=float, default=120, help="tests of one mutant take at most so long, as recorded (120)"
@@ -95,13 +99,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _sample(root: Path, options: argparse.Namespace) -> list[Mutant]:
-    """One mutant of each of a sample of lines, in the order of the files."""
+    """One mutant of each of a sample of lines, in the order of the files; or all of those that were asked for."""
     by_line: dict[tuple[str, int], list[Mutant]] = {}
     for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
         name = path.relative_to(root).as_posix()
         if any(fnmatch(name, pattern) for pattern in options.modules) and not any(fnmatch(name, p) for p in LEFT_OUT):
             for mutant in mutants(name, path.read_text(encoding="utf-8")):
                 by_line.setdefault((name, mutant.line), []).append(mutant)
+    if options.at:
+        return [mutant for (name, line), found in by_line.items() if f"{name}:{line}" in options.at for mutant in found]
     random = Random(options.seed)
     lines = sorted(random.sample(sorted(by_line), min(options.count, len(by_line))))
     return [random.choice(by_line[line]) for line in lines]

@@ -234,6 +234,15 @@ def test_the_list_shows_a_sample_that_the_seed_decides(capsys: pytest.CaptureFix
     assert shown[0].count("fsm/node.py:") == 5
 
 
+def test_lines_that_are_named_are_taken_with_all_of_their_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    source = (Path(__file__).parents[2] / "fsm/luhn.py").read_text(encoding="utf-8")
+    line = mutants("fsm/luhn.py", source)[-1].line
+    expected = [mutant.kind for mutant in mutants("fsm/luhn.py", source) if mutant.line == line]
+    assert main(["--list", "--at", f"fsm/luhn.py:{line}"]) == 0
+    out = capsys.readouterr().out
+    assert [said.partition(": ")[2] for said in out.splitlines() if said.startswith("fsm/luhn.py:")] == expected
+
+
 def test_mutants_are_values() -> None:
     assert isinstance(mutants("fsm/x.py", SOURCE)[0], Mutant)
     assert mutants("fsm/x.py", SOURCE) == mutants("fsm/x.py", SOURCE)
