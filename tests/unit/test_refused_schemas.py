@@ -166,10 +166,10 @@ def test_a_pattern_has_a_length_and_counts_within_bounds(monkeypatch: pytest.Mon
 
 def test_the_order_of_a_pattern_is_found_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsm.preferred.MAX_STEPS", 1_000)
-    for pattern, is_within in (("(a|ab)(c|bcd)", True), ("((a{0,9}){0,9}){0,9}b", False)):
+    for pattern, is_within in (("a|ab", True), ("((a{0,9}){0,9}){0,9}b", False)):
         taken, language = preferred_texts(pattern), regex(pattern).node
         if is_within:
-            assert simplest(taken, language) is taken  # `re` never takes "abc" + "d" whole
+            assert simplest(taken, language) is taken  # `re` never takes "ab" whole
             continue
         with pytest.raises(BudgetExceeded, match="more than 1,000 steps") as caught:
             simplest(taken, language)
