@@ -113,7 +113,8 @@ def test_a_keyword_and_its_opposites_take_what_the_validator_takes(schema: dict[
 
 
 @pytest.mark.parametrize(
-    "schema", [{"minLength": 0}, {"minItems": 0}, {"minProperties": 0}, {"contains": {"const": 1}, "minContains": 0}, {}]
+    "schema",
+    [{"minLength": 0}, {"minItems": 0}, {"minProperties": 0}, {"contains": {"const": 1}, "minContains": 0}, {}],
 )
 def test_what_allows_everything_has_an_opposite_that_allows_nothing(schema: dict[str, Any]) -> None:
     with pytest.raises(EmptyLanguage):
