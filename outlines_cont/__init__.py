@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlines_cont import control, generate, models, policies, samplers, templates
+    from outlines_cont import adapters, control, generate, models, policies, samplers, templates
     from outlines_cont.chat import Chat
     from outlines_cont.continuation import continuous
     from outlines_cont.defaults import DEFAULT_MAX_TOKENS
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from outlines_cont.engine.engine import Engine, engine_of
     from outlines_cont.engine.policy import Policy, RowView
     from outlines_cont.errors import (
+        AmbiguousPrompt,
         BanImpossible,
         BatchMismatch,
         BudgetError,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         TemplateError,
         TokenBudgetError,
         TokenizerError,
+        UnboundedWarning,
         UnknownOption,
         UnsupportedBranch,
         UnsupportedModel,
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
     from outlines_cont.state import SequenceState, kv_bytes
     from outlines_cont.streams import TokenStream
     from outlines_cont.streams.event import StreamEvent
+    from outlines_cont.streams.open_call import OpenCall
     from outlines_cont.streams.state_stream import StateStream
     from outlines_cont.templates import Template, TemplateBudget, TemplateResult
     from outlines_cont.tokens import Tokens
@@ -92,6 +95,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DEFAULT_MAX_TOKENS",
+    "AmbiguousPrompt",
     "BanImpossible",
     "BatchMismatch",
     "BatchedExecutor",
@@ -130,6 +134,7 @@ __all__ = [
     "NoChatTemplate",
     "NoHypothesis",
     "NotPicklable",
+    "OpenCall",
     "OptionError",
     "OutlinesContError",
     "PieceOptions",
@@ -167,11 +172,13 @@ __all__ = [
     "TokenStream",
     "TokenizerError",
     "Tokens",
+    "UnboundedWarning",
     "UnknownOption",
     "UnsupportedBranch",
     "UnsupportedModel",
     "UserCodeError",
     "VocabularyMismatch",
+    "adapters",
     "continuous",
     "control",
     "engine_of",
@@ -184,7 +191,7 @@ __all__ = [
     "templates",
 ]
 
-_MODULES = ("control", "generate", "models", "policies", "samplers", "templates")
+_MODULES = ("adapters", "control", "generate", "models", "policies", "samplers", "templates")
 _HOMES = {
     "BatchedExecutor": "executor",
     "Branch": "engine.branch",
@@ -197,6 +204,7 @@ _HOMES = {
     "Guidance": "guidance",
     "GuidedConversation": "guided_conversation",
     "Mark": "executor",
+    "OpenCall": "streams.open_call",
     "PieceOptions": "options",
     "Policy": "engine.policy",
     "Progress": "progress",

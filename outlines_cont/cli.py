@@ -86,9 +86,17 @@ PromptOption = Annotated[
         metavar="TEMPLATE.jinja",
         help="A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and "
         "{{ schema }} (the JSON Schema).",
-        show_default=r'"Message: {{ text }}\nRecord: "',
+        show_default=r'"Message: {{ text }}\nRecord: "; with --chat a request for a JSON object, with the schema',
     ),
 ]
+ChatOption = Annotated[
+    bool,
+    typer.Option(
+        "--chat",
+        help="The prompt is a message of the user, in the chat template of the model; the record is the reply.",
+    ),
+]
+SystemOption = Annotated[str | None, typer.Option(metavar="TEXT", help="How the model is to behave.")]
 OutputOption = Annotated[
     Path | None,
     typer.Option(
@@ -201,10 +209,13 @@ def demo(
 
 @app.command(epilog="Example: outlines-cont extract messages.jsonl --schema models:Order --output orders.jsonl")
 def extract(
+    context: typer.Context,
     input: InputOption,
     schema: SchemaOption,
     model: ModelOption = None,
     prompt: PromptOption = None,
+    chat: ChatOption = False,
+    system: SystemOption = None,
     output: OutputOption = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
@@ -237,6 +248,8 @@ def extract(
         schema=schema,
         model=model,
         prompt=prompt,
+        chat=chat,
+        system=system,
         output=output,
         resume=resume,
         overwrite=overwrite,
@@ -254,7 +267,7 @@ def extract(
         draft=draft,
     )
     with _one_line_errors(lambda: _extract_interrupted(output)):
-        _extract(options, progress, stream, verbose)
+        _extract(options, progress, stream, verbose, has_limit=_is_given(context, "max_tokens"))
 
 
 @app.command(
@@ -405,7 +418,7 @@ def chat(
     model: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="A chat model.", show_default="the bundled one")
     ] = None,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="How the model is to behave.")] = None,
+    system: SystemOption = None,
     template: Annotated[
         Path | None,
         typer.Option(metavar="FILE.jinja", help="A chat template.", show_default="that of the tokenizer"),
@@ -501,6 +514,7 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
 
     from outlines_cont.commands.describe import check_picture, describe, write_picture
     from outlines_cont.commands.schema import load_schema
+    from outlines_cont.lengths import named_lengths
 
     check_picture(picture)
     options = {"strict": strict, "key_order": "any" if any_order else "schema"}
@@ -515,6 +529,10 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
             console.print(f"{line.level}: {line.pointer}: {line.note}", markup=False, highlight=False)
     for check in found.checks:
         console.print(f"checked: {check}", markup=False, highlight=False)
+    if expression.report.unbounded:
+        console.print(
+            f"any length: {named_lengths(expression.report.unbounded)}", markup=False, soft_wrap=True, highlight=False
+        )
     console.print(f"size: {found.states} states, {found.ways} transitions along the example", highlight=False)
     if found.example is None:
         console.print("no short example was found", highlight=False)
@@ -573,13 +591,20 @@ def _demo_summary(rows: Sequence[DemoRow], seconds: float, output: Path) -> list
     ]
 
 
-def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbose: bool) -> None:
+def _is_given(context: typer.Context, option: str) -> bool:
+    """Return whether an option of the command that runs was given, and is not its default."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"
+
+
+def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbose: bool, *, has_limit: bool) -> None:
     from rich.console import Console
 
     from outlines_cont.commands.errors import SetupError
     from outlines_cont.commands.extract import Extraction
     from outlines_cont.commands.growing import GrowingRecords
     from outlines_cont.commands.progress import advance, progress_bar
+    from outlines_cont.lengths import named_lengths
 
     if stream and progress:
         raise SetupError("expected --stream or --progress, got both. Leave out one: both are shown at one place.")
@@ -587,6 +612,9 @@ def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbo
     started = time.monotonic()
     with _plain_warnings():
         extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
+        if extraction.unbounded and not has_limit:
+            said = f"{named_lengths(extraction.unbounded)} may be of any length; a record is cut after {options.max_tokens} tokens."
+            typer.echo(f"Note: {said} Say --max-tokens, or bound them in the schema.", err=True)
         with progress_bar(extraction.tally, False if stream else progress) as bar:
             say = partial(typer.echo, err=True) if verbose else None
             for tally in extraction.run(partial(_load_extractor, say=say), growing):

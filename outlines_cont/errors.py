@@ -77,6 +77,10 @@ class ChatError(OutlinesContError, ValueError):
     """A conversation cannot go on so: the chat template refuses its messages, or a turn does not fit those before."""
 
 
+class AmbiguousPrompt(OutlinesContError, ValueError):
+    """A logits processor cannot tell where the texts of its rows begin, or they do not begin where it was said."""
+
+
 class PromptTypeError(OutlinesContError, TypeError):
     """A prompt is neither text, nor a state, nor a list of one of them."""
 
@@ -243,7 +247,11 @@ class EngineInterrupted(OutlinesContError, RuntimeError):
 
 
 class UserCodeError(OutlinesContError, RuntimeError):
-    """A check, a validator, a policy, a sampler or a warper of the user raised what would end more than its row, such as `SystemExit`."""
+    """Code of the user raised what would end more than its row, such as `SystemExit`; or `logits` of a callable model failed.
+
+    The code may be a check, a validator, a policy, a sampler or a warper. A `logits` fails where it raises, or returns no array of the
+    shape that was expected.
+    """
 
 
 class SamplerError(OutlinesContError, ValueError):
@@ -292,11 +300,15 @@ class NotPicklable(OutlinesContError, TypeError):
 
 
 class VocabularyMismatch(OutlinesContError, ValueError):
-    """A draft model has other tokens than the model that it guesses for."""
+    """A draft model, or a tokenizer, has other tokens than the model that it is used with."""
 
 
 class LengthWarning(UserWarning):
     """A text was cut after `DEFAULT_MAX_TOKENS` tokens, as no `max_tokens` was given."""
+
+
+class UnboundedWarning(LengthWarning):
+    """A schema has values that may be of any length, and a call gives no `max_tokens`; told once for each schema."""
 
 
 class DraftWarning(UserWarning):
