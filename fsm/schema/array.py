@@ -92,7 +92,7 @@ def _array(places: Conjunction, lo: int, hi: int | None, context: Context) -> St
             hi = len(first)
     if hi is not None and lo > hi:
         return EMPTY
-    if hi is None:
+    if hi is None and context.is_possible(rest):
         context.endless.append("maxItems")
     return nodes.concat(_OPEN, _items(first, rest, lo, hi, context))
 
