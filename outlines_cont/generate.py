@@ -123,7 +123,7 @@ class Generator:
         run = self._run(prompt, options, rng)
         for _ in run.steps():
             pass
-        return self._values(run.state(), options)
+        return self.value_of(run.state(), options)
 
     async def acall(
         self,
@@ -136,7 +136,7 @@ class Generator:
         run = self._run(prompt, options, rng)
         async for _ in run.async_steps():
             pass
-        return self._values(run.state(), options)
+        return self.value_of(run.state(), options)
 
     def stream(
         self,
@@ -228,17 +228,17 @@ class Generator:
     def _stream(self, run: Run, shown: Shown, options: PieceOptions) -> Iterator[Any]:
         for _ in run.steps():
             yield from shown.items(shown.pull())
-        self._values(run.state(), options)
+        self.value_of(run.state(), options)
 
     async def _astream(self, run: Run, shown: Shown, options: PieceOptions) -> AsyncIterator[Any]:
         async for _ in run.async_steps():
             # In a thread, since another task may have begun the next step, which holds the lock.
             for item in shown.items(await asyncio.to_thread(shown.pull)):
                 yield item
-        self._values(run.state(), options)
+        self.value_of(run.state(), options)
 
-    def _values(self, state: SequenceState, options: PieceOptions) -> Any:
-        """Return the values of a state, or raise the first error of its rows."""
+    def value_of(self, state: SequenceState, options: PieceOptions) -> Any:
+        """Return the values of a state that a call with these options has made, or raise the first error of its rows."""
         errors = [[self._row_error(row, options) for row in group] for group in state.rows]
         places = [(b, s) for b, group in enumerate(errors) for s, error in enumerate(group) if error is not None]
         if places:

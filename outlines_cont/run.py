@@ -187,6 +187,21 @@ class Run:
             tell(is_over=True)
         self._collect(job)
 
+    def submit(self) -> None:
+        """Let the rows run from the next step of the engine on, for whoever takes steps for several runs; see `job` and `collect`."""
+        self.engine.submit(self._made())
+
+    @property
+    def job(self) -> Job:
+        """The rows that were submitted."""
+        assert self._job is not None
+        return self._job
+
+    def collect(self) -> SequenceState:
+        """Return the state that the run has come to; to be asked once its `job` is over."""
+        self._collect(self.job)
+        return self.state()
+
     async def async_steps(self) -> AsyncGenerator[None, None]:
         """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
         job, tell = self._made(), self._tell

@@ -186,7 +186,11 @@ class SequenceState:
         (B * S, T) and `attention_mask`, it saves feeding those columns. Later work never changes it.
 
         Cost: one copy.
+
+        Raises:
+            UnsupportedModel: the model is a function of token ids, and has no keys and values.
         """
+        _check_has_kv(self.model)
         rows, width = self._flat, self.shape[2]
         length = width - max([1, *(len(row.token_ids) - row.cached for row in rows)])
         if length <= 0 or not rows or self.model.is_recurrent:
@@ -337,8 +341,9 @@ class SequenceState:
 
         Raises:
             OptionError: shapes do not fit, or an id is out of range.
-            UnsupportedModel: the cache has layers that are not plain keys and values.
+            UnsupportedModel: the cache has layers that are not plain keys and values, or the model is a function of token ids.
         """
+        _check_has_kv(model)
         mask = torch.ones_like(token_ids) if attention_mask is None else attention_mask
         rows, width = _checked_ids(token_ids, mask, model.vocab_size)
         seeds, own = open_seeds(rng, rows)
@@ -662,6 +667,14 @@ def kv_bytes(states: Sequence[SequenceState]) -> int:
         storage.update(row.kv.storage if row.kv is not None else {})
     logits = {id(row.logits): row.logits.nbytes for row in rows if row.logits is not None}
     return sum(storage.values()) + sum(logits.values())
+
+
+def _check_has_kv(model: LanguageModel) -> None:
+    if not model.has_kv:
+        raise UnsupportedModel(
+            f"expected a model with keys and values that transformers could go on with, got {model!r}, a function of token ids. Go on with "
+            "the ids: `state.token_ids`, or a prompt of ids."
+        )
 
 
 def _checked_ids(token_ids: torch.Tensor, mask: torch.Tensor, vocab_size: int) -> tuple[int, int]:

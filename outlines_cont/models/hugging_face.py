@@ -64,6 +64,8 @@ class HuggingFaceModel:
         prefix_cache: keys and values of prompts and texts that ran lately; see `PrefixCache`.
     """
 
+    has_kv = True
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -135,7 +137,7 @@ class HuggingFaceModel:
     @property
     def device(self) -> torch.device:
         """Where the input ids go."""
-        return self.hugging_face.device
+        return self._first_weight.device
 
     @property
     def dtype(self) -> torch.dtype:
@@ -151,6 +153,10 @@ class HuggingFaceModel:
     def can_skip(self) -> bool:
         """Whether masked columns inside a row are harmless; asking runs a short probe, once."""
         return bool(self.capabilities.skip)
+
+    @cached_property
+    def _first_weight(self) -> torch.Tensor:
+        return next(self.hugging_face.parameters())  # `to` moves it in place; to look for it takes as long as a layer
 
     @cached_property
     def fingerprint(self) -> str:
