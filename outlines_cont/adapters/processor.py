@@ -78,6 +78,12 @@ class _ThreadLocal(threading.local):
         self.prompts = SeenPrompts(is_refused)
         self.masker = Masker()
         self.sets: dict[int, TokenSet] = {}
+        self._device: torch.device | None = None
+
+    def begin(self, device: torch.device) -> None:
+        """Forget the last mask if it lies on another device."""
+        if device != self._device:
+            self.masker, self._device = Masker(), device
 
 
 class ConstraintProcessor(LogitsProcessor):
@@ -141,6 +147,7 @@ class ConstraintProcessor(LogitsProcessor):
         start = (self._prompts or local.prompts).start(rows)
         states = [self._masks.states.after(row[start:]) for row in rows]
         local.sets = {state: local.sets.get(state) or self._masks.of_state(state) for state in set(states)}
+        local.begin(scores.device)
         masked = _masked(local.masker, scores, [local.sets[state] for state in states])
         empty = masked.amax(-1).isneginf()
         if bool(empty.any()):
