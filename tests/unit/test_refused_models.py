@@ -52,7 +52,6 @@ def test_what_a_model_cannot_do_is_said_with_the_reason() -> None:
     network = copy.deepcopy(random_network("llama"))
     network.set_attn_implementation("eager")
     eager = models.from_transformers(network, FakeTokenizer()).capabilities
-    assert bool(eager.stack)
     assert not bool(eager.branch)
     assert eager.branch.why == "attention 'eager'; 'sdpa' is needed"
 
