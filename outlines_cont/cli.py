@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlines_cont import __version__
-from outlines_cont.commands.options import Draft, DType, ExtractOptions, InputFormat, Whitespace
+from outlines_cont.commands.options import Draft, DType, ExtractOptions, Whitespace
 from outlines_cont.commands.threads import wait_passively
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OutlinesContError
+from outlines_cont.pipelines.input_format import InputFormat
 
 if TYPE_CHECKING:
     from outlines_cont.commands.demo import DemoRow
-    from outlines_cont.commands.extract import Extract, Tally
-    from outlines_cont.commands.schema import RecordSchema
+    from outlines_cont.commands.template import PromptTemplate
+    from outlines_cont.pipelines.extraction import Outcomes, Tally
+    from outlines_cont.pipelines.schema import RecordSchema
 
 _FAILED_ROWS, _UNUSABLE, _INTERRUPTED = 1, 2, 130
 _LONGEST_ERROR = 600
@@ -206,7 +208,7 @@ def extract(
     output: OutputOption = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
-    batch_size: BatchSizeOption = 8,
+    batch_size: BatchSizeOption = 32,
     max_tokens: MaxTokensOption = DEFAULT_MAX_TOKENS,
     text_field: TextFieldOption = "text",
     keep_text: KeepTextOption = False,
@@ -420,7 +422,7 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
     from rich.table import Table
 
     from outlines_cont.commands.describe import check_picture, describe, write_picture
-    from outlines_cont.commands.schema import load_schema
+    from outlines_cont.pipelines.schema import load_schema
 
     check_picture(picture)
     options = {"strict": strict, "key_order": "any" if any_order else "schema"}
@@ -496,30 +498,32 @@ def _demo_summary(rows: Sequence[DemoRow], seconds: float, output: Path) -> list
 def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbose: bool) -> None:
     from rich.console import Console
 
-    from outlines_cont.commands.errors import SetupError
-    from outlines_cont.commands.extract import Extraction
+    from outlines_cont.commands.extract import ExtractCommand
     from outlines_cont.commands.growing import GrowingRecords
     from outlines_cont.commands.progress import advance, progress_bar
+    from outlines_cont.pipelines.errors import SetupError
 
     if stream and progress:
         raise SetupError("expected --stream or --progress, got both. Leave out one: both are shown at one place.")
     growing = GrowingRecords(Console(stderr=True)) if stream else None
     started = time.monotonic()
     with _plain_warnings():
-        extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
-        with progress_bar(extraction.tally, False if stream else progress) as bar:
+        command = ExtractCommand(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
+        with progress_bar(command.tally, False if stream else progress) as bar:
             say = partial(typer.echo, err=True) if verbose else None
-            for tally in extraction.run(partial(_load_extractor, say=say), growing):
+            for tally in command.run(partial(_load_extractor, say=say), growing):
                 advance(bar, tally)
-    typer.echo(_extract_summary(extraction.tally, options.output, time.monotonic() - started), err=True)
-    if extraction.tally.failed:
+    typer.echo(_extract_summary(command.tally, options.output, time.monotonic() - started), err=True)
+    if command.tally.failed:
         raise typer.Exit(_FAILED_ROWS)
 
 
-def _load_extractor(options: ExtractOptions, schema: RecordSchema, say: Callable[[str], None] | None = None) -> Extract:
+def _load_extractor(
+    options: ExtractOptions, schema: RecordSchema, template: PromptTemplate, say: Callable[[str], None] | None = None
+) -> Outcomes:
     from outlines_cont.commands.extractor import load_extractor
 
-    return load_extractor(options, schema, say)
+    return load_extractor(options, schema, template, say)
 
 
 def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
@@ -536,7 +540,7 @@ def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
 
 
 def _extract_interrupted(output: Path | None) -> str:
-    from outlines_cont.commands.table_output import lines_path
+    from outlines_cont.pipelines.table_output import lines_path
 
     if output is None:
         return "Interrupted."

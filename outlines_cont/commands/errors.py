@@ -1,21 +1,5 @@
-"""Errors of the commands: those that stop a command before it begins, and those of a single row."""
+"""The errors of the commands are those of `pipelines`."""
 
-from __future__ import annotations
+from outlines_cont.pipelines.errors import OutputError, RowError, SetupError, TemplateError
 
-from outlines_cont.errors import OutlinesContError
-
-
-class SetupError(OutlinesContError, ValueError):
-    """A command was given something that it cannot use. Nothing ran, and no output was touched."""
-
-
-class OutputError(OutlinesContError, OSError):
-    """The output could not be written to its end, for example because the disk is full. It holds whole lines."""
-
-
-class RowError(OutlinesContError, ValueError):
-    """A row of the input cannot be used; the others can."""
-
-
-class TemplateError(RowError):
-    """The prompt template fails on a row: a name that the row does not have, or a limit."""
+__all__ = ["OutputError", "RowError", "SetupError", "TemplateError"]

@@ -1,72 +1,36 @@
-"""`Extraction`: records of many messages, row by row, from an input to an output.
+"""What `outlines-cont extract` is given, checked and made an `Extraction`; see `docs/cli.md` for the shape of input and output.
 
-What needs no model is checked when an extraction is made; the model is loaded when it runs. See `docs/cli.md` for the shape
-of input and output.
+What needs no model is checked here; the model is loaded when the extraction runs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from time import monotonic
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import BinaryIO
 
 import fsm
 from outlines_cont import __version__
-from outlines_cont.commands.errors import RowError, SetupError
-from outlines_cont.commands.growing import GrowingRecords, ShowRecord
+from outlines_cont.commands.growing import GrowingRecords
 from outlines_cont.commands.options import ExtractOptions
-from outlines_cont.commands.output import Done, FileOutput, Output, StreamOutput, check_output, match_done
-from outlines_cont.commands.row import InputRow
-from outlines_cont.commands.rows import STDIN, RowSource
 from outlines_cont.commands.sampler import parse_sampler
-from outlines_cont.commands.schema import RecordSchema, load_schema
-from outlines_cont.commands.table_output import TableOutput, lines_path
-from outlines_cont.commands.table_rows import pyarrow
 from outlines_cont.commands.template import DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.pipelines.errors import SetupError
+from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally
+from outlines_cont.pipelines.output import check_output
+from outlines_cont.pipelines.rows import STDIN, RowSource
+from outlines_cont.pipelines.schema import RecordSchema, load_schema
+from outlines_cont.pipelines.table_output import lines_path
+from outlines_cont.pipelines.table_rows import pyarrow
+
+LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes]
+"""Makes what turns rows into records; it may take long."""
 
 
-class Extract(Protocol):
-    """From prompts to one value or error each; see `extractor`."""
-
-    def __call__(self, prompts: list[str], show: ShowRecord | None = None) -> list[Any]:
-        """Return a value, or an `Exception`, for every prompt; show the values while they are written."""
-
-
-@runtime_checkable
-class MarksRows(Protocol):
-    """An `Extract` that keeps what is written in a row from becoming a special token."""
-
-    def marked(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a row as the template is to get them."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """How far an extraction has come.
-
-    Attributes:
-        total: rows of the input, None for a stream.
-        skipped: rows that the output held already.
-        rows: rows written by this run.
-        failed: rows with an error, earlier ones included.
-        first_failure: the first of this run, as one line; None where there is none.
-        loading_seconds: how long it took to load the model.
-    """
-
-    total: int | None
-    skipped: int = 0
-    rows: int = 0
-    failed: int = 0
-    first_failure: str | None = None
-    loading_seconds: float = 0.0
-
-
-class Extraction:
+class ExtractCommand:
     """One run of `outlines-cont extract`.
 
     Raises:
@@ -76,150 +40,35 @@ class Extraction:
     def __init__(self, options: ExtractOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
         _check_options(options)
         self.options = options
-        self._stdout = stdout
         source = RowSource(options.input, options.input_format, options.text_field, stdin)
-        self._template = (
+        self.template = (
             PromptTemplate(DEFAULT_SOURCE) if options.prompt is None else PromptTemplate.from_file(options.prompt)
         )
         self.schema = load_schema(options.schema)
         fsm.json_schema(self.schema.schema, **options.schema_options)  # a bad one is told before a model is loaded
         parse_sampler(options.sampler)
-        self._settings = _settings_digest(options, self._template, self.schema)
-        self._lines_path = None if options.output is None else lines_path(options.output)
-        self._has_output = self._lines_path is not None and self._lines_path.exists()
-        self.tally = Tally(source.count())
-        self._check_columns(source.columns())
-        self._rows = iter(source)
-        self._done = Done()
-        if self._lines_path is not None and options.resume and self._has_output:
-            self._done = match_done(self._lines_path, self._rows, self._settings)
-            self.tally.skipped, self.tally.failed = self._done.rows, self._done.failed
-
-    def run(self, load: LoadExtract, growing: GrowingRecords | None = None) -> Iterator[Tally]:
-        """Load the model, write the rows batch by batch, and yield the tally after each; show the records while they are written.
-
-        Whatever stops it, the output holds whole lines.
-        """
-        rows = self._rows
-        first = next(rows, None)
-        if first is not None:
-            # Nothing is loaded for an output that is complete.
-            started = monotonic()
-            extract = load(self.options, self.schema)
-            self.tally.loading_seconds = monotonic() - started
-        with self._output() as output:
-            if first is None:
-                return
-            for batch in _batches(chain([first], rows), self.options.batch_size):
-                lines = self._lines(batch, extract, growing)
-                output.write(lines)
-                self.tally.rows += len(lines)
-                yield self.tally
-
-    def _check_columns(self, columns: list[str] | None) -> None:
-        """Refuse a table that has no column of the messages, where the template asks for one."""
-        name = self.options.text_field
-        if columns is None or name in columns or "text" not in self._template.names:
-            return
-        known = ", ".join(map(repr, columns[:12])) + (", ..." if len(columns) > 12 else "")
-        raise SetupError(
-            f"expected a table with the column {name!r}, got one with {known}. Name the column of the message with --text-field."
+        lines = LineOptions(
+            text_field=options.text_field,
+            needs_text="text" in self.template.names,
+            keep_text=options.keep_text,
+            settings=_settings_digest(options, self.template, self.schema),
         )
+        output = stdout if options.output is None else options.output
+        self._extraction = Extraction(source, output, lines, resume=options.resume)
 
-    def _output(self) -> Output:
-        if self.options.output is None:
-            return StreamOutput(self._stdout)
-        keep = self._done.size if self._has_output else None
-        is_table = self._lines_path != self.options.output
-        return TableOutput(self.options.output, keep) if is_table else FileOutput(self.options.output, keep)
+    @property
+    def tally(self) -> Tally:
+        """How far it has come."""
+        return self._extraction.tally
 
-    def _lines(self, rows: list[InputRow], extract: Extract, growing: GrowingRecords | None) -> list[bytes]:
-        results = [self._prompt(row, extract) for row in rows]
-        good = [at for at, result in enumerate(results) if isinstance(result, str)]
-        if good:
-            prompts = [results[at] for at in good]
-            if growing is None:
-                values = extract(prompts)
-            else:
-                with growing:
-                    values = extract(prompts, _shower(growing, [rows[at].line for at in good]))
-            for at, value in zip(good, values, strict=True):
-                results[at] = self._dumped(value)
-        return [self._line(row, result) for row, result in zip(rows, results, strict=True)]
-
-    def _prompt(self, row: InputRow, extract: Extract) -> Any:
-        """Return the prompt of a row, or the error that it has."""
-        if row.error is not None:
-            return row.error
-        try:
-            values = self._values(row.fields)
-            return self._template.render(extract.marked(values) if isinstance(extract, MarksRows) else values)
-        except RowError as error:
-            return error
-
-    def _values(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return what a template may name.
-
-        Raises:
-            RowError: the text is missing, blank or no text.
-        """
-        name = self.options.text_field
-        values = {**fields, "row": fields, "schema": self.schema.json_schema}
-        if name not in fields:
-            if "text" in self._template.names:
-                known = ", ".join(repr(key) for key in list(fields)[:12]) or "no fields"
-                raise RowError(
-                    f"expected a field {name!r}, got {known}. Name the field of the message with --text-field."
-                )
-            return values
-        text = fields[name]
-        if not isinstance(text, str) or not text.strip():
-            got = "a blank one" if isinstance(text, str) else type(text).__name__
-            raise RowError(f"expected a text in the field {name!r}, got {got}")
-        return {**values, "text": text}
-
-    def _dumped(self, value: Any) -> Any:
-        if isinstance(value, Exception):
-            return value
-        try:
-            record = self.schema.dump(value)
-            json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8")
-        except Exception as error:
-            # A serializer of the user's class may raise anything, or return what is not JSON; only this row is lost.
-            return error
-        return _Record(record)
-
-    def _line(self, row: InputRow, result: Any) -> bytes:
-        text_field, keep_text = self.options.text_field, self.options.keep_text
-        fields = {name: value for name, value in row.fields.items() if keep_text or name != text_field}
-        fields |= {"_line": row.line, "_digest": f"{row.digest}-{self._settings}"}
-        if isinstance(result, _Record):
-            fields["record"] = result.value
-        else:
-            fields["error"] = {"type": type(result).__name__, "message": str(result)}
-            self.tally.failed += 1
-            if self.tally.first_failure is None:
-                self.tally.first_failure = f"line {row.line}: {type(result).__name__}: {result}"
-        return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
-
-
-class LoadExtract(Protocol):
-    """Makes an `Extract` of options; it may take long."""
-
-    def __call__(self, options: ExtractOptions, schema: RecordSchema) -> Extract:
-        """Load the model and compile the schema for it."""
-
-
-def _shower(growing: GrowingRecords, lines: list[int]) -> ShowRecord:
-    """Return what shows the records of some lines of the input."""
-    return lambda number, value, is_whole: growing.show(f"line {lines[number]}", value, is_whole)
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """A finished record, told apart from a prompt and an error."""
-
-    value: Any
+    def run(self, load: LoadOutcomes, growing: GrowingRecords | None = None) -> Iterator[Tally]:
+        """Load the model, write the rows, and yield the tally after each; show the records while they are written."""
+        make = partial(load, self.options, self.schema, self.template)
+        if growing is None:
+            yield from self._extraction.run(make)
+            return
+        with growing:
+            yield from self._extraction.run(make, growing.show)
 
 
 def _check_options(options: ExtractOptions) -> None:
@@ -279,8 +128,3 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
         options.keep_text,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
-
-
-def _batches(rows: Iterator[InputRow], size: int) -> Iterator[list[InputRow]]:
-    while batch := list(islice(rows, size)):
-        yield batch

@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
-
-
-class InputFormat(StrEnum):
-    """What the lines of an input are; `auto` goes by its name."""
-
-    AUTO = "auto"
-    JSONL = "jsonl"
-    TXT = "txt"
-    CSV = "csv"
-    PARQUET = "parquet"
+from outlines_cont.pipelines.input_format import InputFormat
 
 
 class DType(StrEnum):
@@ -75,7 +66,7 @@ class ExtractOptions:
     output: Path | None = None
     resume: bool = False
     overwrite: bool = False
-    batch_size: int = 8
+    batch_size: int = 32
     max_tokens: int = DEFAULT_MAX_TOKENS
     text_field: str = "text"
     keep_text: bool = False

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress
 
-from outlines_cont.commands.extract import Tally
+from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.progress import bar_columns
 
 

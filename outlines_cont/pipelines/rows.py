@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from outlines_cont.commands.errors import RowError, SetupError
-from outlines_cont.commands.options import InputFormat
-from outlines_cont.commands.row import OUTPUT_FIELDS, InputRow
-from outlines_cont.commands.table_rows import csv_columns, csv_rows, parquet_columns, parquet_count, parquet_rows
+from outlines_cont.pipelines.errors import RowError, SetupError
+from outlines_cont.pipelines.input_format import InputFormat
+from outlines_cont.pipelines.row import OUTPUT_FIELDS, InputRow
+from outlines_cont.pipelines.table_rows import csv_columns, csv_rows, parquet_columns, parquet_count, parquet_rows
 
 STDIN = "-"
 _SUFFIXES = {

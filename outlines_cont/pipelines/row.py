@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from outlines_cont.commands.errors import RowError
+from outlines_cont.pipelines.errors import RowError
 
 OUTPUT_FIELDS = ("_line", "_digest", "record", "error")
 """The fields that the output adds; a row may not have them."""

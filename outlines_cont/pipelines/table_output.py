@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from outlines_cont.commands.errors import OutputError
-from outlines_cont.commands.output import FileOutput
-from outlines_cont.commands.table_rows import pyarrow
+from outlines_cont.pipelines.errors import OutputError
+from outlines_cont.pipelines.output import FileOutput
+from outlines_cont.pipelines.table_rows import pyarrow
 
 TABLE_SUFFIXES = (".csv", ".parquet")
 

@@ -1,0 +1,21 @@
+"""Errors of pipelines and commands: those that stop a run before it begins, and those of a single row."""
+
+from __future__ import annotations
+
+from outlines_cont.errors import OutlinesContError
+
+
+class SetupError(OutlinesContError, ValueError):
+    """A command was given something that it cannot use. Nothing ran, and no output was touched."""
+
+
+class OutputError(OutlinesContError, OSError):
+    """The output could not be written to its end, for example because the disk is full. It holds whole lines."""
+
+
+class RowError(OutlinesContError, ValueError):
+    """A row of the input cannot be used; the others can."""
+
+
+class TemplateError(RowError):
+    """The prompt template fails on a row: a name that the row does not have, or a limit."""
