@@ -78,12 +78,10 @@ class EndedRow:
     Attributes:
         number: which of the rows.
         row: what it has come to, with its value or error.
-        reused: how many of its tokens were not fed, because others had fed the same.
     """
 
     number: int
     row: StateRow
-    reused: int = 0
 
 
 class Run:
@@ -228,10 +226,8 @@ class Run:
         with self.engine.lock:
             for at, state_row in list(islice(self._job.done.items(), self._num_taken, None)):
                 number = self._taken[at]
-                row = self.rows[number]
-                assert row is not None
                 ended = replace(self._finished(at, state_row), kv=None, logits=None)
-                found.append(EndedRow(number, ended, row.source_cached))
+                found.append(EndedRow(number, ended))
                 self._job.done[at] = ended
                 self._values.pop(at, None)
                 self.rows[number] = None

@@ -153,7 +153,7 @@ class Extraction:
     def _count(self, row: InputRow, outcome: Outcome) -> None:
         tally = self.tally
         tally.rows += 1
-        tally.reused_tokens += outcome.usage.reused_tokens
+        tally.reused_tokens += outcome.reused_tokens
         if outcome.failure is not None:
             tally.failed += 1
             if tally.first_failure is None:

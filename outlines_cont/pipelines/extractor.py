@@ -13,11 +13,14 @@ from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.special_names import MARKS, control_names_of, mapped_texts
+from outlines_cont.pipelines.columns import RecordColumns
+from outlines_cont.pipelines.containers import extracted
 from outlines_cont.pipelines.errors import RowError
 from outlines_cont.pipelines.flow import Flow, Recipe
 from outlines_cont.pipelines.outcome import Outcome
 from outlines_cont.pipelines.row_prompt import MakePrompt, RowPrompt
 from outlines_cont.pipelines.schema import RecordSchema
+from outlines_cont.pipelines.shape import shape_of
 from outlines_cont.pipelines.window import ShowValue
 from outlines_cont.prompt import Item
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
@@ -86,6 +89,7 @@ class Extractor:
         self.model = model
         self.schema = schema if isinstance(schema, RecordSchema) else RecordSchema.of(schema)
         self._text_field = text_field
+        self._shape = shape_of(self.schema, has_formats=options.get("formats", "assert") == "assert")
         voter = drawn if getattr(drawn, "needs_random", False) else samplers.multinomial()
         make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
         self._recipe = Recipe(
@@ -103,6 +107,28 @@ class Extractor:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments; elsewhere it is made again."""
         return _made_again, (self._arguments,)
+
+    def __call__(self, data: Any) -> Any:
+        """Return the records of rows, as these came: a list of dicts for a list, columns for columns, a frame for a frame.
+
+        There is a column for each member of the records, typed by the schema, and `error`, `weight`, `usage`; see `RecordColumns`. A row
+        that fails has nulls and its error. `dataset.map(extractor, batched=True)` adds them to a dataset, and so does `extractor(dataset)`,
+        which knows their types before the first row.
+
+        Args:
+            data: a list of texts or dicts, a dict of columns, a frame of pandas or polars, a table of pyarrow, a dataset of Hugging Face;
+                a text or the dict of one row for one record; for any other iterable the records come one by one.
+
+        Raises:
+            OptionError: it is nothing that holds rows.
+            SetupError: pyarrow is not installed; lists and dicts do without.
+        """
+        return extracted(data, self._text_field, self.columns, self.outcomes)
+
+    @property
+    def columns(self) -> RecordColumns:
+        """The columns of the records."""
+        return RecordColumns(self._shape, has_agreement=bool(self._recipe.samples))
 
     def outcomes(self, rows: Iterable[Row | Exception], show: ShowValue | None = None) -> Iterator[Outcome]:
         """Yield what becomes of each row, in their order, while others are on their way.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from outlines_cont.errors import IncompleteOutput
@@ -72,6 +72,7 @@ class Flow:
         self._window = Window(recipe.generator.model, recipe.width, self._options, scores_end=recipe.is_scored)
         self._pending: dict[Hashable, _Pending] = {}
         self._ready: list[tuple[Hashable, Outcome]] = []
+        self._told = 0
         # Prompts are read in groups: one forward for several of them.
         self._least = max(recipe.width // 4, 1)
 
@@ -125,6 +126,15 @@ class Flow:
             if row.record is not None and len(row.votes) == self._recipe.samples:
                 del self._pending[key]
                 ready.append((key, self._outcome(row.record, [*row.votes.values()])))
+        return self._with_reuse(ready)
+
+    def _with_reuse(self, ready: list[tuple[Any, Outcome]]) -> list[tuple[Any, Outcome]]:
+        """Note in the first outcome how many tokens were reused since the one before."""
+        now = self._window.meter.reused_tokens
+        if ready and now > self._told:
+            (key, outcome), *others = ready
+            ready = [(key, replace(outcome, reused_tokens=now - self._told)), *others]
+            self._told = now
         return ready
 
     def _entries(self, key: Hashable, row: Fields | Exception) -> list[Entry]:
@@ -203,7 +213,6 @@ def _usage(ended: Ended, votes: Sequence[Ended]) -> Usage:
         prompt_tokens=0 if own is None else _start(own),
         tokens=sum(len(row.token_ids) - _start(row) for row in rows),
         forced_tokens=sum(row.kinds[_start(row) :].count(FORCED) for row in rows),
-        reused_tokens=sum(one.reused for one in (ended, *votes)),
         steps=ended.steps,
     )
 

@@ -36,14 +36,12 @@ class Usage:
         prompt_tokens: tokens of the prompt.
         tokens: tokens of the record.
         forced_tokens: those of them that the schema left no choice about.
-        reused_tokens: tokens that were not fed, because rows before had fed the same.
         steps: steps of the engine from the moment when the row was given to it.
     """
 
     prompt_tokens: int = 0
     tokens: int = 0
     forced_tokens: int = 0
-    reused_tokens: int = 0
     steps: int = 0
 
 
@@ -59,6 +57,7 @@ class Outcome:
         usage: what the row took.
         logprobs: for each value of the record, by its path, the log-probability of its tokens under the schema.
         agreement: for each value of the record, by its path, the share of the samples that have the same there.
+        reused_tokens: tokens of any rows that were not fed, because others had fed the same, since the outcome before this one.
     """
 
     record: Any = None
@@ -68,6 +67,7 @@ class Outcome:
     usage: Usage = Usage()
     logprobs: Mapping[str, float] = field(default_factory=dict)
     agreement: Mapping[str, float] = field(default_factory=dict)
+    reused_tokens: int = 0
 
     @classmethod
     def of_error(cls, error: BaseException) -> Self:

@@ -66,14 +66,12 @@ class Ended:
         key: that of its entry.
         rows: a row for each sample, with value and error; empty where no row could be made.
         error: why not, else None.
-        reused: how many tokens the rows did not have to feed, because others had.
         steps: how many steps were taken meanwhile.
     """
 
     key: Any
     rows: tuple[StateRow, ...] = ()
     error: Exception | None = None
-    reused: int = 0
     steps: int = 0
 
 
@@ -125,9 +123,8 @@ class _Call:
             if len(rows) == self._samples:
                 del self._rows[at]
                 rows.sort(key=lambda one: one.number)
-                reused = sum(one.reused for one in rows)
                 state_rows = tuple(one.row for one in rows)
-                found.append(Ended(self.entries[at].key, state_rows, reused=reused, steps=step - self._begun))
+                found.append(Ended(self.entries[at].key, state_rows, steps=step - self._begun))
         return found
 
     def _show(self, feeds: list[Feed | None]) -> None:
