@@ -131,6 +131,38 @@ SeedOption = Annotated[
         min=0, metavar="N", help="Of the random numbers. A row's record depends on it and on its prompt alone."
     ),
 ]
+SamplesOption = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", help="Sample N more records for each row, and say for each value how many have the same."
+    ),
+]
+DetailsOption = Annotated[
+    bool, typer.Option("--details", help="Write log-probabilities, tokens and agreement beside each record.")
+]
+ReportOption = Annotated[
+    Path | None, typer.Option(metavar="FILE.html", help="Write a page on what came out, with what to look at first.")
+]
+GoldOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The field of a row that holds the right record, for the report.")
+]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.json", help="What agreement is worth: the chance that a value is right stands beside it."
+    ),
+]
+SaveCalibrationOption = Annotated[
+    Path | None, typer.Option(metavar="FILE.json", help="Learn that from --gold and --samples, for other messages.")
+]
+WorkersOption = Annotated[
+    int,
+    typer.Option(min=1, metavar="N", help="Processes that run the model, each with its own. More than one need Ray."),
+]
+RayAddressOption = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="A cluster of Ray, such as auto.", show_default="this machine"),
+]
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", "-v", help="Say what was chosen, such as the number of threads.")
 ]
@@ -220,6 +252,14 @@ def extract(
     sampler: SamplerOption = "greedy",
     seed: SeedOption = 0,
     draft: DraftOption = Draft.NONE,
+    samples: SamplesOption = 0,
+    details: DetailsOption = False,
+    report: ReportOption = None,
+    gold: GoldOption = None,
+    calibration: CalibrationOption = None,
+    save_calibration: SaveCalibrationOption = None,
+    workers: WorkersOption = 1,
+    ray_address: RayAddressOption = None,
     progress: ProgressOption = None,
     stream: StreamOption = False,
     verbose: VerboseOption = False,
@@ -252,6 +292,14 @@ def extract(
         sampler=sampler,
         seed=seed,
         draft=draft,
+        samples=samples,
+        details=details,
+        report=report,
+        gold=gold,
+        calibration=calibration,
+        save_calibration=save_calibration,
+        workers=workers,
+        ray_address=ray_address,
     )
     with _one_line_errors(lambda: _extract_interrupted(output)):
         _extract(options, progress, stream, verbose)
@@ -505,12 +553,16 @@ def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbo
 
     if stream and progress:
         raise SetupError("expected --stream or --progress, got both. Leave out one: both are shown at one place.")
+    if stream and options.has_workers:
+        raise SetupError(
+            "expected --stream or --workers, got both. Records of other processes are seen when they are whole."
+        )
     growing = GrowingRecords(Console(stderr=True)) if stream else None
     started = time.monotonic()
     with _plain_warnings():
         command = ExtractCommand(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
         with progress_bar(command.tally, False if stream else progress) as bar:
-            say = partial(typer.echo, err=True) if verbose else None
+            say = partial(typer.echo, err=True) if verbose and not options.has_workers else None
             for tally in command.run(partial(_load_extractor, say=say), growing):
                 advance(bar, tally)
     typer.echo(_extract_summary(command.tally, options.output, time.monotonic() - started), err=True)

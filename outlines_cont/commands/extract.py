@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -18,13 +20,12 @@ from outlines_cont.commands.growing import GrowingRecords
 from outlines_cont.commands.options import ExtractOptions
 from outlines_cont.commands.sampler import parse_sampler
 from outlines_cont.commands.template import DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.errors import SetupError
-from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally
-from outlines_cont.pipelines.output import check_output
+from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
+from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions, check_ray
 from outlines_cont.pipelines.rows import STDIN, RowSource
 from outlines_cont.pipelines.schema import RecordSchema, load_schema
-from outlines_cont.pipelines.table_output import lines_path
-from outlines_cont.pipelines.table_rows import pyarrow
 
 LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes]
 """Makes what turns rows into records; it may take long."""
@@ -41,9 +42,7 @@ class ExtractCommand:
         _check_options(options)
         self.options = options
         source = RowSource(options.input, options.input_format, options.text_field, stdin)
-        self.template = (
-            PromptTemplate(DEFAULT_SOURCE) if options.prompt is None else PromptTemplate.from_file(options.prompt)
-        )
+        self.template = _template(options)
         self.schema = load_schema(options.schema)
         fsm.json_schema(self.schema.schema, **options.schema_options)  # a bad one is told before a model is loaded
         parse_sampler(options.sampler)
@@ -51,6 +50,8 @@ class ExtractCommand:
             text_field=options.text_field,
             needs_text="text" in self.template.names,
             keep_text=options.keep_text,
+            details=options.has_details,
+            calibration=None if options.calibration is None else Calibration.load(options.calibration),
             settings=_settings_digest(options, self.template, self.schema),
         )
         output = stdout if options.output is None else options.output
@@ -64,18 +65,46 @@ class ExtractCommand:
     def run(self, load: LoadOutcomes, growing: GrowingRecords | None = None) -> Iterator[Tally]:
         """Load the model, write the rows, and yield the tally after each; show the records while they are written."""
         make = partial(load, self.options, self.schema, self.template)
+        if self.options.has_workers:
+            make = partial(self._workers, load)
         if growing is None:
             yield from self._extraction.run(make)
             return
         with growing:
             yield from self._extraction.run(make, growing.show)
 
+    def _workers(self, load: LoadOutcomes) -> Outcomes:
+        """Return workers, each of which loads the model."""
+        options = self.options
+        made = WorkerOptions(
+            workers=options.workers,
+            address=options.ray_address,
+            gpus=1 if (options.device or "").startswith("cuda") else 0,
+            block_size=2 * options.batch_size,
+        )
+        return RayWorkers(WorkerLoad(load, options, os.getcwd()), made)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """Loads schema, template and model in the process of a worker, as the command does in its own."""
+
+    load: LoadOutcomes
+    options: ExtractOptions
+    folder: str
+
+    def __call__(self) -> Outcomes:
+        """Return what turns rows into records."""
+        if os.path.isdir(self.folder):  # on another machine paths are those of its own working folder
+            os.chdir(self.folder)
+        return self.load(self.options, load_schema(self.options.schema), _template(self.options))
+
+
+def _template(options: ExtractOptions) -> PromptTemplate:
+    return PromptTemplate(DEFAULT_SOURCE) if options.prompt is None else PromptTemplate.from_file(options.prompt)
+
 
 def _check_options(options: ExtractOptions) -> None:
-    if options.resume and options.overwrite:
-        raise SetupError(
-            "expected --resume or --overwrite, got both. --resume keeps what the output holds, --overwrite does not."
-        )
     if options.output is None and (options.resume or options.overwrite):
         raise SetupError(
             "expected --output FILE beside --resume or --overwrite, got none: the standard output has no earlier rows."
@@ -83,24 +112,19 @@ def _check_options(options: ExtractOptions) -> None:
     if options.model is not None:
         _check_model(options.model)
     if options.output is not None:
-        input_path = None if options.input == STDIN else Path(options.input)
-        check_output(options.output, input_path, resume=options.resume, overwrite=options.overwrite)
-        if lines_path(options.output) != options.output:
-            _check_table(options)
-
-
-def _check_table(options: ExtractOptions) -> None:
-    """Check a table and the file of lines beside it."""
-    assert options.output is not None
-    lines = lines_path(options.output)
-    if options.output.suffix.lower() == ".parquet":
-        pyarrow()
-    if options.resume and options.output.exists() and not lines.exists():
-        raise SetupError(
-            f"the table {str(options.output)!r} is complete. To go on with it when the input has grown, write to a .jsonl file; to make it "
-            "anew, pass --overwrite."
-        )
-    check_output(lines, None, resume=options.resume, overwrite=options.overwrite)
+        source = None if options.input == STDIN else Path(options.input)
+        check_destination(options.output, source, resume=options.resume, overwrite=options.overwrite)
+    if options.has_workers:
+        check_ray()
+    for name, path in (("--report", options.report), ("--save-calibration", options.save_calibration)):
+        if path is not None and options.output is None:
+            raise SetupError(f"expected --output FILE beside {name}, got none: both are made of its rows.")
+        if path is not None and not path.parent.is_dir():
+            raise SetupError(f"expected a folder that exists for {name}, got {str(path)!r}.")
+    if options.save_calibration is not None and not (options.gold and options.samples):
+        raise SetupError("expected --gold NAME and --samples N beside --save-calibration: it compares them.")
+    if options.calibration is not None and not options.samples:
+        raise SetupError("expected --samples N beside --calibration: it says what their agreement is worth.")
 
 
 def _check_model(name: str) -> None:
@@ -127,4 +151,9 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
         options.text_field,
         options.keep_text,
     ]
+    if options.has_details:
+        parts += [
+            options.samples,
+            None if options.calibration is None else options.calibration.read_text(encoding="utf-8"),
+        ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]

@@ -49,7 +49,8 @@ def load_extractor(
         seed=options.seed,
         batch_size=options.batch_size,
         draft=None if options.draft is Draft.NONE else options.draft.value,
-        is_scored=False,
+        samples=options.samples,
+        is_scored=options.has_details,
         **options.schema_options,
     )
 

@@ -11,12 +11,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO, Protocol
 
+from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.errors import SetupError
 from outlines_cont.pipelines.outcome import Outcome
-from outlines_cont.pipelines.output import Done, FileOutput, Output, StreamOutput, match_done
+from outlines_cont.pipelines.output import Done, FileOutput, Output, StreamOutput, check_output, match_done
 from outlines_cont.pipelines.row import InputRow
 from outlines_cont.pipelines.rows import RowSource
 from outlines_cont.pipelines.table_output import TableOutput, lines_path
+from outlines_cont.pipelines.table_rows import pyarrow
 
 
 class ShowRecord(Protocol):
@@ -66,12 +68,16 @@ class LineOptions:
         text_field: the field of a row that holds the message.
         needs_text: whether a row without a message has no prompt.
         keep_text: whether the message stands in the output, too.
+        details: whether `_details` stands in the output: log-probabilities, tokens, and how many samples agree.
+        calibration: what the agreement of samples is worth; None where that is not known.
         settings: a digest of what decides a record beside its row.
     """
 
     text_field: str = "text"
     needs_text: bool = True
     keep_text: bool = False
+    details: bool = False
+    calibration: Calibration | None = None
     settings: str = ""
 
 
@@ -163,11 +169,63 @@ class Extraction:
         options = self._options
         fields = {name: value for name, value in row.fields.items() if options.keep_text or name != options.text_field}
         fields |= {"_line": row.line, "_digest": f"{row.digest}-{options.settings}"}
+        if options.details:
+            fields["_details"] = _details(outcome, options.calibration)
         if outcome.failure is None:
             fields["record"] = outcome.record
         else:
             fields["error"] = {"type": outcome.failure.type, "message": outcome.failure.message}
         return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
+
+
+def check_destination(path: Path, source: Path | None, *, resume: bool, overwrite: bool) -> None:
+    """Check an output before anything runs.
+
+    Args:
+        path: the output.
+        source: the input; None for a stream.
+        resume: whether an output that exists is gone on with.
+        overwrite: whether it is replaced.
+
+    Raises:
+        SetupError: it cannot be written, or exists.
+    """
+    if resume and overwrite:
+        raise SetupError(
+            "expected --resume or --overwrite, got both. --resume keeps what the output holds, --overwrite does not."
+        )
+    check_output(path, source, resume=resume, overwrite=overwrite)
+    lines = lines_path(path)
+    if lines == path:
+        return
+    if path.suffix.lower() == ".parquet":
+        pyarrow()
+    if resume and path.exists() and not lines.exists():
+        raise SetupError(
+            f"the table {str(path)!r} is complete. To go on with it when the input has grown, write to a .jsonl file; to make it "
+            "anew, pass --overwrite."
+        )
+    check_output(lines, None, resume=resume, overwrite=overwrite)
+
+
+def _details(outcome: Outcome, calibration: Calibration | None) -> dict[str, Any]:
+    """Return what is known of a record beside itself, as JSON; log-probabilities to three decimals."""
+    usage = outcome.usage
+    found: dict[str, Any] = {
+        "prompt_tokens": usage.prompt_tokens,
+        "tokens": usage.tokens,
+        "forced_tokens": usage.forced_tokens,
+    }
+    if outcome.weight is not None:
+        found |= {"weight": round(outcome.weight, 3)}
+        found |= {"logprobs": {path: round(logprob, 3) for path, logprob in outcome.logprobs.items()}}
+    if outcome.agreement:
+        found["agreement"] = {path: round(share, 3) for path, share in outcome.agreement.items()}
+        if calibration is not None:
+            found["confidence"] = {
+                path: round(calibration.confidence(path, share), 3) for path, share in outcome.agreement.items()
+            }
+    return found
 
 
 def _check_text_column(columns: list[str] | None, text_field: str) -> None:

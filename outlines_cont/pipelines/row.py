@@ -7,7 +7,7 @@ from typing import Any
 
 from outlines_cont.pipelines.errors import RowError
 
-OUTPUT_FIELDS = ("_line", "_digest", "record", "error")
+OUTPUT_FIELDS = ("_line", "_digest", "_details", "record", "error")
 """The fields that the output adds; a row may not have them."""
 
 
