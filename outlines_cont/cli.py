@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -563,8 +563,10 @@ def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbo
         command = ExtractCommand(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
         with progress_bar(command.tally, False if stream else progress) as bar:
             say = partial(typer.echo, err=True) if verbose and not options.has_workers else None
-            for tally in command.run(partial(_load_extractor, say=say), growing):
-                advance(bar, tally)
+            # What Ray tells of its workers must not come between the rows.
+            with redirect_stdout(sys.stderr):
+                for tally in command.run(partial(_load_extractor, say=say), growing):
+                    advance(bar, tally)
     typer.echo(_extract_summary(command.tally, options.output, time.monotonic() - started), err=True)
     if command.tally.failed:
         raise typer.Exit(_FAILED_ROWS)

@@ -24,6 +24,8 @@ from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.errors import SetupError
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
 from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions, check_ray
+from outlines_cont.pipelines.report import Report
+from outlines_cont.pipelines.report_page import write_page
 from outlines_cont.pipelines.rows import STDIN, RowSource
 from outlines_cont.pipelines.schema import RecordSchema, load_schema
 
@@ -55,7 +57,7 @@ class ExtractCommand:
             settings=_settings_digest(options, self.template, self.schema),
         )
         output = stdout if options.output is None else options.output
-        self._extraction = Extraction(source, output, lines, resume=options.resume)
+        self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=self._look_back)
 
     @property
     def tally(self) -> Tally:
@@ -72,6 +74,18 @@ class ExtractCommand:
             return
         with growing:
             yield from self._extraction.run(make, growing.show)
+
+    def _look_back(self, lines: Path) -> None:
+        """Write what is made of all rows: the report, and what agreement is worth."""
+        options = self.options
+        if options.report is None and options.save_calibration is None:
+            return
+        report = Report(options.text_field, options.gold)
+        report.add_file(lines)
+        if options.report is not None:
+            write_page(report, options.report, f"{Path(options.input).name} → {Path(options.schema).name}")
+        if options.save_calibration is not None:
+            report.calibration().save(options.save_calibration)
 
     def _workers(self, load: LoadOutcomes) -> Outcomes:
         """Return workers, each of which loads the model."""

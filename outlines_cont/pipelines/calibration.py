@@ -26,11 +26,13 @@ class Answer:
         path: where it stands.
         share: the share of the samples that have the same.
         is_right: whether it is as expected.
+        count: how many values of that kind there are.
     """
 
     path: str
     share: float
     is_right: bool
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,12 @@ class Calibration:
         for answer in answers:
             for name in (_ALL, field_of(answer.path)):
                 found = counts[name][round(answer.share, 6)]
-                found[0] += answer.is_right
-                found[1] += 1
+                found[0] += answer.is_right * answer.count
+                found[1] += answer.count
         if not counts:
             raise SetupError("expected rows with a record and with known answers to calibrate by, got none")
-        common = _isotonic(counts[_ALL])
+        # Half a value more on either side: what was always right in some rows is not certain in others.
+        common = _isotonic({share: [right + 0.5, count + 1] for share, (right, count) in counts[_ALL].items()})
         curves = {_ALL: common}
         for name, levels in counts.items():
             if name != _ALL:

@@ -92,14 +92,22 @@ class Extraction:
         output: a file, or a stream of bytes. A table (.csv, .parquet) is made of a file of lines when all rows are there.
         options: what a line holds.
         resume: go on with an output that exists.
+        at_end: called with the file of lines when it holds all rows; None for nothing.
 
     Raises:
         SetupError: the input is a table without a column of the messages, or the output is none of this input and these settings.
     """
 
     def __init__(
-        self, source: RowSource, output: Path | BinaryIO, options: LineOptions, *, resume: bool = False
+        self,
+        source: RowSource,
+        output: Path | BinaryIO,
+        options: LineOptions,
+        *,
+        resume: bool = False,
+        at_end: Callable[[Path], None] | None = None,
     ) -> None:
+        self._at_end = at_end
         self._output = output
         self._options = options
         self._path = output if isinstance(output, Path) else None
@@ -125,7 +133,8 @@ class Extraction:
         first = next(self._rows, None)
         if first is None:
             with self._opened():
-                return
+                self._finish()
+            return
         started = monotonic()
         runner = load()
         self.tally.loading_seconds = monotonic() - started
@@ -134,6 +143,11 @@ class Extraction:
                 output.write([self._line(row, outcome)])
                 self._count(row, outcome)
                 yield self.tally
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._at_end is not None and self._lines is not None:
+            self._at_end(self._lines)
 
     def _ended(
         self, rows: Iterator[InputRow], runner: Outcomes, show: ShowRecord | None

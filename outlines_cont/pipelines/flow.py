@@ -207,14 +207,18 @@ def _shown(show: ShowValue) -> ShowValue:
 
 
 def _usage(ended: Ended, votes: Sequence[Ended]) -> Usage:
-    rows = [row for one in (ended, *votes) for row in one.rows]
     own = ended.rows[0] if ended.rows else None
     return Usage(
         prompt_tokens=0 if own is None else _start(own),
-        tokens=sum(len(row.token_ids) - _start(row) for row in rows),
-        forced_tokens=sum(row.kinds[_start(row) :].count(FORCED) for row in rows),
+        tokens=0 if own is None else _length(own),
+        forced_tokens=0 if own is None else own.kinds[_start(own) :].count(FORCED),
+        sample_tokens=sum(_length(row) for vote in votes for row in vote.rows),
         steps=ended.steps,
     )
+
+
+def _length(row: StateRow) -> int:
+    return len(row.token_ids) - _start(row)
 
 
 def _start(row: StateRow) -> int:

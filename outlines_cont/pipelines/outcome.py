@@ -30,18 +30,20 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a row took; with samples, those included.
+    """What a row took.
 
     Attributes:
         prompt_tokens: tokens of the prompt.
         tokens: tokens of the record.
         forced_tokens: those of them that the schema left no choice about.
+        sample_tokens: tokens of the samples that were compared with it.
         steps: steps of the engine from the moment when the row was given to it.
     """
 
     prompt_tokens: int = 0
     tokens: int = 0
     forced_tokens: int = 0
+    sample_tokens: int = 0
     steps: int = 0
 
 

@@ -101,7 +101,6 @@ class RayWorkers:
                 "num_cpus": max(self._options.workers * self._cpus, _num_cores()),
                 "include_dashboard": False,  # it answers to anybody who reaches its port
                 "object_store_memory": _OBJECT_STORE_BYTES,
-                "_node_ip_address": "127.0.0.1",
             }
         try:
             self._ray.init(address=self._options.address or "local", **options)

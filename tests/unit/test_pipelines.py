@@ -236,7 +236,7 @@ def test_samples_share_what_the_prompt_has_fed_and_change_no_record() -> None:
     again = pipelines.Extractor(model, SCHEMA, samples=3, batch_size=1, max_tokens=200).outcomes(texts)
     assert [outcome.agreement for outcome in again] == [outcome.agreement for outcome in outcomes]
     prompts = sum(outcome.usage.prompt_tokens for outcome in outcomes)
-    assert meter.fed_tokens < sum(outcome.usage.tokens for outcome in outcomes) + 1.5 * prompts
+    assert meter.fed_tokens < sum(o.usage.tokens + o.usage.sample_tokens for o in outcomes) + 1.5 * prompts
     assert sum(outcome.reused_tokens for outcome in outcomes) == meter.reused_tokens > 2 * prompts
 
 
@@ -303,7 +303,7 @@ def test_columns_have_the_types_of_the_schema() -> None:
         "done": "bool",
         "error": "string",
         "weight": "double",
-        "usage": "struct<prompt_tokens: int64, tokens: int64, forced_tokens: int64, steps: int64>",
+        "usage": "struct<prompt_tokens: int64, tokens: int64, forced_tokens: int64, sample_tokens: int64, steps: int64>",
     }
     first, failed, _ = table.to_pylist()
     assert first["total"] == Decimal("12.50")
