@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlines_cont import control, generate, models, policies, samplers
+    from outlines_cont import control, generate, models, pipelines, policies, samplers
     from outlines_cont.chat import Chat
     from outlines_cont.continuation import continuous
     from outlines_cont.defaults import DEFAULT_MAX_TOKENS
@@ -171,11 +171,12 @@ __all__ = [
     "guide",
     "kv_bytes",
     "models",
+    "pipelines",
     "policies",
     "samplers",
 ]
 
-_MODULES = ("control", "generate", "models", "policies", "samplers")
+_MODULES = ("control", "generate", "models", "pipelines", "policies", "samplers")
 _HOMES = {
     "BatchedExecutor": "executor",
     "Branch": "engine.branch",

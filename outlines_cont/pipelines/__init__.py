@@ -10,30 +10,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlines_cont.pipelines.errors import OutputError, RowError, SetupError, TemplateError
+    from outlines_cont.pipelines.calibration import Answer, Calibration
+    from outlines_cont.pipelines.errors import OutputError, RowError, SetupError, TemplateError, WorkersFailed
     from outlines_cont.pipelines.extractor import Extractor
     from outlines_cont.pipelines.outcome import Failure, Outcome, Usage
+    from outlines_cont.pipelines.pipeline import run
+    from outlines_cont.pipelines.report import Report
+    from outlines_cont.pipelines.report_page import write_page
 
 __all__ = [
+    "Answer",
+    "Calibration",
     "Extractor",
     "Failure",
     "Outcome",
     "OutputError",
+    "Report",
     "RowError",
     "SetupError",
     "TemplateError",
     "Usage",
+    "WorkersFailed",
+    "run",
+    "write_page",
 ]
 
 _WHERE = {
+    "Answer": "calibration",
+    "Calibration": "calibration",
     "Extractor": "extractor",
     "Failure": "outcome",
     "Outcome": "outcome",
     "OutputError": "errors",
+    "Report": "report",
     "RowError": "errors",
     "SetupError": "errors",
     "TemplateError": "errors",
     "Usage": "outcome",
+    "WorkersFailed": "errors",
+    "run": "pipeline",
+    "write_page": "report_page",
 }
 
 

@@ -62,16 +62,16 @@ class Calibration:
                 found[1] += answer.count
         if not counts:
             raise SetupError("expected rows with a record and with known answers to calibrate by, got none")
-        # Half a value more on either side: what was always right in some rows is not certain in others.
-        common = _isotonic({share: [right + 0.5, count + 1] for share, (right, count) in counts[_ALL].items()})
+        # What no sample agrees with is taken for wrong where nothing is known of it. And half a value more on either side: what was
+        # always right in some rows is not certain in others.
+        levels = {0.0: [0.0, 1.0], **counts.pop(_ALL)}
+        common = _isotonic({share: [right + 0.5, count + 1] for share, (right, count) in levels.items()})
         curves = {_ALL: common}
-        for name, levels in counts.items():
-            if name != _ALL:
-                with_prior = {
-                    share: [right + _PRIOR * _at(common, share), count + _PRIOR]
-                    for share, (right, count) in levels.items()
-                }
-                curves[name] = _isotonic(with_prior)
+        for name, known in counts.items():
+            own = {share: known.get(share, [0.0, 0.0]) for share in levels}
+            curves[name] = _isotonic(
+                {share: [right + _PRIOR * _at(common, share), count + _PRIOR] for share, (right, count) in own.items()}
+            )
         return cls(curves)
 
     def confidence(self, path: str, share: float) -> float:

@@ -48,6 +48,7 @@ class Tally:
         failed: rows with an error, earlier ones included.
         first_failure: the first of this run, as one line; None where there is none.
         loading_seconds: how long it took to load the model.
+        tokens: those of the records of this run.
         reused_tokens: tokens that this run did not have to feed, because rows before had fed the same.
     """
 
@@ -57,6 +58,7 @@ class Tally:
     failed: int = 0
     first_failure: str | None = None
     loading_seconds: float = 0.0
+    tokens: int = 0
     reused_tokens: int = 0
 
 
@@ -173,6 +175,7 @@ class Extraction:
     def _count(self, row: InputRow, outcome: Outcome) -> None:
         tally = self.tally
         tally.rows += 1
+        tally.tokens += outcome.usage.tokens
         tally.reused_tokens += outcome.reused_tokens
         if outcome.failure is not None:
             tally.failed += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -88,15 +89,16 @@ class Extractor:
             )
         self.model = model
         self.schema = schema if isinstance(schema, RecordSchema) else RecordSchema.of(schema)
-        self._text_field = text_field
+        self.text_field = text_field
         self._shape = shape_of(self.schema, has_formats=options.get("formats", "assert") == "assert")
+        make_prompt, self._source, self.needs_text = self._prompt_of(prompt)
         voter = drawn if getattr(drawn, "needs_random", False) else samplers.multinomial()
         make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
         self._recipe = Recipe(
             generator=make(sampler=drawn),
             voter=make(sampler=voter) if samples else None,
             schema=self.schema,
-            prompt=self._prompt_of(prompt),
+            prompt=make_prompt,
             max_tokens=max_tokens,
             seed=seed,
             samples=samples,
@@ -123,12 +125,23 @@ class Extractor:
             OptionError: it is nothing that holds rows.
             SetupError: pyarrow is not installed; lists and dicts do without.
         """
-        return extracted(data, self._text_field, self.columns, self.outcomes)
+        return extracted(data, self.text_field, self.columns, self.outcomes)
 
     @property
     def columns(self) -> RecordColumns:
         """The columns of the records."""
         return RecordColumns(self._shape, has_agreement=bool(self._recipe.samples))
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal digits that change with what decides a record beside its row: model, schema, prompt and options.
+
+        A function that makes prompts counts by its name.
+        """
+        left_out = ("model", "schema", "prompt", "batch_size", "draft")
+        options = {name: value for name, value in self._arguments.items() if name not in left_out}
+        parts = [self.model.fingerprint, self.schema.json_schema, self._source, sorted(options.items())]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def outcomes(self, rows: Iterable[Row | Exception], show: ShowValue | None = None) -> Iterator[Outcome]:
         """Yield what becomes of each row, in their order, while others are on their way.
@@ -181,17 +194,22 @@ class Extractor:
             RowError: it is none.
         """
         if isinstance(row, str):
-            return {self._text_field: row}
+            return {self.text_field: row}
         if not isinstance(row, Mapping):
             raise RowError(f"expected a row that is a text or a dict of fields, got {type(row).__name__}")
         return row
 
-    def _prompt_of(self, prompt: str | PromptTemplate | MakePrompt | None) -> MakePrompt:
+    def _prompt_of(self, prompt: str | PromptTemplate | MakePrompt | None) -> tuple[MakePrompt, str, bool]:
+        """Return what makes prompts, what tells it from others, and whether it needs a message."""
         if callable(prompt):
-            return prompt
+            return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", False
         template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or DEFAULT_SOURCE)
-        row_prompt = RowPrompt(template, self._text_field, self.schema.json_schema)
-        return lambda fields: self._given(row_prompt.text(fields, self._marked))
+        row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema)
+        return (
+            lambda fields: self._given(row_prompt.text(fields, self._marked)),
+            template.source,
+            row_prompt.needs_text,
+        )
 
     def _marked(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a row with a mark inside what is written like a special token, so that it stays letters in a prompt."""

@@ -32,6 +32,8 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--soft); border-bottom: 1px solid var(--line); padding: 6px 10px 6px 0; }
 td { border-bottom: 1px solid var(--line); padding: 6px 10px 6px 0; vertical-align: top; overflow-wrap: anywhere; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; overflow-wrap: normal; }
+.half { flex: 1 1 360px; }
+code.f { overflow-wrap: normal; }
 code { font: 13px/1.45 ui-monospace, monospace; } .message { color: var(--soft); font-size: 13px; display: block; margin-top: 2px; }
 .meter { display: inline-block; width: 90px; height: 8px; border-radius: 4px; background: var(--line); margin-left: 8px; }
 .meter i { display: block; height: 8px; border-radius: 4px; background: var(--main); }
@@ -153,7 +155,11 @@ def _values(values: Sequence[Value]) -> str:
 
 def _value_row(value: Value, has_gold: bool, has_votes: bool, has_chance: bool) -> list[str]:
     message = f'<span class="message">{_short(value.text)}</span>' if value.text else ""
-    row = [f"{value.line:,}", f"<code>{escape(value.path or '(record)')}</code>", f"{_json(value.value)}{message}"]
+    row = [
+        f"{value.line:,}",
+        f'<code class="f">{escape(value.path or "(record)")}</code>',
+        f"{_json(value.value)}{message}",
+    ]
     if has_gold:
         verdict = {
             None: "",
@@ -161,7 +167,7 @@ def _value_row(value: Value, has_gold: bool, has_votes: bool, has_chance: bool) 
             False: f'<span class="wrong">✗</span> {_json(value.expected)}',
         }
         row.append(verdict[value.is_right])
-    row += [_or_dash(value.confidence, "{:.0%}")] * has_chance + [_or_dash(value.agreement, "{:.0%}")] * has_votes
+    row += [_or_dash(value.confidence, "{:.1%}")] * has_chance + [_or_dash(value.agreement, "{:.0%}")] * has_votes
     return [*row, _or_dash(None if value.logprob is None else math.exp(value.logprob), "{:.3g}")]
 
 
@@ -169,21 +175,24 @@ def _reliability(report: Report) -> str:
     if not report.answers:
         return ""
     said = shares((share, is_right, count) for (_, share, is_right), count in report.answers.items())
-    figures = [_figure("samples that agree", said)]
-    rows = [[f"{level:.0%}", f"{count:,}", _metered(right, count)] for level, count, right in said]
-    tables = [_table([("samples that agree", "n"), ("values", "n"), ("right", "n")], rows)]
+    parts = [_kept_word("samples that agree", said)]
     if report.chances:
-        tenths = Counter({(min(chance // 10, 9), ok): 0 for chance, ok in report.chances})
+        tenths: Counter[tuple[int, bool]] = Counter()
         for (chance, is_right), count in report.chances.items():
             tenths[min(chance // 10, 9), is_right] += count
-        found = _mean_chances(report, shares((tenth, is_right, count) for (tenth, is_right), count in tenths.items()))
-        figures.append(_figure("confidence", found))
-        rows = [[f"{level:.0%}", f"{count:,}", _metered(right, count)] for level, count, right in found]
-        tables.append(_table([("confidence", "n"), ("values", "n"), ("right", "n")], rows))
+        found = shares((tenth, is_right, count) for (tenth, is_right), count in tenths.items())
+        parts.append(_kept_word("confidence", _mean_chances(report, found)))
     return (
         "<h2>How far agreement can be trusted</h2>\n<p>On the diagonal as many values are right as samples agree, or as the confidence "
-        f'says; larger points are more values.</p>\n<div class="charts">{"".join(figures)}</div>\n' + "\n".join(tables)
+        f'says; larger points are more values.</p>\n<div class="charts">{"".join(parts)}</div>'
     )
+
+
+def _kept_word(unit: str, points: Sequence[tuple[float, int, int]]) -> str:
+    """Return a chart of what was said and what is right, and its table."""
+    rows = [[f"{level:.0%}", f"{count:,}", _metered(right, count)] for level, count, right in points]
+    table = _table([(unit, "n"), ("values", "n"), ("right", "n")], rows)
+    return f'<div class="half"><figure>{reliability(points, unit)}</figure>\n{table}</div>'
 
 
 def _mean_chances(report: Report, tenths: Iterable[tuple[float, int, int]]) -> list[tuple[float, int, int]]:
@@ -194,10 +203,6 @@ def _mean_chances(report: Report, tenths: Iterable[tuple[float, int, int]]) -> l
         mean = sum(chance * n for (chance, _), n in inside.items()) / (100 * count)
         found.append((mean, count, right))
     return found
-
-
-def _figure(unit: str, points: Sequence[tuple[float, int, int]]) -> str:
-    return f"<figure>{reliability(points, unit)}</figure>"
 
 
 def _errors(report: Report) -> str:
