@@ -28,6 +28,7 @@ from outlines_cont.pipelines.report import Report
 from outlines_cont.pipelines.report_page import write_page
 from outlines_cont.pipelines.rows import STDIN, RowSource
 from outlines_cont.pipelines.schema import RecordSchema, load_schema
+from outlines_cont.pipelines.shape import shape_of
 
 LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes]
 """Makes what turns rows into records; it may take long."""
@@ -54,6 +55,7 @@ class ExtractCommand:
             keep_text=options.keep_text,
             details=options.has_details,
             calibration=None if options.calibration is None else Calibration.load(options.calibration),
+            shape=shape_of(self.schema),
             settings=_settings_digest(options, self.template, self.schema),
         )
         output = stdout if options.output is None else options.output

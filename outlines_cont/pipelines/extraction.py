@@ -17,6 +17,7 @@ from outlines_cont.pipelines.outcome import Outcome
 from outlines_cont.pipelines.output import Done, FileOutput, Output, StreamOutput, check_output, match_done
 from outlines_cont.pipelines.row import InputRow
 from outlines_cont.pipelines.rows import RowSource
+from outlines_cont.pipelines.shape import Shape
 from outlines_cont.pipelines.table_output import TableOutput, lines_path
 from outlines_cont.pipelines.table_rows import pyarrow
 
@@ -72,6 +73,7 @@ class LineOptions:
         keep_text: whether the message stands in the output, too.
         details: whether `_details` stands in the output: log-probabilities, tokens, and how many samples agree.
         calibration: what the agreement of samples is worth; None where that is not known.
+        shape: that of the records, for the types of a table; None goes by the values.
         settings: a digest of what decides a record beside its row.
     """
 
@@ -80,6 +82,7 @@ class LineOptions:
     keep_text: bool = False
     details: bool = False
     calibration: Calibration | None = None
+    shape: Shape | None = None
     settings: str = ""
 
 
@@ -170,7 +173,9 @@ class Extraction:
             assert not isinstance(self._output, Path)
             return StreamOutput(self._output)
         is_table = self._lines != self._path
-        return TableOutput(self._path, self._keep) if is_table else FileOutput(self._path, self._keep)
+        if is_table:
+            return TableOutput(self._path, self._keep, self._options.shape)
+        return FileOutput(self._path, self._keep)
 
     def _count(self, row: InputRow, outcome: Outcome) -> None:
         tally = self.tally

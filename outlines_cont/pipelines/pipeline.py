@@ -93,6 +93,7 @@ def run(
         keep_text=keep_text,
         details=has_details,
         calibration=calibration,
+        shape=extractor.columns.shape if isinstance(extractor, Extractor) else None,
         settings=_digest(extractor, settings, keep_text, has_details),
     )
 

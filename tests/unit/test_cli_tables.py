@@ -148,6 +148,50 @@ def test_what_has_no_type_in_common_is_json_in_parquet(folder: Path) -> None:
     assert [(row["x"], row["y"]) for row in rows] == [("1", "{}"), ('"two"', None)]
 
 
+def test_records_have_the_types_of_the_schema_in_parquet(folder: Path) -> None:
+    kinds = {
+        "day": {"type": "string", "format": "date"},
+        "n": {"type": "integer"},
+        "x": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+    }
+    schema = {"type": "object", "properties": kinds, "required": [*kinds], "additionalProperties": False}
+    (folder / "s.json").write_text(json.dumps(schema))
+    command = ExtractCommand(
+        ExtractOptions(input="in.csv", schema="s.json", output=Path("out.parquet")),
+        stdin=io.BytesIO(),
+        stdout=io.BytesIO(),
+    )
+    record = {"day": "2031-05-14", "n": 3, "x": 4}
+    for _ in command.run(standing_in(lambda prompt: ValueError("no") if "fail" in prompt else record)):
+        pass
+    table = pyarrow.parquet.read_table(folder / "out.parquet")
+    assert str(table.schema.field("record").type) == "struct<day: date32[day], n: int64, x: string>"
+    assert [{"day": date(2031, 5, 14), "n": 3, "x": "4"}] * 2 + [None] == table["record"].to_pylist()
+    record["n"] = 2**64  # more than the type holds: as the values are
+    again = ExtractCommand(
+        ExtractOptions(input="in.csv", schema="s.json", output=Path("big.parquet")),
+        stdin=io.BytesIO(),
+        stdout=io.BytesIO(),
+    )
+    for _ in again.run(standing_in(lambda prompt: record)):
+        pass
+    assert json.loads(pyarrow.parquet.read_table(folder / "big.parquet")["record"][0].as_py())["n"] == 2**64
+
+
+def test_a_long_table_is_written_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [None, 1, 2.5, "three", {"a": 1}, {"a": None, "b": "x"}, [], ["y"], [None]]
+    rows = [
+        {"text": str(i), "v": value, "n": i, "s": {"k": i} if i % 2 else None} for i, value in enumerate(values * 2)
+    ]
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    extract(input="in.jsonl", output=Path("whole.parquet"))
+    monkeypatch.setattr("outlines_cont.pipelines.table_output._CHUNK", 2)
+    extract(input="in.jsonl", output=Path("parts.parquet"))
+    whole, parts = (pyarrow.parquet.read_table(folder / name) for name in ("whole.parquet", "parts.parquet"))
+    assert whole.equals(parts)
+    assert pyarrow.parquet.ParquetFile(folder / "parts.parquet").num_row_groups == len(rows) / 2
+
+
 @pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
 def test_a_table_that_was_interrupted_is_gone_on_with(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     extract(output=Path(f"whole-{name}"), batch_size=1)
