@@ -92,6 +92,8 @@ def _array(places: Conjunction, lo: int, hi: int | None, context: Context) -> St
             hi = len(first)
     if hi is not None and lo > hi:
         return EMPTY
+    if hi is None:
+        context.endless.append("maxItems")
     return nodes.concat(_OPEN, _items(first, rest, lo, hi, context))
 
 
@@ -182,6 +184,8 @@ def _counted(
             if item is not EMPTY:
                 found.append((bits, item))
         classes.append(found)
+    if hi is None and classes[-1]:
+        context.endless.append("maxItems")
     return nodes.concat(_OPEN, _Grid(counts, classes, lo, hi, context).start())
 
 

@@ -19,7 +19,6 @@ from outlines_cont import __version__
 from outlines_cont.commands.growing import GrowingRecords
 from outlines_cont.commands.options import ExtractOptions
 from outlines_cont.commands.sampler import parse_sampler
-from outlines_cont.commands.template import DEFAULT_SOURCE, PromptTemplate
 from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.errors import SetupError
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
@@ -29,6 +28,7 @@ from outlines_cont.pipelines.report_page import write_page
 from outlines_cont.pipelines.rows import STDIN, RowSource
 from outlines_cont.pipelines.schema import RecordSchema, load_schema
 from outlines_cont.pipelines.shape import shape_of
+from outlines_cont.pipelines.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
 
 LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes]
 """Makes what turns rows into records; it may take long."""
@@ -47,7 +47,8 @@ class ExtractCommand:
         source = RowSource(options.input, options.input_format, options.text_field, stdin)
         self.template = _template(options)
         self.schema = load_schema(options.schema)
-        fsm.json_schema(self.schema.schema, **options.schema_options)  # a bad one is told before a model is loaded
+        # A bad one is told before a model is loaded.
+        self.unbounded = fsm.json_schema(self.schema.schema, **options.schema_options).report.unbounded
         parse_sampler(options.sampler)
         lines = LineOptions(
             text_field=options.text_field,
@@ -117,10 +118,24 @@ class WorkerLoad:
 
 
 def _template(options: ExtractOptions) -> PromptTemplate:
-    return PromptTemplate(DEFAULT_SOURCE) if options.prompt is None else PromptTemplate.from_file(options.prompt)
+    if options.prompt is not None:
+        return PromptTemplate.from_file(options.prompt)
+    return PromptTemplate(_default_source(options))
+
+
+def _default_source(options: ExtractOptions) -> str:
+    """Return the prompt of a command that names none."""
+    if not options.chat:
+        return DEFAULT_SOURCE
+    return CHAT_SOURCE if options.model is not None else "{{ text }}"  # the bundled model knows messages alone
 
 
 def _check_options(options: ExtractOptions) -> None:
+    if options.system is not None and not options.chat:
+        raise SetupError(
+            "expected --chat beside --system, got none. Without --chat a prompt is plain text; write what the system says into the "
+            "template of --prompt."
+        )
     if options.output is None and (options.resume or options.overwrite):
         raise SetupError(
             "expected --output FILE beside --resume or --overwrite, got none: the standard output has no earlier rows."
@@ -166,6 +181,7 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
         [options.sampler, options.seed],
         options.text_field,
         options.keep_text,
+        *((options.chat, options.system) if options.chat else ()),
     ]
     if options.has_details:
         parts += [

@@ -8,15 +8,17 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from outlines_cont import models
+from outlines_cont.chat import Chat
+from outlines_cont.commands.chat import begun_chat
 from outlines_cont.commands.options import Draft, DType, ExtractOptions
 from outlines_cont.commands.sampler import make_sampler
-from outlines_cont.commands.template import PromptTemplate
 from outlines_cont.commands.threads import set_threads
-from outlines_cont.errors import ModelNotFound
+from outlines_cont.errors import ModelNotFound, NoChatTemplate
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.pipelines.errors import SetupError
 from outlines_cont.pipelines.extractor import Extractor
 from outlines_cont.pipelines.schema import RecordSchema
+from outlines_cont.pipelines.template import PromptTemplate
 
 
 def load_extractor(
@@ -48,11 +50,27 @@ def load_extractor(
         sampler=sampler,
         seed=options.seed,
         batch_size=options.batch_size,
+        chat=_chat(model, options) if options.chat else None,
         draft=None if options.draft is Draft.NONE else options.draft.value,
         samples=options.samples,
         is_scored=options.has_details,
         **options.schema_options,
     )
+
+
+def _chat(model: HuggingFaceModel, options: ExtractOptions) -> Chat:
+    """Return the conversation that all rows begin with.
+
+    Raises:
+        SetupError: the model has no chat template.
+    """
+    try:
+        return begun_chat(model, None, options.system, options.model is None, options.seed)
+    except NoChatTemplate as error:
+        raise SetupError(
+            f"expected a model with a chat template beside --chat, got {options.model!r}, whose tokenizer has none. Leave out --chat, and "
+            "say in the template of --prompt what the model is to do."
+        ) from error
 
 
 def load_or_refuse(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:

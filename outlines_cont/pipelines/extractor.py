@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, cast
 
 from outlines_cont import generate, samplers
-from outlines_cont.commands.template import DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.chat import Chat, with_ends
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
@@ -22,6 +22,7 @@ from outlines_cont.pipelines.outcome import Outcome
 from outlines_cont.pipelines.row_prompt import MakePrompt, RowPrompt
 from outlines_cont.pipelines.schema import RecordSchema
 from outlines_cont.pipelines.shape import shape_of
+from outlines_cont.pipelines.template import DEFAULT_SOURCE, PromptTemplate
 from outlines_cont.pipelines.window import ShowValue
 from outlines_cont.prompt import Item
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
@@ -40,6 +41,7 @@ class Extractor:
         schema: what a record is: a JSON Schema, a pydantic model or another type, or a `RecordSchema`.
         prompt: a Jinja template that may name `text`, any field of the row, `row` (all fields) and `schema`; or a function from the fields
             of a row to a prompt.
+        chat: a conversation, to which the text of the template is the message of the user, and the record the reply; None for plain text.
         text_field: the field of a row that holds the message; a row that is a text has it alone.
         max_tokens: the most tokens of a record.
         sampler: how tokens are drawn; greedy by default.
@@ -64,6 +66,7 @@ class Extractor:
         schema: Any,
         prompt: str | PromptTemplate | MakePrompt | None = None,
         *,
+        chat: Chat | None = None,
         text_field: str = "text",
         max_tokens: int = DEFAULT_MAX_TOKENS,
         sampler: Sampler | None = None,
@@ -75,7 +78,14 @@ class Extractor:
         **options: Any,
     ) -> None:
         self._arguments: dict[str, Any] = {
-            **{"model": model, "schema": schema, "prompt": prompt, "text_field": text_field, "max_tokens": max_tokens},
+            **{
+                "model": model,
+                "schema": schema,
+                "prompt": prompt,
+                "chat": chat,
+                "text_field": text_field,
+                "max_tokens": max_tokens,
+            },
             **{"sampler": sampler, "seed": seed, "samples": samples, "batch_size": batch_size, "draft": draft},
             **{"is_scored": is_scored, **options},
         }
@@ -91,7 +101,7 @@ class Extractor:
         self.schema = schema if isinstance(schema, RecordSchema) else RecordSchema.of(schema)
         self.text_field = text_field
         self._shape = shape_of(self.schema, has_formats=options.get("formats", "assert") == "assert")
-        make_prompt, self._source, self.needs_text = self._prompt_of(prompt)
+        make_prompt, self._source, self.needs_text = self._prompt_of(prompt, chat)
         voter = drawn if getattr(drawn, "needs_random", False) else samplers.multinomial()
         make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
         self._recipe = Recipe(
@@ -99,7 +109,7 @@ class Extractor:
             voter=make(sampler=voter) if samples else None,
             schema=self.schema,
             prompt=make_prompt,
-            max_tokens=max_tokens,
+            options=with_ends({"max_tokens": max_tokens}, [chat]) if chat is not None else {"max_tokens": max_tokens},
             seed=seed,
             samples=samples,
             width=batch_size,
@@ -138,7 +148,7 @@ class Extractor:
 
         A function that makes prompts counts by its name.
         """
-        left_out = ("model", "schema", "prompt", "batch_size", "draft")
+        left_out = ("model", "schema", "prompt", "chat", "batch_size", "draft")
         options = {name: value for name, value in self._arguments.items() if name not in left_out}
         parts = [self.model.fingerprint, self.schema.json_schema, self._source, sorted(options.items())]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -199,12 +209,17 @@ class Extractor:
             raise RowError(f"expected a row that is a text or a dict of fields, got {type(row).__name__}")
         return row
 
-    def _prompt_of(self, prompt: str | PromptTemplate | MakePrompt | None) -> tuple[MakePrompt, str, bool]:
+    def _prompt_of(
+        self, prompt: str | PromptTemplate | MakePrompt | None, chat: Chat | None
+    ) -> tuple[MakePrompt, str, bool]:
         """Return what makes prompts, what tells it from others, and whether it needs a message."""
         if callable(prompt):
             return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", False
         template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or DEFAULT_SOURCE)
         row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema)
+        if chat is not None:  # all that is written in a message is letters, so nothing is marked
+            source = f"{template.source}\0{chat.state}"
+            return (lambda fields: chat.user(row_prompt.text(fields, dict)).state), source, row_prompt.needs_text
         return (
             lambda fields: self._given(row_prompt.text(fields, self._marked)),
             template.source,

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.generate import Generator
-from outlines_cont.options import Options
+from outlines_cont.options import Options, PieceOptions
 from outlines_cont.pipelines.outcome import Failure, Outcome, Usage
 from outlines_cont.pipelines.row_prompt import MakePrompt
 from outlines_cont.pipelines.schema import RecordSchema
@@ -31,7 +31,7 @@ class Recipe:
         voter: writes the samples that are compared with it; None where there are none.
         schema: what a record is.
         prompt: makes the prompt of a row.
-        max_tokens: the most tokens of a record.
+        options: those of every call, such as `max_tokens`.
         seed: of the random numbers.
         samples: how many samples are compared with each record.
         width: the most rows of the engine at once.
@@ -42,7 +42,7 @@ class Recipe:
     voter: Generator | None
     schema: RecordSchema
     prompt: MakePrompt
-    max_tokens: int
+    options: PieceOptions
     seed: int
     samples: int
     width: int
@@ -68,7 +68,7 @@ class Flow:
     def __init__(self, recipe: Recipe, show: ShowValue | None = None) -> None:
         self._recipe = recipe
         self._show = show
-        self._options = Options.of({"max_tokens": recipe.max_tokens})
+        self._options = Options.of(recipe.options)
         self._window = Window(recipe.generator.model, recipe.width, self._options, scores_end=recipe.is_scored)
         self._pending: dict[Hashable, _Pending] = {}
         self._ready: list[tuple[Hashable, Outcome]] = []
@@ -180,7 +180,7 @@ class Flow:
         if row.error is not None:
             return None, row.error
         if row.finish_reason == "length":
-            limit = f"max_tokens={self._recipe.max_tokens}"
+            limit = f"max_tokens={self._options.max_tokens}"
             return None, IncompleteOutput(
                 f"expected a whole record, but {limit} or the context of the model cut it. "
                 "Raise --max-tokens, or bound the strings and arrays of the schema.",

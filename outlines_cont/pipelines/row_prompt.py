@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from outlines_cont.commands.template import PromptTemplate
 from outlines_cont.pipelines.errors import RowError
+from outlines_cont.pipelines.template import PromptTemplate
 
 MakePrompt = Callable[[Mapping[str, Any]], Any]
 """From the fields of a row to its prompt: a text, `Tokens`, token ids or messages."""

@@ -10,7 +10,7 @@ import datetime
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -574,7 +574,7 @@ class _TaskBuilder:
 
     def _keys(self, fact: str) -> list[str]:
         keys = FACTS[fact][1].split()
-        own = _KEYS_BY_KIND[self._message.kind].get(fact, "").split()
+        own = _KEYS_BY_KIND.get(self._message.kind, {}).get(fact, "").split()
         if fact == "due" and "dated" in self._message.facts:
             keys.remove("date")
         return keys + own * (2 if keys else 1)
@@ -593,43 +593,3 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
         "required": list(properties),
         "additionalProperties": False,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A message and several independent continuations of it.
-
-    Args:
-        prompt: `Message: ` and the text.
-        branches: For each continuation, (appended text, generated piece) one after the other.
-    """
-
-    prompt: str
-    branches: tuple[tuple[tuple[str, str], ...], ...]
-
-
-_KIND, _RECORD, _DUE = "\nKind: ", "\nRecord: ", "\nDue: "
-_CHAINS = (
-    *[(_KIND, _RECORD, _DUE)] * 7,
-    *[(_RECORD,)] * 10,
-    (_KIND, _DUE),
-    (_DUE,),
-    (_KIND, _RECORD),
-    (_RECORD, _DUE),
-    (_DUE, _RECORD),
-    (_DUE, _KIND),
-)
-
-
-def documents(rng: random.Random, held_out: bool = False) -> Iterator[Document]:
-    """Yield documents without end."""
-    source = MessageSource(held_out)
-    while True:
-        complete = rng.random() < 0.7
-        message = source.draw(rng, rng.choice(DEMO_KINDS) if complete else None, complete)
-        branches = []
-        for index in range(rng.choice((2, 3, 3))):
-            task = demo_task(message) if complete and index == 0 else draw_task(rng, message)
-            pieces = {_KIND: message.kind, _RECORD: task.text, _DUE: message.due}
-            branches.append(tuple((step, pieces[step]) for step in rng.choice(_CHAINS)))
-        yield Document("Message: " + message.text, tuple(branches))

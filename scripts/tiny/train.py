@@ -25,9 +25,11 @@ from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from scripts.tiny.corpus import CURRENCIES, DEMO_FIELDS, Document, documents
+from scripts.tiny.chats import END, TEMPLATE, TURN_TOKENS
+from scripts.tiny.corpus import CURRENCIES
+from scripts.tiny.documents import Document
+from scripts.tiny.mixture import documents
 
-EOS = "<eos>"
 VOCAB_SIZE = 1280
 MAX_POSITIONS = 2048
 KEY_WEIGHT = 0.1
@@ -42,11 +44,10 @@ PIECES = r"\s+|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+ ?"
 _KEY = re.compile(r'"(\w+)":')
 _PUNCTUATION = re.compile(r'["{}\[\]:,]{2,}')
 _VALUE_END = re.compile(r'"?(,"|\}+|\},"|\}\},")')
-_DEMO_KEYS = [key for key, _ in DEMO_FIELDS]
 
 
 def train_tokenizer(num_documents: int = 12_000) -> Tokenizer:
-    """Return a byte-level BPE tokenizer of `VOCAB_SIZE` tokens, id 0 the end token, digits one by one."""
+    """Return a byte-level BPE tokenizer of `VOCAB_SIZE` tokens, id 0 the end token, digits one by one, and the turn tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -57,7 +58,7 @@ def train_tokenizer(num_documents: int = 12_000) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCAB_SIZE,
-        special_tokens=[EOS],
+        special_tokens=[END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -65,9 +66,10 @@ def train_tokenizer(num_documents: int = 12_000) -> Tokenizer:
     texts = (
         text
         for document in (next(source) for _ in range(num_documents))
-        for text in (document.prompt, *(part for branch in document.branches for pair in branch for part in pair))
+        for text in (document.prompt, *(part for branch in document.branches for piece in branch for part in piece[:2]))
     )
     tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens([*TURN_TOKENS])
     return tokenizer
 
 
@@ -98,7 +100,6 @@ class Encoder:
     def __init__(self, tokenizer: Tokenizer, rng: random.Random | None) -> None:
         self._tokenizer = tokenizer
         self._rng = rng
-        self._text_ids: dict[str, list[int]] = {}
 
     def encode(self, document: Document) -> Encoded:
         """Return the document as ids; punctuation is respelled at random when an rng was given."""
@@ -107,17 +108,15 @@ class Encoder:
         out = Encoded(prompt, [0] * size, list(range(size)), [-1] * size, [0.0] * size, [(0, 0, 0)] * size)
         for number, pairs in enumerate(document.branches, 1):
             start = len(out.ids)
-            for piece, (appended, generated) in enumerate(pairs):
-                self._add(out, appended, generated, (number, piece))
+            for place, piece in enumerate(pairs):
+                self._add(out, piece.appended, piece.text, (number, place))
             length = len(out.ids) - start
             out.branch += [number] * length
             out.positions += range(size, size + length)
         return out
 
     def _add(self, out: Encoded, appended: str, generated: str, place: tuple[int, int]) -> None:
-        if appended not in self._text_ids:
-            self._text_ids[appended] = self._tokenizer.encode(appended).ids
-        before = self._text_ids[appended]
+        before = self._tokenizer.encode(appended).ids
         ids, weights, fields = self._piece(generated)
         out.ids += before + ids
         out.labels += [-1] * (len(before) - 1) + ids + [0]
@@ -225,7 +224,7 @@ def make_model() -> LlamaForCausalLM:
     """Return the untrained model: 4 layers of width 192, 1.87 M parameters."""
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=VOCAB_SIZE,
+            vocab_size=VOCAB_SIZE + len(TURN_TOKENS),
             hidden_size=192,
             intermediate_size=512,
             num_hidden_layers=4,
@@ -269,7 +268,7 @@ def measure(model: LlamaForCausalLM, tokenizer: Tokenizer, num_documents: int, s
     between the marks that the schema forces counts as right.
     """
     model.train(False)
-    names = [tokenizer.id_to_token(i) or "" for i in range(VOCAB_SIZE)]
+    names = [tokenizer.id_to_token(i) or "" for i in range(tokenizer.get_vocab_size())]
     ends = {i: name[0] == '"' for i, name in enumerate(names) if _VALUE_END.fullmatch(name)}
     encoder, source = Encoder(tokenizer, None), documents(random.Random(seed), held_out=True)
     hits: Counter[str] = Counter()
@@ -284,27 +283,37 @@ def measure(model: LlamaForCausalLM, tokenizer: Tokenizer, num_documents: int, s
         guesses[chosen] = logits.argmax(-1)
         for document, row, guess in zip(part, batch.rows, guesses.tolist(), strict=True):
             wrong: dict[tuple[int, int], set[int]] = {}
-            for label, got, weight, (number, piece, field) in zip(
+            for label, got, weight, (number, place, field) in zip(
                 row.labels, guess, row.weights, row.fields, strict=False
             ):
                 right = got == label or (label in ends and ends.get(got) == ends[label])
                 if label >= 0 and weight >= 1.0 and not right:
-                    wrong.setdefault((number, piece), set()).add(field)
-            for number, pairs in enumerate(document.branches, 1):
-                for piece, (step, text) in enumerate(pairs):
-                    bad = wrong.get((number, piece), set())
-                    step = step.strip(": \n").lower()
-                    keys = _KEY.findall(text)
-                    if step == "record":
-                        step = "demo" if keys == _DEMO_KEYS else "other"
-                        counts[step + "_fields"] += len(keys)
-                        hits[step + "_fields"] += len(keys) - len(bad)
+                    wrong.setdefault((number, place), set()).add(field)
+            for number, pieces in enumerate(document.branches, 1):
+                for place, piece in enumerate(pieces):
+                    bad, keys = wrong.get((number, place), set()), _KEY.findall(piece.text)
+                    if keys:
+                        counts[piece.name + "_fields"] += len(keys)
+                        hits[piece.name + "_fields"] += len(keys) - len(bad)
                         wrong_keys.update(keys[field - 1] for field in bad)
-                    counts[step] += 1
-                    hits[step] += not bad
+                    counts[piece.name] += 1
+                    hits[piece.name] += not bad
     model.train()
     shares = {name: round(hits[name] / counts[name], 4) for name in sorted(counts)}
     return {**shares, "wrong": dict(wrong_keys.most_common(12))}
+
+
+def with_turn_tokens(model: LlamaForCausalLM, tokenizer: Tokenizer) -> None:
+    """Give a model without them the turn tokens of chats, in place: new rows of the embedding, its mean and a little noise."""
+    size = model.config.vocab_size
+    tokenizer.add_special_tokens([*TURN_TOKENS])
+    if tokenizer.get_vocab_size() == size:
+        return
+    model.resize_token_embeddings(tokenizer.get_vocab_size(), mean_resizing=False)
+    with torch.no_grad():
+        table = model.model.embed_tokens.weight
+        noise = torch.randn_like(table[size:]) * table[:size].std(0)
+        table[size:] = table[:size].mean(0) + noise
 
 
 def save(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
@@ -313,8 +322,10 @@ def save(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
     model.generation_config = GenerationConfig(eos_token_id=0)  # type: ignore[no-untyped-call]
     model.save_pretrained(folder)
     wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer, eos_token=EOS, clean_up_tokenization_spaces=False, model_max_length=MAX_POSITIONS
+        tokenizer_object=tokenizer, eos_token=END, clean_up_tokenization_spaces=False, model_max_length=MAX_POSITIONS
     )
+    wrapped.add_special_tokens({"additional_special_tokens": [*TURN_TOKENS]})
+    wrapped.chat_template = TEMPLATE
     wrapped.save_pretrained(folder)
 
 
@@ -325,13 +336,14 @@ def train(args: argparse.Namespace) -> None:
     if args.resume:
         tokenizer = Tokenizer.from_file(str(args.resume / "tokenizer.json"))
         model = LlamaForCausalLM.from_pretrained(args.resume, dtype=torch.float32)
+        with_turn_tokens(model, tokenizer)
     else:
         tokenizer, model = train_tokenizer(), make_model()
     print(json.dumps({"parameters": sum(p.numel() for p in model.parameters())}), flush=True)
     use_fused_norms(model)
     rng = random.Random(f"train {args.seed}")
     encoder = Encoder(tokenizer, rng)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.05)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.05, fused=True)
     started = looked = time.monotonic()
 
     def drill_share() -> float:
@@ -348,9 +360,10 @@ def train(args: argparse.Namespace) -> None:
         for group in optimizer.param_groups:
             group["lr"] = args.lr * factor
         batch = collate(rows)
-        logits, chosen = logits_of(model, batch)
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.bfloat16):
+            logits, chosen = logits_of(model, batch)
         weights = batch.weights[chosen]
-        losses = functional.cross_entropy(logits, batch.labels[chosen], reduction="none")
+        losses = functional.cross_entropy(logits.float(), batch.labels[chosen], reduction="none")
         loss = (losses * weights).sum() / weights.sum()
         model.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -384,6 +397,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=100, help="steps of rising learning rate (default: 100)")
     parser.add_argument("--drill-minutes", type=float, default=6.0, help="how long to mix in copying (default: 6)")
     parser.add_argument("--tokens", type=int, default=5000, help="tokens of a batch (default: 5000)")
+    parser.add_argument("--bfloat16", action="store_true", help="multiply in bfloat16: faster where the CPU has AMX")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--look", type=float, default=3.0, help="minutes between checkpoints (default: 3)")

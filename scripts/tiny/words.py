@@ -13,15 +13,17 @@ HELD_OUT_SHARE = 6
 """One word in this many is held out."""
 
 
-def _by_space(text: str) -> list[str]:
+def by_space(text: str) -> list[str]:
+    """Return the words of a text."""
     return text.split()
 
 
-def _by_bar(text: str) -> list[str]:
+def by_bar(text: str) -> list[str]:
+    """Return the parts of a text between bars."""
     return text.replace("\n", "").split("|")
 
 
-FIRST_NAMES = _by_space("""Ana Luis Maria John Emma Noah Olivia Liam Sofia Lucas Mia Hugo Chloe Omar Fatima Wei Yuki Ravi Priya Ivan
+FIRST_NAMES = by_space("""Ana Luis Maria John Emma Noah Olivia Liam Sofia Lucas Mia Hugo Chloe Omar Fatima Wei Yuki Ravi Priya Ivan
 Olga Pedro Lena Karl Anna Peter Laura Mark Julia David Sarah Tom Alice Ben Clara Daniel Eva Felix Grace Henry Ines Jack
 Katja Leo Marta Nina Oscar Paula Quentin Rosa Samuel Tara Ugo Vera Walter Xenia Yara Zoe Ahmed Bianca Carlos Dmitri Elena
 Farid Gita Hassan Ingrid Jamal Kenji Leila Mateo Nadia Ole Petra Rahul Svetlana Tariq Ulrike Viktor Wanda Ximena Yusuf
@@ -32,7 +34,7 @@ Jasmin Kevin Louise Martin Natalie Oliver Philippa Robert Simone Timo Victoria Z
 Goran Hiroshi Ilse Jorge Keiko Lucia Manuel Noor Pavel Ruth Sven Theo Vikram Yan Zuzana André Zoë José Renée Søren Jürgen
 Łukasz Núria Óscar Chloé Mónica Åsa Jean Marie Paul Anne Jean-Luc Anne-Marie""")
 
-LAST_NAMES = _by_space("""Smith Garcia Novak Tanaka Patel Kim Muller Rossi Silva Ivanov Jensen Cohen Brown Lopez Dubois Nowak Sato
+LAST_NAMES = by_space("""Smith Garcia Novak Tanaka Patel Kim Muller Rossi Silva Ivanov Jensen Cohen Brown Lopez Dubois Nowak Sato
 Singh Lee Haas Johnson Martin Bernard Schmidt Fischer Weber Meyer Wagner Becker Hoffmann Keller Costa Santos Ferreira
 Oliveira Pereira Almeida Moreau Laurent Simon Michel Lefevre Roux Ricci Bruno Conti Greco Esposito Romano Kowalski Wozniak
 Mazur Horvat Kovacs Nagy Szabo Popescu Ionescu Petrov Smirnov Volkov Larsen Hansen Nilsen Berg Lund Dahl Lindqvist Virtanen
@@ -44,7 +46,7 @@ Fuentes Navarro Molina Serrano Blanco Iglesias Janssen Bakker Visser Smit Peeter
 Chevalier Garnier Girard Müller Núñez Peña Gonçalves Sørensen Øverland Šimić Dvořák Nový Kılıç Yılmaz O'Brien O'Connor
 O'Neill D'Angelo McDonald MacLeod Smith-Jones Lloyd-Davis""")
 
-CITIES = _by_bar("""Lisbon|Paris|Berlin|Madrid|Tokyo|Oslo|Rome|Vienna|Prague|Dublin|Boston|Denver|Austin|Quito|Lima|Cairo|Delhi|
+CITIES = by_bar("""Lisbon|Paris|Berlin|Madrid|Tokyo|Oslo|Rome|Vienna|Prague|Dublin|Boston|Denver|Austin|Quito|Lima|Cairo|Delhi|
 Seoul|Perth|Nairobi|London|Porto|Lyon|Nice|Hamburg|Munich|Cologne|Dresden|Bremen|Milan|Turin|Naples|Bologna|Verona|Seville|
 Valencia|Bilbao|Granada|Toledo|Warsaw|Krakow|Gdansk|Lublin|Budapest|Debrecen|Bucharest|Sofia|Varna|Athens|Patras|Zagreb|
 Split|Ljubljana|Maribor|Bratislava|Brno|Ostrava|Graz|Linz|Salzburg|Zurich|Geneva|Basel|Bern|Brussels|Antwerp|Ghent|Bruges|
@@ -60,7 +62,7 @@ New Orleans|San Diego|San Juan|Los Angeles|Las Vegas|Santa Cruz|Rio de Janeiro|B
 Hong Kong|Tel Aviv|Salt Lake City|St. Gallen|The Hague|Aix-en-Provence|Stratford-upon-Avon|Bad Homburg|
 Port Louis""")
 
-NOUNS = _by_space("""kettle lamp chair desk phone camera bicycle jacket guitar printer blender mirror carpet helmet tent clock heater
+NOUNS = by_space("""kettle lamp chair desk phone camera bicycle jacket guitar printer blender mirror carpet helmet tent clock heater
 monitor keyboard backpack table shelf drawer cabinet sofa pillow blanket curtain rug vase bowl plate cup mug glass jug pan
 pot knife fork spoon toaster oven fridge freezer fan radio speaker headset microphone cable charger battery tablet laptop
 router scanner projector screen mouse drive drill hammer saw wrench screwdriver ladder rope bucket brush broom shovel rake
@@ -70,41 +72,41 @@ notebook pen pencil marker folder stapler calendar map globe atlas puzzle doll k
 candle torch lantern compass thermos cooler mattress bed wardrobe stool armchair bookcase easel canvas frame tile brick
 plank panel window door lock key bell sensor switch socket bulb magnet lens telescope microscope scale""")
 
-ADJECTIVES = _by_space("""wooden steel blue red green black white large small round folding leather cotton silver golden portable
+ADJECTIVES = by_space("""wooden steel blue red green black white large small round folding leather cotton silver golden portable
 electric solar wireless digital vintage modern heavy light glass ceramic plastic copper oak pine paper woollen outdoor
 kitchen garden office travel children's double single long short narrow wide soft hard dark yellow grey brown orange
 waterproof insulated adjustable compact""")
 
-COLOURS = _by_space("red blue green black white yellow grey brown orange silver purple pink")
+COLOURS = by_space("red blue green black white yellow grey brown orange silver purple pink")
 
-ROLES = _by_bar("""nurse|driver|cook|welder|teacher|accountant|gardener|electrician|plumber|designer|translator|librarian|
+ROLES = by_bar("""nurse|driver|cook|welder|teacher|accountant|gardener|electrician|plumber|designer|translator|librarian|
 data analyst|software engineer|project manager|sales assistant|office manager|warehouse clerk|lab technician|
 bus driver|head chef|night porter|web developer|tax adviser|shop assistant|machine operator|research assistant|
 store manager|truck driver|payroll clerk|site engineer|product manager|legal assistant|baker|carpenter|mechanic|
 painter|receptionist|security guard|tour guide""")
 
-SKILLS = _by_bar("""welding|Python|first aid|bookkeeping|Spanish|German|French|forklift driving|carpentry|photography|Excel|
+SKILLS = by_bar("""welding|Python|first aid|bookkeeping|Spanish|German|French|forklift driving|carpentry|photography|Excel|
 customer service|English|Polish|cooking|gardening|statistics|typing|negotiation|Java|sewing|Arabic|driving|planning|
 copywriting|teaching""")
 
-TOPICS = _by_bar("""budget review|sales plan|hiring plan|new website|office move|product launch|safety training|annual report|
+TOPICS = by_bar("""budget review|sales plan|hiring plan|new website|office move|product launch|safety training|annual report|
 supplier contract|holiday schedule|quarterly results|design draft|price list|customer survey|stock check|road map|
 marketing campaign|data migration|building permit|press release|travel policy|staff party|roof repair|tax return|
 delivery routes|insurance claim|school project|test results|energy audit|trade fair""")
 
-PROBLEMS = _by_bar("""cracked screen|broken handle|missing screws|wrong colour|torn cover|dead battery|loose wheel|bent frame|
+PROBLEMS = by_bar("""cracked screen|broken handle|missing screws|wrong colour|torn cover|dead battery|loose wheel|bent frame|
 scratched surface|strange noise|leaking lid|wrong size|faulty switch|missing manual|dented side|burnt plug|stuck drawer|
 broken zip|bad smell|flickering light|missing parts|cut cable|rusty hinge|broken glass""")
 
-CARRIERS = _by_bar("DHL|UPS|FedEx|GLS|DPD|Hermes|Royal Mail|PostNord|Chronopost|TNT|Correos|Bpost")
+CARRIERS = by_bar("DHL|UPS|FedEx|GLS|DPD|Hermes|Royal Mail|PostNord|Chronopost|TNT|Correos|Bpost")
 
-COMPANY_ENDINGS = _by_bar("""Ltd|GmbH|Inc|Group|& Sons|Logistics|Foods|Systems|Trading|Partners|Design|Motors|Tools|Media|
+COMPANY_ENDINGS = by_bar("""Ltd|GmbH|Inc|Group|& Sons|Logistics|Foods|Systems|Trading|Partners|Design|Motors|Tools|Media|
 Consulting|Brothers|Energy|Textiles|AG|SA|Labs|Works|Supplies""")
 
-_ONSETS = _by_space("b c d f g h j k l m n p r s t v w z br ch cl dr fr gr kr pl sh st th tr qu y x bl gl sk sp sv tz")
-_VOWELS = _by_space("a e i o u a e i o u ai ea ou ie ei oo y ö ü é á í ó ã å ø")
+_ONSETS = by_space("b c d f g h j k l m n p r s t v w z br ch cl dr fr gr kr pl sh st th tr qu y x bl gl sk sp sv tz")
+_VOWELS = by_space("a e i o u a e i o u ai ea ou ie ei oo y ö ü é á í ó ã å ø")
 _VOWEL_WEIGHTS = [10] * 10 + [3] * 6 + [2] + [0.5] * 9
-_CODAS = [""] * 16 + _by_space("n n r r s s l l m th ck t k d nd rt x ng sk v z")
+_CODAS = [""] * 16 + by_space("n n r r s s l l m th ck t k d nd rt x ng sk v z")
 
 
 _RUDE = re.compile("fuck|fuk|shit|cunt|nig+[aeo]|dick|kock|cock|piss|slut|twat|fag|rape|nazi|puss")
@@ -113,6 +115,11 @@ _RUDE = re.compile("fuck|fuk|shit|cunt|nig+[aeo]|dick|kock|cock|piss|slut|twat|f
 def is_held_out(word: str) -> bool:
     """Return whether `word` belongs to the held-out part, whatever its case."""
     return hashlib.blake2b(word.lower().encode(), digest_size=4).digest()[0] % HELD_OUT_SHARE == 0
+
+
+def is_rude(word: str) -> bool:
+    """Return whether a made-up word holds one that nobody wants to read."""
+    return bool(_RUDE.search(word))
 
 
 def part_of(words: Sequence[str], held_out: bool) -> list[str]:
@@ -142,7 +149,7 @@ class WordSource:
                 rng.choice(_ONSETS) + rng.choices(_VOWELS, _VOWEL_WEIGHTS)[0] + rng.choice(_CODAS)
                 for _ in range(syllables)
             )
-            if is_held_out(word) == self.held_out and not _RUDE.search(word):
+            if is_held_out(word) == self.held_out and not is_rude(word):
                 return word
 
     def _name_word(self, rng: random.Random, real: Sequence[str]) -> str:
@@ -184,7 +191,7 @@ class WordSource:
         """Return a thing, with an adjective or a model code now and then."""
         noun = rng.choice(self._nouns) if rng.random() < 0.95 else self.made_up(rng, rng.choice((1, 2, 2)))
         if plural:
-            noun = _plural(noun)
+            noun = plural_of(noun)
         shape = rng.random()
         if shape < 0.5:
             return noun
@@ -200,7 +207,8 @@ class WordSource:
         return f"{word} {rng.choice(COMPANY_ENDINGS)}"
 
 
-def _plural(noun: str) -> str:
+def plural_of(noun: str) -> str:
+    """Return the plural of a thing by the usual rules."""
     if noun.endswith(("s", "x", "ch", "sh", "z")):
         return noun + "es"
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from scripts.tiny import corpus, words
+from scripts.tiny.documents import neat_documents
 from scripts.tiny.phrases import FAMILIES, GENERIC, NOISE
 
 MODEL_FOLDER = Path(__file__).parents[2] / "outlines_cont" / "models" / "tiny"
@@ -95,7 +96,7 @@ def test_complete_messages_tell_every_fact_of_the_demo() -> None:
 
 
 def test_the_same_seed_draws_the_same_documents() -> None:
-    first, second = (corpus.documents(random.Random(4)) for _ in range(2))
+    first, second = (neat_documents(random.Random(4)) for _ in range(2))
     assert [next(first) for _ in range(50)] == [next(second) for _ in range(50)]
 
 

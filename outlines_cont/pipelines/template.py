@@ -12,11 +12,14 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, meta
 
-from outlines_cont.commands.sandbox import Sandbox
-from outlines_cont.commands.template_process import SHARED, TemplateLimits
 from outlines_cont.pipelines.errors import SetupError
+from outlines_cont.pipelines.sandbox import Sandbox
+from outlines_cont.pipelines.template_process import SHARED, TemplateLimits
 
 DEFAULT_SOURCE = "Message: {{ text }}\nRecord: "
+CHAT_SOURCE = (
+    "Read the message, and answer with a JSON object that fits this schema: {{ schema }}\n\nMessage: {{ text }}"
+)
 MAX_CHARACTERS = 1_000_000
 MAX_SECONDS = 1.0
 MAX_MEMORY_BYTES = 2**28
