@@ -89,14 +89,19 @@ class RayWorkers:
         options = self._options
         if options.cpus is not None:
             return options.cpus
-        return 1 if options.address is not None else max(_num_cores() // options.workers, 1)
+        return max(_num_cores() // options.workers, 1) if self._is_here else 1
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether Ray is begun on this machine, and is no cluster that runs."""
+        return self._options.address in (None, "local")
 
     def _begin(self) -> bool:
         """Connect to Ray, or begin it; return whether it is ours to end."""
         if self._ray.is_initialized():
             return False
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-        if self._options.address is None:
+        if self._is_here:
             options |= {
                 "num_cpus": max(self._options.workers * self._cpus, _num_cores()),
                 "include_dashboard": False,  # it answers to anybody who reaches its port
