@@ -4,8 +4,9 @@ Run from the repository's root, on a machine that does nothing else:
 
     OMP_NUM_THREADS=1 python -m benchmarks.pipelines --rows 600 --rounds 3 --other ../older-tree
 
-Each command runs in a process of its own with one thread per worker, and they take turns. Rows per second are those after the first that are
-seen, so neither loading the model nor starting Ray counts; `cpu s` is the processor time of the command, without that of Ray's processes.
+Each command runs in a process of its own with one thread per worker, and they take turns. Rows per second are those after the first
+that are seen, so neither loading the model nor starting Ray counts; `cpu s` is the processor time of the command, without that of the
+processes of Ray.
 """
 
 from __future__ import annotations
