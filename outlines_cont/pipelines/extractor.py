@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -218,7 +219,7 @@ class Extractor:
         template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or DEFAULT_SOURCE)
         row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema)
         if chat is not None:  # all that is written in a message is letters, so nothing is marked
-            source = f"{template.source}\0{chat.state}"
+            source = f"{template.source}\0{json.dumps(chat.messages, default=str)}"
             return (lambda fields: chat.user(row_prompt.text(fields, dict)).state), source, row_prompt.needs_text
         return (
             lambda fields: self._given(row_prompt.text(fields, self._marked)),
