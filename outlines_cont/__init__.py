@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlines_cont import adapters, control, generate, models, policies, samplers, templates
+    from outlines_cont import adapters, control, generate, models, pipelines, policies, samplers, templates
     from outlines_cont.chat import Chat
     from outlines_cont.continuation import continuous
     from outlines_cont.defaults import DEFAULT_MAX_TOKENS
@@ -186,12 +186,13 @@ __all__ = [
     "guide",
     "kv_bytes",
     "models",
+    "pipelines",
     "policies",
     "samplers",
     "templates",
 ]
 
-_MODULES = ("adapters", "control", "generate", "models", "policies", "samplers", "templates")
+_MODULES = ("adapters", "control", "generate", "models", "pipelines", "policies", "samplers", "templates")
 _HOMES = {
     "BatchedExecutor": "executor",
     "Branch": "engine.branch",

@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,16 +20,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlines_cont import __version__
-from outlines_cont.commands.options import Draft, DType, ExtractOptions, InputFormat, Whitespace
+from outlines_cont.commands.options import Draft, DType, ExtractOptions, Whitespace
 from outlines_cont.commands.threads import wait_passively
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OutlinesContError
+from outlines_cont.pipelines.input_format import InputFormat
 
 if TYPE_CHECKING:
     from outlines_cont.commands.demo import DemoRow
-    from outlines_cont.commands.extract import Extract, Tally
     from outlines_cont.commands.program import ProgramOptions
-    from outlines_cont.commands.schema import RecordSchema
+    from outlines_cont.pipelines.extraction import Outcomes, Tally
+    from outlines_cont.pipelines.schema import RecordSchema
+    from outlines_cont.pipelines.template import PromptTemplate
 
 _FAILED_ROWS, _UNUSABLE, _INTERRUPTED = 1, 2, 130
 _LONGEST_ERROR = 600
@@ -139,6 +141,38 @@ SeedOption = Annotated[
         min=0, metavar="N", help="Of the random numbers. A row's record depends on it and on its prompt alone."
     ),
 ]
+SamplesOption = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", help="Sample N more records for each row, and say for each value how many have the same."
+    ),
+]
+DetailsOption = Annotated[
+    bool, typer.Option("--details", help="Write log-probabilities, tokens and agreement beside each record.")
+]
+ReportOption = Annotated[
+    Path | None, typer.Option(metavar="FILE.html", help="Write a page on what came out, with what to look at first.")
+]
+GoldOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The field of a row that holds the right record, for the report.")
+]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.json", help="What agreement is worth: the chance that a value is right stands beside it."
+    ),
+]
+SaveCalibrationOption = Annotated[
+    Path | None, typer.Option(metavar="FILE.json", help="Learn that from --gold and --samples, for other messages.")
+]
+WorkersOption = Annotated[
+    int,
+    typer.Option(min=1, metavar="N", help="Processes that run the model, each with its own. More than one need Ray."),
+]
+RayAddressOption = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="A cluster of Ray, such as auto.", show_default="this machine"),
+]
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", "-v", help="Say what was chosen, such as the number of threads.")
 ]
@@ -219,7 +253,7 @@ def extract(
     output: OutputOption = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
-    batch_size: BatchSizeOption = 8,
+    batch_size: BatchSizeOption = 32,
     max_tokens: MaxTokensOption = DEFAULT_MAX_TOKENS,
     text_field: TextFieldOption = "text",
     keep_text: KeepTextOption = False,
@@ -231,6 +265,14 @@ def extract(
     sampler: SamplerOption = "greedy",
     seed: SeedOption = 0,
     draft: DraftOption = Draft.NONE,
+    samples: SamplesOption = 0,
+    details: DetailsOption = False,
+    report: ReportOption = None,
+    gold: GoldOption = None,
+    calibration: CalibrationOption = None,
+    save_calibration: SaveCalibrationOption = None,
+    workers: WorkersOption = 1,
+    ray_address: RayAddressOption = None,
     progress: ProgressOption = None,
     stream: StreamOption = False,
     verbose: VerboseOption = False,
@@ -265,6 +307,14 @@ def extract(
         sampler=sampler,
         seed=seed,
         draft=draft,
+        samples=samples,
+        details=details,
+        report=report,
+        gold=gold,
+        calibration=calibration,
+        save_calibration=save_calibration,
+        workers=workers,
+        ray_address=ray_address,
     )
     with _one_line_errors(lambda: _extract_interrupted(output)):
         _extract(options, progress, stream, verbose, has_limit=_is_given(context, "max_tokens"))
@@ -513,8 +563,8 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
     from rich.table import Table
 
     from outlines_cont.commands.describe import check_picture, describe, write_picture
-    from outlines_cont.commands.schema import load_schema
     from outlines_cont.lengths import named_lengths
+    from outlines_cont.pipelines.schema import load_schema
 
     check_picture(picture)
     options = {"strict": strict, "key_order": "any" if any_order else "schema"}
@@ -600,27 +650,33 @@ def _is_given(context: typer.Context, option: str) -> bool:
 def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbose: bool, *, has_limit: bool) -> None:
     from rich.console import Console
 
-    from outlines_cont.commands.errors import SetupError
-    from outlines_cont.commands.extract import Extraction
+    from outlines_cont.commands.extract import ExtractCommand
     from outlines_cont.commands.growing import GrowingRecords
     from outlines_cont.commands.progress import advance, progress_bar
     from outlines_cont.lengths import named_lengths
+    from outlines_cont.pipelines.errors import SetupError
 
     if stream and progress:
         raise SetupError("expected --stream or --progress, got both. Leave out one: both are shown at one place.")
+    if stream and options.has_workers:
+        raise SetupError(
+            "expected --stream or --workers, got both. Records of other processes are seen when they are whole."
+        )
     growing = GrowingRecords(Console(stderr=True)) if stream else None
     started = time.monotonic()
     with _plain_warnings():
-        extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
-        if extraction.unbounded and not has_limit:
-            said = f"{named_lengths(extraction.unbounded)} may be of any length; a record is cut after {options.max_tokens} tokens."
+        command = ExtractCommand(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
+        if command.unbounded and not has_limit:
+            said = f"{named_lengths(command.unbounded)} may be of any length; a record is cut after {options.max_tokens} tokens."
             typer.echo(f"Note: {said} Say --max-tokens, or bound them in the schema.", err=True)
-        with progress_bar(extraction.tally, False if stream else progress) as bar:
-            say = partial(typer.echo, err=True) if verbose else None
-            for tally in extraction.run(partial(_load_extractor, say=say), growing):
-                advance(bar, tally)
-    typer.echo(_extract_summary(extraction.tally, options.output, time.monotonic() - started), err=True)
-    if extraction.tally.failed:
+        with progress_bar(command.tally, False if stream else progress) as bar:
+            say = partial(typer.echo, err=True) if verbose and not options.has_workers else None
+            # What Ray tells of its workers must not come between the rows.
+            with redirect_stdout(sys.stderr):
+                for tally in command.run(partial(_load_extractor, say=say), growing):
+                    advance(bar, tally)
+    typer.echo(_extract_summary(command.tally, options.output, time.monotonic() - started), err=True)
+    if command.tally.failed:
         raise typer.Exit(_FAILED_ROWS)
 
 
@@ -656,10 +712,12 @@ def _run(options: ProgramOptions, as_json: bool, progress: bool | None, verbose:
         raise typer.Exit(_FAILED_ROWS)
 
 
-def _load_extractor(options: ExtractOptions, schema: RecordSchema, say: Callable[[str], None] | None = None) -> Extract:
+def _load_extractor(
+    options: ExtractOptions, schema: RecordSchema, template: PromptTemplate, say: Callable[[str], None] | None = None
+) -> Outcomes:
     from outlines_cont.commands.extractor import load_extractor
 
-    return load_extractor(options, schema, say)
+    return load_extractor(options, schema, template, say)
 
 
 def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
@@ -676,7 +734,7 @@ def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
 
 
 def _extract_interrupted(output: Path | None) -> str:
-    from outlines_cont.commands.table_output import lines_path
+    from outlines_cont.pipelines.table_output import lines_path
 
     if output is None:
         return "Interrupted."

@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from fsm import FSMError
@@ -81,6 +81,19 @@ class PieceMaker(Protocol):
 
     def is_whole(self, row: StateRow) -> bool:
         """Return whether the text of a row that has ended is one that was asked for, and no part of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRow:
+    """A row of a run that has ended, without its keys and values.
+
+    Attributes:
+        number: which of the rows.
+        row: what it has come to, with its value or error.
+    """
+
+    number: int
+    row: StateRow
 
 
 class Run:
@@ -168,6 +181,8 @@ class Run:
         self._over: set[int] = set()  # rows whose end was told
         self._values: dict[int, StateRow] = {}  # rows that have ended, with their values
         self._partial: dict[int, PartialValue] = {}  # by row, where the values so far are shown
+        self._taken: list[int] | None = None  # the rows that ran, where they are taken out as they end
+        self._num_taken = 0
         if resume:
             self._check_resumed()
 
@@ -215,6 +230,38 @@ class Run:
             self.engine.cancel(job)
             tell(is_over=True)
         self._collect(job)
+
+    def begin(self) -> Job:
+        """Submit the rows and return their job, for one who takes the steps of the engine for several runs; see `take_ended`."""
+        job = self._made()
+        self.engine.submit(job)
+        return job
+
+    def cancel(self) -> None:
+        """Let the rows go, where they were submitted and still run."""
+        if self._job is not None:
+            self.engine.cancel(self._job)
+
+    def take_ended(self) -> list[EndedRow]:
+        """Return the rows that have ended since this was asked last, and let go of them; the first time those that cannot run, too.
+
+        There is no state of such a run: memory is what the rows that still run take.
+        """
+        assert self._job is not None
+        found: list[EndedRow] = []
+        if self._taken is None:
+            found = [EndedRow(i, self._results[i]) for i, row in enumerate(self.rows) if row is None]
+            self._taken = [i for i, row in enumerate(self.rows) if row is not None]
+        with self.engine.lock:
+            for at, state_row in list(islice(self._job.done.items(), self._num_taken, None)):
+                number = self._taken[at]
+                ended = replace(self._finished(at, state_row), kv=None, logits=None)
+                found.append(EndedRow(number, ended))
+                self._job.done[at] = ended
+                self._values.pop(at, None)
+                self.rows[number] = None
+                self._num_taken += 1
+        return found
 
     @cached_property
     def _tell(self) -> Callable[..., None]:

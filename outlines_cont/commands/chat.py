@@ -11,11 +11,11 @@ from typing import Any, TextIO
 
 from outlines_cont import generate
 from outlines_cont.chat import Chat
-from outlines_cont.commands.errors import OutputError, SetupError
-from outlines_cont.commands.schema import load_schema
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.generate import Generator
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.pipelines.errors import OutputError, SetupError
+from outlines_cont.pipelines.schema import load_schema
 from outlines_cont.tree_picture import shown
 
 # For the bundled model, which has read messages and records, and has no template.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from outlines_cont.commands.errors import SetupError
+from outlines_cont.pipelines.errors import SetupError
 
 _FIELDS = {"text", "kind", "record", "due"}
 

@@ -10,7 +10,7 @@ from typing import Any
 import fsm
 from fsm.automaton import Automaton
 from fsm.shortest import shortest_text
-from outlines_cont.commands.errors import OutputError, SetupError
+from outlines_cont.pipelines.errors import OutputError, SetupError
 
 
 @dataclass(frozen=True, slots=True)

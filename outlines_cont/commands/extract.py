@@ -1,72 +1,40 @@
-"""`Extraction`: records of many messages, row by row, from an input to an output.
+"""What `outlines-cont extract` is given, checked and made an `Extraction`; see `docs/cli.md` for the shape of input and output.
 
-What needs no model is checked when an extraction is made; the model is loaded when it runs. See `docs/cli.md` for the shape
-of input and output.
+What needs no model is checked here; the model is loaded when the extraction runs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from functools import partial
 from pathlib import Path
-from time import monotonic
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import BinaryIO
 
 import fsm
 from outlines_cont import __version__
-from outlines_cont.commands.errors import RowError, SetupError
-from outlines_cont.commands.growing import GrowingRecords, ShowRecord
+from outlines_cont.commands.growing import GrowingRecords
 from outlines_cont.commands.options import ExtractOptions
-from outlines_cont.commands.output import Done, FileOutput, Output, StreamOutput, check_output, match_done
-from outlines_cont.commands.row import InputRow
-from outlines_cont.commands.rows import STDIN, RowSource
 from outlines_cont.commands.sampler import parse_sampler
-from outlines_cont.commands.schema import RecordSchema, load_schema
-from outlines_cont.commands.table_output import TableOutput, lines_path
-from outlines_cont.commands.table_rows import pyarrow
-from outlines_cont.commands.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.pipelines.calibration import Calibration
+from outlines_cont.pipelines.errors import SetupError
+from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
+from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions, check_ray
+from outlines_cont.pipelines.report import Report
+from outlines_cont.pipelines.report_page import write_page
+from outlines_cont.pipelines.rows import STDIN, RowSource
+from outlines_cont.pipelines.schema import RecordSchema, load_schema
+from outlines_cont.pipelines.shape import shape_of
+from outlines_cont.pipelines.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
+
+LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes]
+"""Makes what turns rows into records; it may take long."""
 
 
-class Extract(Protocol):
-    """From prompts to one value or error each; see `extractor`."""
-
-    def __call__(self, prompts: list[str], show: ShowRecord | None = None) -> list[Any]:
-        """Return a value, or an `Exception`, for every prompt; show the values while they are written."""
-
-
-@runtime_checkable
-class MarksRows(Protocol):
-    """An `Extract` that keeps what is written in a row from becoming a special token."""
-
-    def marked(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a row as the template is to get them."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """How far an extraction has come.
-
-    Attributes:
-        total: rows of the input, None for a stream.
-        skipped: rows that the output held already.
-        rows: rows written by this run.
-        failed: rows with an error, earlier ones included.
-        first_failure: the first of this run, as one line; None where there is none.
-        loading_seconds: how long it took to load the model.
-    """
-
-    total: int | None
-    skipped: int = 0
-    rows: int = 0
-    failed: int = 0
-    first_failure: str | None = None
-    loading_seconds: float = 0.0
-
-
-class Extraction:
+class ExtractCommand:
     """One run of `outlines-cont extract`.
 
     Raises:
@@ -76,153 +44,83 @@ class Extraction:
     def __init__(self, options: ExtractOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
         _check_options(options)
         self.options = options
-        self._stdout = stdout
         source = RowSource(options.input, options.input_format, options.text_field, stdin)
-        self._template = (
-            PromptTemplate(_default_source(options))
-            if options.prompt is None
-            else PromptTemplate.from_file(options.prompt)
-        )
+        self.template = _template(options)
         self.schema = load_schema(options.schema)
         # A bad one is told before a model is loaded.
         self.unbounded = fsm.json_schema(self.schema.schema, **options.schema_options).report.unbounded
         parse_sampler(options.sampler)
-        self._settings = _settings_digest(options, self._template, self.schema)
-        self._lines_path = None if options.output is None else lines_path(options.output)
-        self._has_output = self._lines_path is not None and self._lines_path.exists()
-        self.tally = Tally(source.count())
-        self._check_columns(source.columns())
-        self._rows = iter(source)
-        self._done = Done()
-        if self._lines_path is not None and options.resume and self._has_output:
-            self._done = match_done(self._lines_path, self._rows, self._settings)
-            self.tally.skipped, self.tally.failed = self._done.rows, self._done.failed
-
-    def run(self, load: LoadExtract, growing: GrowingRecords | None = None) -> Iterator[Tally]:
-        """Load the model, write the rows batch by batch, and yield the tally after each; show the records while they are written.
-
-        Whatever stops it, the output holds whole lines.
-        """
-        rows = self._rows
-        first = next(rows, None)
-        if first is not None:
-            # Nothing is loaded for an output that is complete.
-            started = monotonic()
-            extract = load(self.options, self.schema)
-            self.tally.loading_seconds = monotonic() - started
-        with self._output() as output:
-            if first is None:
-                return
-            for batch in _batches(chain([first], rows), self.options.batch_size):
-                lines = self._lines(batch, extract, growing)
-                output.write(lines)
-                self.tally.rows += len(lines)
-                yield self.tally
-
-    def _check_columns(self, columns: list[str] | None) -> None:
-        """Refuse a table that has no column of the messages, where the template asks for one."""
-        name = self.options.text_field
-        if columns is None or name in columns or "text" not in self._template.names:
-            return
-        known = ", ".join(map(repr, columns[:12])) + (", ..." if len(columns) > 12 else "")
-        raise SetupError(
-            f"expected a table with the column {name!r}, got one with {known}. Name the column of the message with --text-field."
+        lines = LineOptions(
+            text_field=options.text_field,
+            needs_text="text" in self.template.names,
+            keep_text=options.keep_text,
+            details=options.has_details,
+            calibration=None if options.calibration is None else Calibration.load(options.calibration),
+            shape=shape_of(self.schema),
+            settings=_settings_digest(options, self.template, self.schema),
         )
+        output = stdout if options.output is None else options.output
+        self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=self._look_back)
 
-    def _output(self) -> Output:
-        if self.options.output is None:
-            return StreamOutput(self._stdout)
-        keep = self._done.size if self._has_output else None
-        is_table = self._lines_path != self.options.output
-        return TableOutput(self.options.output, keep) if is_table else FileOutput(self.options.output, keep)
+    @property
+    def tally(self) -> Tally:
+        """How far it has come."""
+        return self._extraction.tally
 
-    def _lines(self, rows: list[InputRow], extract: Extract, growing: GrowingRecords | None) -> list[bytes]:
-        results = [self._prompt(row, extract) for row in rows]
-        good = [at for at, result in enumerate(results) if isinstance(result, str)]
-        if good:
-            prompts = [results[at] for at in good]
-            if growing is None:
-                values = extract(prompts)
-            else:
-                with growing:
-                    values = extract(prompts, _shower(growing, [rows[at].line for at in good]))
-            for at, value in zip(good, values, strict=True):
-                results[at] = self._dumped(value)
-        return [self._line(row, result) for row, result in zip(rows, results, strict=True)]
+    def run(self, load: LoadOutcomes, growing: GrowingRecords | None = None) -> Iterator[Tally]:
+        """Load the model, write the rows, and yield the tally after each; show the records while they are written."""
+        make = partial(load, self.options, self.schema, self.template)
+        if self.options.has_workers:
+            make = partial(self._workers, load)
+        if growing is None:
+            yield from self._extraction.run(make)
+            return
+        with growing:
+            yield from self._extraction.run(make, growing.show)
 
-    def _prompt(self, row: InputRow, extract: Extract) -> Any:
-        """Return the prompt of a row, or the error that it has."""
-        if row.error is not None:
-            return row.error
-        try:
-            values = self._values(row.fields)
-            return self._template.render(extract.marked(values) if isinstance(extract, MarksRows) else values)
-        except RowError as error:
-            return error
+    def _look_back(self, lines: Path) -> None:
+        """Write what is made of all rows: the report, and what agreement is worth."""
+        options = self.options
+        if options.report is None and options.save_calibration is None:
+            return
+        report = Report(options.text_field, options.gold)
+        report.add_file(lines)
+        if options.report is not None:
+            write_page(report, options.report, f"{Path(options.input).name} → {Path(options.schema).name}")
+        if options.save_calibration is not None:
+            report.calibration().save(options.save_calibration)
 
-    def _values(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return what a template may name.
-
-        Raises:
-            RowError: the text is missing, blank or no text.
-        """
-        name = self.options.text_field
-        values = {**fields, "row": fields, "schema": self.schema.json_schema}
-        if name not in fields:
-            if "text" in self._template.names:
-                known = ", ".join(repr(key) for key in list(fields)[:12]) or "no fields"
-                raise RowError(
-                    f"expected a field {name!r}, got {known}. Name the field of the message with --text-field."
-                )
-            return values
-        text = fields[name]
-        if not isinstance(text, str) or not text.strip():
-            got = "a blank one" if isinstance(text, str) else type(text).__name__
-            raise RowError(f"expected a text in the field {name!r}, got {got}")
-        return {**values, "text": text}
-
-    def _dumped(self, value: Any) -> Any:
-        if isinstance(value, Exception):
-            return value
-        try:
-            record = self.schema.dump(value)
-            json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8")
-        except Exception as error:
-            # A serializer of the user's class may raise anything, or return what is not JSON; only this row is lost.
-            return error
-        return _Record(record)
-
-    def _line(self, row: InputRow, result: Any) -> bytes:
-        text_field, keep_text = self.options.text_field, self.options.keep_text
-        fields = {name: value for name, value in row.fields.items() if keep_text or name != text_field}
-        fields |= {"_line": row.line, "_digest": f"{row.digest}-{self._settings}"}
-        if isinstance(result, _Record):
-            fields["record"] = result.value
-        else:
-            fields["error"] = {"type": type(result).__name__, "message": str(result)}
-            self.tally.failed += 1
-            if self.tally.first_failure is None:
-                self.tally.first_failure = f"line {row.line}: {type(result).__name__}: {result}"
-        return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
-
-
-class LoadExtract(Protocol):
-    """Makes an `Extract` of options; it may take long."""
-
-    def __call__(self, options: ExtractOptions, schema: RecordSchema) -> Extract:
-        """Load the model and compile the schema for it."""
-
-
-def _shower(growing: GrowingRecords, lines: list[int]) -> ShowRecord:
-    """Return what shows the records of some lines of the input."""
-    return lambda number, value, is_whole: growing.show(f"line {lines[number]}", value, is_whole)
+    def _workers(self, load: LoadOutcomes) -> Outcomes:
+        """Return workers, each of which loads the model."""
+        options = self.options
+        made = WorkerOptions(
+            workers=options.workers,
+            address=options.ray_address,
+            gpus=1 if (options.device or "").startswith("cuda") else 0,
+            block_size=2 * options.batch_size,
+        )
+        return RayWorkers(WorkerLoad(load, options, os.getcwd()), made)
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
-    """A finished record, told apart from a prompt and an error."""
+class WorkerLoad:
+    """Loads schema, template and model in the process of a worker, as the command does in its own."""
 
-    value: Any
+    load: LoadOutcomes
+    options: ExtractOptions
+    folder: str
+
+    def __call__(self) -> Outcomes:
+        """Return what turns rows into records."""
+        if os.path.isdir(self.folder):  # on another machine paths are those of its own working folder
+            os.chdir(self.folder)
+        return self.load(self.options, load_schema(self.options.schema), _template(self.options))
+
+
+def _template(options: ExtractOptions) -> PromptTemplate:
+    if options.prompt is not None:
+        return PromptTemplate.from_file(options.prompt)
+    return PromptTemplate(_default_source(options))
 
 
 def _default_source(options: ExtractOptions) -> str:
@@ -238,10 +136,6 @@ def _check_options(options: ExtractOptions) -> None:
             "expected --chat beside --system, got none. Without --chat a prompt is plain text; write what the system says into the "
             "template of --prompt."
         )
-    if options.resume and options.overwrite:
-        raise SetupError(
-            "expected --resume or --overwrite, got both. --resume keeps what the output holds, --overwrite does not."
-        )
     if options.output is None and (options.resume or options.overwrite):
         raise SetupError(
             "expected --output FILE beside --resume or --overwrite, got none: the standard output has no earlier rows."
@@ -249,24 +143,19 @@ def _check_options(options: ExtractOptions) -> None:
     if options.model is not None:
         _check_model(options.model)
     if options.output is not None:
-        input_path = None if options.input == STDIN else Path(options.input)
-        check_output(options.output, input_path, resume=options.resume, overwrite=options.overwrite)
-        if lines_path(options.output) != options.output:
-            _check_table(options)
-
-
-def _check_table(options: ExtractOptions) -> None:
-    """Check a table and the file of lines beside it."""
-    assert options.output is not None
-    lines = lines_path(options.output)
-    if options.output.suffix.lower() == ".parquet":
-        pyarrow()
-    if options.resume and options.output.exists() and not lines.exists():
-        raise SetupError(
-            f"the table {str(options.output)!r} is complete. To go on with it when the input has grown, write to a .jsonl file; to make it "
-            "anew, pass --overwrite."
-        )
-    check_output(lines, None, resume=options.resume, overwrite=options.overwrite)
+        source = None if options.input == STDIN else Path(options.input)
+        check_destination(options.output, source, resume=options.resume, overwrite=options.overwrite)
+    if options.has_workers:
+        check_ray()
+    for name, path in (("--report", options.report), ("--save-calibration", options.save_calibration)):
+        if path is not None and options.output is None:
+            raise SetupError(f"expected --output FILE beside {name}, got none: both are made of its rows.")
+        if path is not None and not path.parent.is_dir():
+            raise SetupError(f"expected a folder that exists for {name}, got {str(path)!r}.")
+    if options.save_calibration is not None and not (options.gold and options.samples):
+        raise SetupError("expected --gold NAME and --samples N beside --save-calibration: it compares them.")
+    if options.calibration is not None and not options.samples:
+        raise SetupError("expected --samples N beside --calibration: it says what their agreement is worth.")
 
 
 def _check_model(name: str) -> None:
@@ -294,9 +183,9 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
         options.keep_text,
         *((options.chat, options.system) if options.chat else ()),
     ]
+    if options.has_details:
+        parts += [
+            options.samples,
+            None if options.calibration is None else options.calibration.read_text(encoding="utf-8"),
+        ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
-
-
-def _batches(rows: Iterator[InputRow], size: int) -> Iterator[list[InputRow]]:
-    while batch := list(islice(rows, size)):
-        yield batch

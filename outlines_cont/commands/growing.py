@@ -15,15 +15,15 @@ from rich.text import Text
 _MOST_ROWS = 20
 
 
-class ShowRecord(Protocol):
-    """Takes a record so far."""
+class ShowOne(Protocol):
+    """Takes a record so far, of a call that has no other."""
 
     def __call__(self, number: int, value: Any, is_whole: bool) -> None:
-        """Show the value so far of the record `number` of a batch, the final one where `is_whole`; None is no value yet."""
+        """Show the value so far, the final one where `is_whole`; None is no value yet."""
 
 
 class GrowingRecords:
-    """Records while they are written: `with growing:` around those of a batch.
+    """Records while they are written: `with growing:` around those that are shown together.
 
     Args:
         console: where they are shown.
@@ -36,8 +36,11 @@ class GrowingRecords:
         self._num_told: dict[str, int] = {}
 
     def show(self, label: str, value: Any, is_whole: bool) -> None:
-        """Show a record so far; the final one, where `is_whole`."""
+        """Show a record so far; the final one, where `is_whole`. None is no value yet; with `is_whole` its row is over, and forgotten."""
         if value is None:
+            if is_whole:
+                self._fields.pop(label, None)
+                self._num_told.pop(label, None)
             return
         self._fields[label] = fields = _fields_of(value)
         if self._console.is_terminal:
@@ -49,8 +52,8 @@ class GrowingRecords:
         for name, field in [*fields.items()][told : self._num_told[label]]:
             self._console.print(f"{label}: {name}: {_shown(field)}", markup=False, highlight=False, soft_wrap=True)
 
-    def show_one(self, label: str) -> ShowRecord:
-        """Return what shows the record of a batch that has no other."""
+    def show_one(self, label: str) -> ShowOne:
+        """Return what shows the record of a call that has no other."""
         return lambda _, value, is_whole: self.show(label, value, is_whole)
 
     def __enter__(self) -> Self:

@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
-
-
-class InputFormat(StrEnum):
-    """What the lines of an input are; `auto` goes by its name."""
-
-    AUTO = "auto"
-    JSONL = "jsonl"
-    TXT = "txt"
-    CSV = "csv"
-    PARQUET = "parquet"
+from outlines_cont.pipelines.input_format import InputFormat
 
 
 class DType(StrEnum):
@@ -69,6 +60,14 @@ class ExtractOptions:
         sampler: how tokens are chosen; see `sampler.parse_sampler`.
         seed: of the random numbers; each row has its own, by its prompt.
         draft: what guesses the next tokens, for fewer forwards.
+        samples: how many samples are compared with each record.
+        details: whether log-probabilities, tokens and agreement stand in the output.
+        report: an HTML page to write.
+        gold: the field of a row that holds the right record, for the report.
+        calibration: what `save_calibration` of an earlier run has written.
+        save_calibration: where to write what the agreement of samples is worth.
+        workers: how many processes run the model, each with one of its own.
+        ray_address: of a cluster of Ray; None is this machine.
     """
 
     input: str
@@ -80,7 +79,7 @@ class ExtractOptions:
     output: Path | None = None
     resume: bool = False
     overwrite: bool = False
-    batch_size: int = 8
+    batch_size: int = 32
     max_tokens: int = DEFAULT_MAX_TOKENS
     text_field: str = "text"
     keep_text: bool = False
@@ -92,6 +91,24 @@ class ExtractOptions:
     sampler: str = "greedy"
     seed: int = 0
     draft: Draft = Draft.NONE
+    samples: int = 0
+    details: bool = False
+    report: Path | None = None
+    gold: str | None = None
+    calibration: Path | None = None
+    save_calibration: Path | None = None
+    workers: int = 1
+    ray_address: str | None = None
+
+    @property
+    def has_details(self) -> bool:
+        """Whether what is known of records stands in the output, because it was asked for, or is needed for what was."""
+        return self.details or self.samples > 0 or self.report is not None or self.save_calibration is not None
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether the model runs in other processes."""
+        return self.workers > 1 or self.ray_address is not None
 
     @property
     def schema_options(self) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from outlines_cont.commands.errors import RowError, SetupError
-from outlines_cont.commands.extract import Tally
-from outlines_cont.commands.options import DType, InputFormat
-from outlines_cont.commands.output import FileOutput, Output, StreamOutput, check_output
-from outlines_cont.commands.row import InputRow
-from outlines_cont.commands.rows import STDIN, RowSource
+from outlines_cont.commands.options import DType
+from outlines_cont.pipelines.errors import RowError, SetupError
+from outlines_cont.pipelines.extraction import Tally
+from outlines_cont.pipelines.input_format import InputFormat
+from outlines_cont.pipelines.output import FileOutput, Output, StreamOutput, check_output
+from outlines_cont.pipelines.row import InputRow
+from outlines_cont.pipelines.rows import STDIN, RowSource
 
 if TYPE_CHECKING:
     from outlines_cont.models import HuggingFaceModel

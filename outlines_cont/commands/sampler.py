@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from outlines_cont.commands.errors import SetupError
+from outlines_cont.pipelines.errors import SetupError
 
 if TYPE_CHECKING:
     from outlines_cont.samplers import Sampler

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from outlines_cont.commands.errors import OutputError, SetupError
+from outlines_cont.pipelines.errors import OutputError, SetupError
 from outlines_cont.tree import CompletionTree
 from outlines_cont.tree_picture import to_html, to_svg, to_text
 

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from outlines_cont import continuous, generate, models
 from outlines_cont.cli import app
-from outlines_cont.commands.extractor import load_extractor
-from outlines_cont.commands.options import ExtractOptions
-from outlines_cont.commands.schema import load_schema
+from outlines_cont.pipelines.extractor import Extractor
 from tests.page_server import PageServer
 from tests.saved_model import save_model
 
@@ -220,16 +219,15 @@ def test_a_record_that_is_cut_is_an_error_that_says_what_to_do(saved_model: Path
 
 
 def test_special_tokens_of_a_template_are_such_and_those_of_a_row_letters(saved_model: Path, folder: Path) -> None:
-    schema = load_schema(str(folder / "schema.json"))
-    extract = load_extractor(ExtractOptions(input="-", schema="", model=str(saved_model)), schema)
-    tokenizer = extract.generator.generator.model.tokenizer
-    marked = extract.marked({"text": "a <eos>", "row": {"text": ["<eos>", 1]}})
-    assert [name for name in ("text", "row") if "<eos>" in str(marked[name])] == []
-    for prompt, count in ((f"<eos>M: {marked['text']}<eos>", 2), ("<eos>M", 1), ("M", 0)):
-        state = extract._state([prompt], None)
+    model = models.transformers(str(saved_model))
+    row = {"text": "a <eos>", "more": ["<eos>", 1]}
+    for template, count in (("<eos>M: {{ text }}{{ row['more'] }}<eos>", 2), ("<eos>{{ id }}", 1), ("{{ text }}", 0)):
+        given = Extractor(model, SCHEMA, template).prompt({**row, "id": 1})
+        state = continuous(generate.text(model))(given, max_tokens=1)
         ids = list(state.rows[0][0].token_ids)
-        assert ids.count(tokenizer.eos_token_id) == count
-        assert str(state).startswith(prompt.replace(chr(0xFDD0), ""))
+        assert ids.count(model.tokenizer.eos_token_id) == count
+        assert chr(0xFDD0) not in str(state)
+        assert str(state).startswith(template[:4].replace("{{ t", "a <e"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = run(saved_model, "-", "--schema", "schema.json", input=b"a <eos> <eos>\n")

@@ -16,10 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.commands.errors import SetupError
-from outlines_cont.commands.extract import Extraction
-from outlines_cont.commands.options import ExtractOptions, InputFormat
-from outlines_cont.commands.rows import STDIN, RowSource
+from outlines_cont.commands.extract import ExtractCommand
+from outlines_cont.commands.options import ExtractOptions
+from outlines_cont.pipelines.errors import SetupError
+from outlines_cont.pipelines.input_format import InputFormat
+from outlines_cont.pipelines.rows import STDIN, RowSource
+from tests.stand_in import standing_in
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
@@ -33,18 +35,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def records(prompts: list[str]) -> list[Any]:
-    return [
-        ValueError("no, thanks") if "fail" in prompt else {"n": len(prompt), "tags": ["a", None]} for prompt in prompts
-    ]
+def records(prompt: str) -> Any:
+    return ValueError("no, thanks") if "fail" in prompt else {"n": len(prompt), "tags": ["a", None]}
 
 
 def extract(**options: Any) -> bytes:
     stdout = io.BytesIO()
-    job = Extraction(
+    job = ExtractCommand(
         ExtractOptions(**({"input": "in.csv", "schema": "s.json"} | options)), stdin=io.BytesIO(), stdout=stdout
     )
-    for _ in job.run(lambda *_: records):
+    for _ in job.run(standing_in(records)):
         pass
     return stdout.getvalue()
 
@@ -148,16 +148,60 @@ def test_what_has_no_type_in_common_is_json_in_parquet(folder: Path) -> None:
     assert [(row["x"], row["y"]) for row in rows] == [("1", "{}"), ('"two"', None)]
 
 
+def test_records_have_the_types_of_the_schema_in_parquet(folder: Path) -> None:
+    kinds = {
+        "day": {"type": "string", "format": "date"},
+        "n": {"type": "integer"},
+        "x": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+    }
+    schema = {"type": "object", "properties": kinds, "required": [*kinds], "additionalProperties": False}
+    (folder / "s.json").write_text(json.dumps(schema))
+    command = ExtractCommand(
+        ExtractOptions(input="in.csv", schema="s.json", output=Path("out.parquet")),
+        stdin=io.BytesIO(),
+        stdout=io.BytesIO(),
+    )
+    record = {"day": "2031-05-14", "n": 3, "x": 4}
+    for _ in command.run(standing_in(lambda prompt: ValueError("no") if "fail" in prompt else record)):
+        pass
+    table = pyarrow.parquet.read_table(folder / "out.parquet")
+    assert str(table.schema.field("record").type) == "struct<day: date32[day], n: int64, x: string>"
+    assert [{"day": date(2031, 5, 14), "n": 3, "x": "4"}] * 2 + [None] == table["record"].to_pylist()
+    record["n"] = 2**64  # more than the type holds: as the values are
+    again = ExtractCommand(
+        ExtractOptions(input="in.csv", schema="s.json", output=Path("big.parquet")),
+        stdin=io.BytesIO(),
+        stdout=io.BytesIO(),
+    )
+    for _ in again.run(standing_in(lambda prompt: record)):
+        pass
+    assert json.loads(pyarrow.parquet.read_table(folder / "big.parquet")["record"][0].as_py())["n"] == 2**64
+
+
+def test_a_long_table_is_written_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [None, 1, 2.5, "three", {"a": 1}, {"a": None, "b": "x"}, [], ["y"], [None]]
+    rows = [
+        {"text": str(i), "v": value, "n": i, "s": {"k": i} if i % 2 else None} for i, value in enumerate(values * 2)
+    ]
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    extract(input="in.jsonl", output=Path("whole.parquet"))
+    monkeypatch.setattr("outlines_cont.pipelines.table_output._CHUNK", 2)
+    extract(input="in.jsonl", output=Path("parts.parquet"))
+    whole, parts = (pyarrow.parquet.read_table(folder / name) for name in ("whole.parquet", "parts.parquet"))
+    assert whole.equals(parts)
+    assert pyarrow.parquet.ParquetFile(folder / "parts.parquet").num_row_groups == len(rows) / 2
+
+
 @pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
 def test_a_table_that_was_interrupted_is_gone_on_with(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     extract(output=Path(f"whole-{name}"), batch_size=1)
-    job = Extraction(
+    job = ExtractCommand(
         ExtractOptions(input="in.csv", schema="s.json", output=Path(name), batch_size=1),
         stdin=io.BytesIO(),
         stdout=io.BytesIO(),
     )
     with pytest.raises(KeyboardInterrupt):
-        for tally in job.run(lambda *_: records):
+        for tally in job.run(standing_in(records)):
             if tally.rows == 2:
                 raise KeyboardInterrupt
     del job
@@ -165,8 +209,8 @@ def test_a_table_that_was_interrupted_is_gone_on_with(folder: Path, name: str, m
     assert len((folder / f"{name}.part.jsonl").read_bytes().splitlines()) == 2
     with pytest.raises(SetupError, match="--resume"):
         extract(output=Path(name))
-    asked: list[list[str]] = []
-    monkeypatch.setitem(globals(), "records", lambda prompts, told=records: asked.append(prompts) or told(prompts))
+    asked: list[str] = []
+    monkeypatch.setitem(globals(), "records", lambda prompt, told=records: asked.append(prompt) or told(prompt))
     extract(output=Path(name), resume=True)
     assert len(asked) == 1
     assert (folder / name).read_bytes() == (folder / f"whole-{name}").read_bytes()

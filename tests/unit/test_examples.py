@@ -39,6 +39,7 @@ def test_every_example_has_a_test() -> None:
         "guidance.py",
         "list_of_five.py",
         "pattern_and_grammar.py",
+        "pipeline.py",
         "quote.py",
         "rewrite.py",
         "slop.py",
@@ -299,3 +300,14 @@ def test_a_template_is_run_for_three_rows(capsys: pytest.CaptureFixture[str]) ->
     for row in rows:
         assert re.fullmatch(r"(order (\d+)|(invoice|complaint) -) \{'customer': .*, 'item': .*\}", row)
     assert re.fullmatch(r"3 programs in \d+ forwards, \d+ tokens fed", cost)
+
+
+def test_many_messages_become_columns_and_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, failed, tally, has_page = run("pipeline.py", capsys)
+    assert all(
+        re.fullmatch(r".*: .*, due \d{4}-\d\d-\d\d; \d+% of the samples agree on the item", line)
+        for line in (first, second)
+    )
+    assert failed == "RowError: expected a text in the field 'text', got a blank one"
+    assert tally == "3 rows, 0 failed, tokens were reused"
+    assert has_page == "True"

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from outlines_cont.commands.errors import RowError, SetupError
-from outlines_cont.commands.options import InputFormat
-from outlines_cont.commands.row import OUTPUT_FIELDS, InputRow
-from outlines_cont.commands.table_rows import csv_columns, csv_rows, parquet_columns, parquet_count, parquet_rows
+from outlines_cont.pipelines.errors import RowError, SetupError
+from outlines_cont.pipelines.input_format import InputFormat
+from outlines_cont.pipelines.row import OUTPUT_FIELDS, InputRow
+from outlines_cont.pipelines.table_rows import csv_columns, csv_rows, parquet_columns, parquet_count, parquet_rows
 
 STDIN = "-"
 _SUFFIXES = {
@@ -35,13 +35,13 @@ class RowSource:
         input_format: what the lines are. `AUTO` goes by the name of a file (.jsonl or .ndjson, .txt, .csv, .parquet); of the standard
             input the first line that is not blank decides: when it is a JSON object, all lines are JSON, otherwise all are text.
         text_field: under which name a line of text is kept.
-        stdin: the standard input, as bytes.
+        stdin: the standard input, as bytes; None for a file.
 
     Raises:
         SetupError: there is no such file, or its name does not say what it holds.
     """
 
-    def __init__(self, path: str, input_format: InputFormat, text_field: str, stdin: BinaryIO) -> None:
+    def __init__(self, path: str, input_format: InputFormat, text_field: str, stdin: BinaryIO | None) -> None:
         self._path = None if path == STDIN else Path(path)
         self._stdin = stdin
         self._text_field = text_field
@@ -77,6 +77,7 @@ class RowSource:
 
     def __iter__(self) -> Iterator[InputRow]:
         if self._path is None:
+            assert self._stdin is not None
             yield from self._rows(self._stdin)
             return
         if self._format is InputFormat.PARQUET:

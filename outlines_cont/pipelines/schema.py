@@ -8,17 +8,17 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from outlines_cont.commands.errors import SetupError
+from outlines_cont.pipelines.errors import SetupError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,23 @@ class RecordSchema:
     schema: Any
     json_schema: str
     dump: Callable[[Any], Any]
+
+    @classmethod
+    def of(cls, schema: Any) -> Self:
+        """Return a JSON Schema (as a dict, as text, or a boolean) or a Python type as what a record must be.
+
+        Raises:
+            SetupError: it is neither.
+        """
+        if isinstance(schema, str):
+            try:
+                schema = json.loads(schema)
+            except (ValueError, RecursionError) as error:
+                raise SetupError(f"expected a JSON Schema, got a text that is not JSON: {error}") from error
+        if isinstance(schema, dict | bool):
+            return cls(schema, _compact(schema), _same)
+        adapter, text = _adapter(schema, repr(schema))
+        return cls(schema, text, partial(_dump, adapter))
 
 
 def load_schema(source: str) -> RecordSchema:
@@ -75,22 +92,27 @@ def _from_file(path: Path) -> RecordSchema:
 
 
 def _from_type(kind: Any, source: str) -> RecordSchema:
+    adapter, text = _adapter(kind, repr(source))
+    return RecordSchema(kind, text, partial(_dump, adapter))
+
+
+def _adapter(kind: Any, source: str) -> tuple[TypeAdapter[Any], str]:
+    """Return what pydantic makes of a type, and its JSON Schema as text."""
     if isroutine(kind):
         # pydantic would describe the arguments of a function, and call it.
-        raise SetupError(f"expected a pydantic model or another type as {source!r}, got the function {kind!r}")
+        raise SetupError(f"expected a pydantic model or another type as {source}, got the function {kind!r}")
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
-        text = _compact(adapter.json_schema())
+        return adapter, _compact(adapter.json_schema())
     except (PydanticUserError, TypeError) as error:
         first = str(error).strip().splitlines()[0]
         raise SetupError(
-            f"expected a pydantic model, or a type that pydantic can describe by a JSON Schema, as {source!r}, got {kind!r}: {first}"
+            f"expected a pydantic model, or a type that pydantic can describe by a JSON Schema, as {source}, got {kind!r}: {first}"
         ) from error
 
-    def dump(value: Any) -> Any:
-        return adapter.dump_python(value, mode="json", by_alias=True)
 
-    return RecordSchema(kind, text, dump)
+def _dump(adapter: TypeAdapter[Any], value: Any) -> Any:
+    return adapter.dump_python(value, mode="json", by_alias=True)
 
 
 def _imported(name: str, source: str) -> Any:

@@ -9,14 +9,17 @@ import csv
 import json
 import os
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from outlines_cont.commands.errors import OutputError
-from outlines_cont.commands.output import FileOutput
-from outlines_cont.commands.table_rows import pyarrow
+from outlines_cont.pipelines.errors import OutputError
+from outlines_cont.pipelines.output import FileOutput
+from outlines_cont.pipelines.shape import Members, Shape
+from outlines_cont.pipelines.table_rows import pyarrow
 
+_CHUNK = 1000  # rows that are held at once
 TABLE_SUFFIXES = (".csv", ".parquet")
 
 
@@ -31,10 +34,12 @@ class TableOutput:
     Args:
         path: the table, `.csv` or `.parquet`.
         keep: as for `FileOutput`, of the file of lines.
+        shape: that of the records, for the types of Parquet; None goes by the values.
     """
 
-    def __init__(self, path: Path, keep: int | None) -> None:
+    def __init__(self, path: Path, keep: int | None, shape: Shape | None = None) -> None:
         self._path = path
+        self._shape = shape
         self._lines = FileOutput(lines_path(path), keep)
 
     def __enter__(self) -> Self:
@@ -46,7 +51,7 @@ class TableOutput:
     ) -> None:
         self._lines.__exit__(kind, error, trace)
         if kind is None:
-            write_table(lines_path(self._path), self._path)
+            write_table(lines_path(self._path), self._path, self._shape)
             lines_path(self._path).unlink()
 
     def write(self, lines: Sequence[bytes]) -> None:
@@ -54,8 +59,8 @@ class TableOutput:
         self._lines.write(lines)
 
 
-def write_table(lines: Path, path: Path) -> None:
-    """Make a table of lines of output.
+def write_table(lines: Path, path: Path, shape: Shape | None = None) -> None:
+    """Make a table of lines of output, `record` of the type that `shape` says.
 
     Raises:
         OutputError: it cannot be written.
@@ -65,7 +70,7 @@ def write_table(lines: Path, path: Path) -> None:
         if path.suffix.lower() == ".csv":
             _write_csv(lines, new)
         else:
-            _write_parquet(lines, new)
+            _write_parquet(lines, new, shape)
         os.replace(new, path)
     except OSError as error:
         new.unlink(missing_ok=True)
@@ -107,23 +112,66 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _write_parquet(lines: Path, path: Path) -> None:
-    """`record` and `error` are structs; a column whose values have no type in common holds JSON. Cost: all rows are held at once."""
+def _write_parquet(lines: Path, path: Path, shape: Shape | None) -> None:
+    """`record`, `error` and `_details` are structs; a column whose values have no type in common holds JSON.
+
+    Cost: two passes over the lines, of which some are held at a time.
+    """
     arrow = pyarrow()
-    rows = list(_rows(lines))
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: _column(arrow, [row.get(name) for row in rows]) for name in names}
-    arrow.parquet.write_table(arrow.table(columns), path)
+    kinds: dict[str, Any] = {}
+    for rows in _chunks(lines):
+        for name in dict.fromkeys(name for row in rows for name in row):
+            kinds[name] = _common(arrow, kinds.get(name, arrow.null()), [row.get(name) for row in rows])
+        shape = shape if shape is not None and _holds(shape, rows) else None
+    if isinstance(shape, Members) and shape.is_open:
+        shape = None  # members that the schema does not name are seen in the values only
+    if shape is not None and "record" in kinds:
+        kinds["record"] = shape.arrow()
+    schema = arrow.schema([(name, arrow.string() if kind is None else kind) for name, kind in kinds.items()])
+    with arrow.parquet.ParquetWriter(path, schema) as writer:
+        for rows in _chunks(lines):
+            columns = [_column(arrow, name, kind, rows, shape) for name, kind in kinds.items()]
+            writer.write_table(arrow.table(columns, schema=schema))
 
 
-def _column(arrow: Any, values: list[Any]) -> Any:
+def _holds(shape: Shape, rows: list[dict[str, Any]]) -> bool:
+    """Whether the types of the schema hold all records; an integer may be beyond 64 bits."""
     try:
-        column = arrow.array(values)
-        if not _has_empty_struct(arrow, column.type):
-            return column
+        for row in rows:
+            if row.get("record") is not None:
+                shape.convert(row["record"])
+    except (ValueError, ArithmeticError):
+        return False
+    return True
+
+
+def _chunks(lines: Path) -> Iterator[list[dict[str, Any]]]:
+    rows = _rows(lines)
+    while chunk := list(islice(rows, _CHUNK)):
+        yield chunk
+
+
+def _common(arrow: Any, kind: Any, values: list[Any]) -> Any:
+    """Return the type that values have in common with those before them; None where there is none, so that they are written as JSON."""
+    if kind is None:
+        return None
+    try:
+        own = arrow.array(values).type
+        fields = [arrow.schema([("", one)]) for one in (kind, own)]
+        common = arrow.unify_schemas(fields, promote_options="permissive").field(0).type
+        arrow.array(values, type=common)
     except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
-        pass
-    return arrow.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values])
+        return None
+    return None if _has_empty_struct(arrow, common) else common
+
+
+def _column(arrow: Any, name: str, kind: Any, rows: list[dict[str, Any]], shape: Shape | None) -> Any:
+    values = [row.get(name) for row in rows]
+    if name == "record" and shape is not None:
+        return arrow.array([None if value is None else shape.convert(value) for value in values], type=kind)
+    if kind is None:
+        return arrow.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values])
+    return arrow.array(values, type=kind)
 
 
 def _has_empty_struct(arrow: Any, kind: Any) -> bool:

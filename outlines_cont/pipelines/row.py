@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from outlines_cont.commands.errors import RowError
+from outlines_cont.pipelines.errors import RowError
 
-OUTPUT_FIELDS = ("_line", "_digest", "record", "error")
+OUTPUT_FIELDS = ("_line", "_digest", "_details", "record", "error")
 """The fields that the output adds; a row may not have them."""
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, meta
 
-from outlines_cont.commands.errors import SetupError
-from outlines_cont.commands.sandbox import Sandbox
-from outlines_cont.commands.template_process import SHARED, TemplateLimits
+from outlines_cont.pipelines.errors import SetupError
+from outlines_cont.pipelines.sandbox import Sandbox
+from outlines_cont.pipelines.template_process import SHARED, TemplateLimits
 
 DEFAULT_SOURCE = "Message: {{ text }}\nRecord: "
 CHAT_SOURCE = (

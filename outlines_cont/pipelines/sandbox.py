@@ -15,7 +15,7 @@ from jinja2.exceptions import SecurityError, UndefinedError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from outlines_cont.commands.errors import TemplateError
+from outlines_cont.pipelines.errors import TemplateError
 
 _MAX_POWER_BITS = 4096
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol, Self
 
-from outlines_cont.commands.errors import OutputError, SetupError
-from outlines_cont.commands.row import InputRow
+from outlines_cont.pipelines.errors import OutputError, SetupError
+from outlines_cont.pipelines.row import InputRow
 
 
 class Output(Protocol):

@@ -12,8 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from outlines_cont.commands.errors import RowError, SetupError
-from outlines_cont.commands.row import OUTPUT_FIELDS, InputRow
+from outlines_cont.pipelines.errors import RowError, SetupError
+from outlines_cont.pipelines.row import OUTPUT_FIELDS, InputRow
 
 _MAX_CELL = 1 << 26
 _BATCH = 256

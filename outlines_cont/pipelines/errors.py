@@ -1,4 +1,4 @@
-"""Errors of the commands: those that stop a command before it begins, and those of a single row."""
+"""Errors of pipelines and commands: those that stop a run before it begins, and those of a single row."""
 
 from __future__ import annotations
 
@@ -19,3 +19,7 @@ class RowError(OutlinesContError, ValueError):
 
 class TemplateError(RowError):
     """The prompt template fails on a row: a name that the row does not have, or a limit."""
+
+
+class WorkersFailed(OutlinesContError, RuntimeError):
+    """Workers die one after the other, so that nothing can be run on them. What was written stays, and can be gone on with."""

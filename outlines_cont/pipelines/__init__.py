@@ -1,0 +1,64 @@
+"""Many rows to records: lists, tables and files in, records in columns and files out, on one machine or on many.
+
+`Extractor` turns rows into records with one model, `run` reads a file and writes one, with several workers where asked for. It may import
+everything but `cli`, `commands` and `server`; the names are loaded when first asked for, so that a wrong path is told without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outlines_cont.pipelines.calibration import Answer, Calibration
+    from outlines_cont.pipelines.errors import OutputError, RowError, SetupError, TemplateError, WorkersFailed
+    from outlines_cont.pipelines.extractor import Extractor
+    from outlines_cont.pipelines.outcome import Failure, Outcome, Usage
+    from outlines_cont.pipelines.pipeline import run
+    from outlines_cont.pipelines.report import Report
+    from outlines_cont.pipelines.report_page import write_page
+
+__all__ = [
+    "Answer",
+    "Calibration",
+    "Extractor",
+    "Failure",
+    "Outcome",
+    "OutputError",
+    "Report",
+    "RowError",
+    "SetupError",
+    "TemplateError",
+    "Usage",
+    "WorkersFailed",
+    "run",
+    "write_page",
+]
+
+_WHERE = {
+    "Answer": "calibration",
+    "Calibration": "calibration",
+    "Extractor": "extractor",
+    "Failure": "outcome",
+    "Outcome": "outcome",
+    "OutputError": "errors",
+    "Report": "report",
+    "RowError": "errors",
+    "SetupError": "errors",
+    "TemplateError": "errors",
+    "Usage": "outcome",
+    "WorkersFailed": "errors",
+    "run": "pipeline",
+    "write_page": "report_page",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,283 @@
+"""`Extraction`: rows from an input to an output, in their order, with an end that can come at any time and be gone on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain, tee
+from pathlib import Path
+from time import monotonic
+from typing import Any, BinaryIO, Protocol
+
+from outlines_cont.pipelines.calibration import Calibration
+from outlines_cont.pipelines.errors import SetupError
+from outlines_cont.pipelines.outcome import Outcome
+from outlines_cont.pipelines.output import Done, FileOutput, Output, StreamOutput, check_output, match_done
+from outlines_cont.pipelines.row import InputRow
+from outlines_cont.pipelines.rows import RowSource
+from outlines_cont.pipelines.shape import Shape
+from outlines_cont.pipelines.table_output import TableOutput, lines_path
+from outlines_cont.pipelines.table_rows import pyarrow
+
+
+class ShowRecord(Protocol):
+    """Takes a record so far."""
+
+    def __call__(self, label: str, value: Any, is_whole: bool) -> None:
+        """Show the value so far of a row, the final one where `is_whole`; None is no value yet, with `is_whole` the row is over."""
+
+
+class Outcomes(Protocol):
+    """What turns rows into outcomes: an `Extractor`, or workers that have one each."""
+
+    def outcomes(
+        self, rows: Iterable[Mapping[str, Any] | Exception], show: Callable[[Any, Any, bool], None] | None = None
+    ) -> Iterator[Outcome]:
+        """Yield what becomes of each row, in their order. Rows are taken as there is room for them."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """How far an extraction has come.
+
+    Attributes:
+        total: rows of the input, None for a stream.
+        skipped: rows that the output held already.
+        rows: rows written by this run.
+        failed: rows with an error, earlier ones included.
+        first_failure: the first of this run, as one line; None where there is none.
+        loading_seconds: how long it took to load the model.
+        tokens: those of the records of this run.
+        reused_tokens: tokens that this run did not have to feed, because rows before had fed the same.
+    """
+
+    total: int | None
+    skipped: int = 0
+    rows: int = 0
+    failed: int = 0
+    first_failure: str | None = None
+    loading_seconds: float = 0.0
+    tokens: int = 0
+    reused_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineOptions:
+    """What a line of output holds.
+
+    Attributes:
+        text_field: the field of a row that holds the message.
+        needs_text: whether a row without a message has no prompt.
+        keep_text: whether the message stands in the output, too.
+        details: whether `_details` stands in the output: log-probabilities, tokens, and how many samples agree.
+        calibration: what the agreement of samples is worth; None where that is not known.
+        shape: that of the records, for the types of a table; None goes by the values.
+        settings: a digest of what decides a record beside its row.
+    """
+
+    text_field: str = "text"
+    needs_text: bool = True
+    keep_text: bool = False
+    details: bool = False
+    calibration: Calibration | None = None
+    shape: Shape | None = None
+    settings: str = ""
+
+
+class Extraction:
+    """Rows from an input to an output.
+
+    The output holds whole lines at every moment, in the order of the input; each has a digest of its row and of `settings`, by which a
+    later run knows it again.
+
+    Args:
+        source: the input.
+        output: a file, or a stream of bytes. A table (.csv, .parquet) is made of a file of lines when all rows are there.
+        options: what a line holds.
+        resume: go on with an output that exists.
+        at_end: called with the file of lines when it holds all rows; None for nothing.
+
+    Raises:
+        SetupError: the input is a table without a column of the messages, or the output is none of this input and these settings.
+    """
+
+    def __init__(
+        self,
+        source: RowSource,
+        output: Path | BinaryIO,
+        options: LineOptions,
+        *,
+        resume: bool = False,
+        at_end: Callable[[Path], None] | None = None,
+    ) -> None:
+        self._at_end = at_end
+        self._output = output
+        self._options = options
+        self._path = output if isinstance(output, Path) else None
+        self._lines = None if self._path is None else lines_path(self._path)
+        has_output = self._lines is not None and self._lines.exists()
+        self.tally = Tally(source.count())
+        if options.needs_text:
+            _check_text_column(source.columns(), options.text_field)
+        self._rows = iter(source)
+        self._done = Done()
+        self._keep: int | None = None
+        if self._lines is not None and has_output:
+            if resume:
+                self._done = match_done(self._lines, self._rows, options.settings)
+                self.tally.skipped, self.tally.failed = self._done.rows, self._done.failed
+            self._keep = self._done.size
+
+    def run(self, load: Callable[[], Outcomes], show: ShowRecord | None = None) -> Iterator[Tally]:
+        """Load the model, write row by row, and yield the tally after each; show the records while they are written.
+
+        Whatever stops it, the output holds whole lines. Nothing is loaded where no row is left.
+        """
+        first = next(self._rows, None)
+        if first is None:
+            with self._opened():
+                self._finish()
+            return
+        started = monotonic()
+        runner = load()
+        self.tally.loading_seconds = monotonic() - started
+        with self._opened() as output:
+            for row, outcome in self._ended(chain([first], self._rows), runner, show):
+                output.write([self._line(row, outcome)])
+                self._count(row, outcome)
+                yield self.tally
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._at_end is not None and self._lines is not None:
+            self._at_end(self._lines)
+
+    def _ended(
+        self, rows: Iterator[InputRow], runner: Outcomes, show: ShowRecord | None
+    ) -> Iterator[tuple[InputRow, Outcome]]:
+        """Yield the rows with what became of them."""
+        given, kept = tee(rows)
+        lines: dict[int, int] = {}
+        fields = (row.fields if row.error is None else row.error for row in _noted(given, lines if show else None))
+        shown = None if show is None else _shower(show, lines)
+        with closing(_generator(runner.outcomes(fields, shown))) as outcomes:
+            for number, (row, outcome) in enumerate(zip(kept, outcomes, strict=False)):
+                if show is not None:
+                    show(f"line {lines.pop(number)}", None, True)
+                yield row, outcome
+
+    def _opened(self) -> Output:
+        if self._path is None:
+            assert not isinstance(self._output, Path)
+            return StreamOutput(self._output)
+        is_table = self._lines != self._path
+        if is_table:
+            return TableOutput(self._path, self._keep, self._options.shape)
+        return FileOutput(self._path, self._keep)
+
+    def _count(self, row: InputRow, outcome: Outcome) -> None:
+        tally = self.tally
+        tally.rows += 1
+        tally.tokens += outcome.usage.tokens
+        tally.reused_tokens += outcome.reused_tokens
+        if outcome.failure is not None:
+            tally.failed += 1
+            if tally.first_failure is None:
+                tally.first_failure = f"line {row.line}: {outcome.failure}"
+
+    def _line(self, row: InputRow, outcome: Outcome) -> bytes:
+        options = self._options
+        fields = {name: value for name, value in row.fields.items() if options.keep_text or name != options.text_field}
+        fields |= {"_line": row.line, "_digest": f"{row.digest}-{options.settings}"}
+        if options.details:
+            fields["_details"] = _details(outcome, options.calibration)
+        if outcome.failure is None:
+            fields["record"] = outcome.record
+        else:
+            fields["error"] = {"type": outcome.failure.type, "message": outcome.failure.message}
+        return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
+
+
+def check_destination(path: Path, source: Path | None, *, resume: bool, overwrite: bool) -> None:
+    """Check an output before anything runs.
+
+    Args:
+        path: the output.
+        source: the input; None for a stream.
+        resume: whether an output that exists is gone on with.
+        overwrite: whether it is replaced.
+
+    Raises:
+        SetupError: it cannot be written, or exists.
+    """
+    if resume and overwrite:
+        raise SetupError(
+            "expected --resume or --overwrite, got both. --resume keeps what the output holds, --overwrite does not."
+        )
+    check_output(path, source, resume=resume, overwrite=overwrite)
+    lines = lines_path(path)
+    if lines == path:
+        return
+    if path.suffix.lower() == ".parquet":
+        pyarrow()
+    if resume and path.exists() and not lines.exists():
+        raise SetupError(
+            f"the table {str(path)!r} is complete. To go on with it when the input has grown, write to a .jsonl file; to make it "
+            "anew, pass --overwrite."
+        )
+    check_output(lines, None, resume=resume, overwrite=overwrite)
+
+
+def _details(outcome: Outcome, calibration: Calibration | None) -> dict[str, Any]:
+    """Return what is known of a record beside itself, as JSON; log-probabilities to three decimals."""
+    usage = outcome.usage
+    found: dict[str, Any] = {
+        "prompt_tokens": usage.prompt_tokens,
+        "tokens": usage.tokens,
+        "forced_tokens": usage.forced_tokens,
+    }
+    if outcome.weight is not None:
+        found |= {"weight": round(outcome.weight, 3)}
+        found |= {"logprobs": {path: round(logprob, 3) for path, logprob in outcome.logprobs.items()}}
+    if outcome.agreement:
+        found["agreement"] = {path: round(share, 3) for path, share in outcome.agreement.items()}
+        if calibration is not None:
+            found["confidence"] = {
+                path: round(calibration.confidence(path, share), 3) for path, share in outcome.agreement.items()
+            }
+    return found
+
+
+def _check_text_column(columns: list[str] | None, text_field: str) -> None:
+    """Refuse a table that has no column of the messages, where the prompt asks for one.
+
+    Raises:
+        SetupError: it has none.
+    """
+    if columns is None or text_field in columns:
+        return
+    known = ", ".join(map(repr, columns[:12])) + (", ..." if len(columns) > 12 else "")
+    raise SetupError(
+        f"expected a table with the column {text_field!r}, got one with {known}. Name the column of the message with --text-field."
+    )
+
+
+def _noted(rows: Iterator[InputRow], lines: dict[int, int] | None) -> Iterator[InputRow]:
+    """Yield rows; note on which line each number stands."""
+    for number, row in enumerate(rows):
+        if lines is not None:
+            lines[number] = row.line
+        yield row
+
+
+def _shower(show: ShowRecord, lines: Mapping[int, int]) -> Callable[[Any, Any, bool], None]:
+    return lambda number, value, is_whole: show(f"line {lines[number]}", value, is_whole)
+
+
+def _generator(outcomes: Iterator[Outcome]) -> Any:
+    """Return an iterator that can be closed."""
+    if hasattr(outcomes, "close"):
+        return outcomes
+    return (outcome for outcome in outcomes)

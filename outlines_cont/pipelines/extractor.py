@@ -1,0 +1,250 @@
+"""`Extractor`: rows to records with one model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, cast
+
+from outlines_cont import generate, samplers
+from outlines_cont.chat import Chat, with_ends
+from outlines_cont.defaults import DEFAULT_MAX_TOKENS
+from outlines_cont.errors import OptionError
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.special_names import MARKS, control_names_of, mapped_texts
+from outlines_cont.pipelines.columns import RecordColumns
+from outlines_cont.pipelines.containers import extracted
+from outlines_cont.pipelines.errors import RowError
+from outlines_cont.pipelines.flow import Flow, Recipe
+from outlines_cont.pipelines.outcome import Outcome
+from outlines_cont.pipelines.row_prompt import MakePrompt, RowPrompt
+from outlines_cont.pipelines.schema import RecordSchema
+from outlines_cont.pipelines.shape import shape_of
+from outlines_cont.pipelines.template import DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.pipelines.window import ShowValue
+from outlines_cont.prompt import Item
+from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.tokens import Tokens, start_ids
+
+Row = str | Mapping[str, Any]
+# So many times the rows in flight may have ended, or wait, behind one that has not: then no other begins before it has.
+_AHEAD = 16
+
+
+class Extractor:
+    """A model with a schema, that turns rows into records.
+
+    Args:
+        model: the model that writes.
+        schema: what a record is: a JSON Schema, a pydantic model or another type, or a `RecordSchema`.
+        prompt: a Jinja template that may name `text`, any field of the row, `row` (all fields) and `schema`; or a function from the fields
+            of a row to a prompt.
+        chat: a conversation, to which the text of the template is the message of the user, and the record the reply; None for plain text.
+        text_field: the field of a row that holds the message; a row that is a text has it alone.
+        max_tokens: the most tokens of a record.
+        sampler: how tokens are drawn; greedy by default.
+        seed: of the random numbers; each row has its own, by its prompt.
+        samples: how many more records are sampled for each row; which share of them has the same value is told for each value.
+        batch_size: the most rows that run at once, samples included.
+        draft: what guesses the next tokens; see `PieceOptions`.
+        is_scored: whether the log-probabilities of records are wanted: `weight`, and those of the values.
+        **options: given to `fsm.json_schema`, such as `whitespace`.
+
+    It can be pickled where its model can be.
+
+    Raises:
+        SetupError: the schema or the template cannot be used.
+        OptionError: another argument is out of its range.
+        fsm.FSMError: the model cannot write what the schema asks for.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        schema: Any,
+        prompt: str | PromptTemplate | MakePrompt | None = None,
+        *,
+        chat: Chat | None = None,
+        text_field: str = "text",
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        sampler: Sampler | None = None,
+        seed: int = 0,
+        samples: int = 0,
+        batch_size: int = 32,
+        draft: Any = None,
+        is_scored: bool = True,
+        **options: Any,
+    ) -> None:
+        self._arguments: dict[str, Any] = {
+            **{
+                "model": model,
+                "schema": schema,
+                "prompt": prompt,
+                "chat": chat,
+                "text_field": text_field,
+                "max_tokens": max_tokens,
+            },
+            **{"sampler": sampler, "seed": seed, "samples": samples, "batch_size": batch_size, "draft": draft},
+            **{"is_scored": is_scored, **options},
+        }
+        _check_count("samples", samples, 0)
+        _check_count("batch_size", batch_size, 1)
+        drawn = sampler if sampler is not None else samplers.greedy()
+        if isinstance(drawn, BeamSearch | BestOf) or drawn.num_samples not in (None, 1):
+            raise OptionError(
+                f"expected a sampler that draws one record for each row, got {sampler!r}. For several write `samples=...`.",
+                "sampler",
+            )
+        self.model = model
+        self.schema = schema if isinstance(schema, RecordSchema) else RecordSchema.of(schema)
+        self.text_field = text_field
+        self._shape = shape_of(self.schema, has_formats=options.get("formats", "assert") == "assert")
+        make_prompt, self._source, self.needs_text = self._prompt_of(prompt, chat)
+        voter = drawn if getattr(drawn, "needs_random", False) else samplers.multinomial()
+        make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
+        self._recipe = Recipe(
+            generator=make(sampler=drawn),
+            voter=make(sampler=voter) if samples else None,
+            schema=self.schema,
+            prompt=make_prompt,
+            options=with_ends({"max_tokens": max_tokens}, [chat]) if chat is not None else {"max_tokens": max_tokens},
+            seed=seed,
+            samples=samples,
+            width=batch_size,
+            is_scored=is_scored,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arguments; elsewhere it is made again."""
+        return _made_again, (self._arguments,)
+
+    def __call__(self, data: Any) -> Any:
+        """Return the records of rows, as these came: a list of dicts for a list, columns for columns, a frame for a frame.
+
+        There is a column for each member of the records, typed by the schema, and `error`, `weight`, `usage`; see `RecordColumns`. A row
+        that fails has nulls and its error. `dataset.map(extractor, batched=True)` adds them to a dataset, and so does `extractor(dataset)`,
+        which knows their types before the first row.
+
+        Args:
+            data: a list of texts or dicts, a dict of columns, a frame of pandas or polars, a table of pyarrow, a dataset of Hugging Face;
+                a text or the dict of one row for one record; for any other iterable the records come one by one.
+
+        Raises:
+            OptionError: it is nothing that holds rows.
+            SetupError: pyarrow is not installed; lists and dicts do without.
+        """
+        return extracted(data, self.text_field, self.columns, self.outcomes)
+
+    @property
+    def columns(self) -> RecordColumns:
+        """The columns of the records."""
+        return RecordColumns(self._shape, has_agreement=bool(self._recipe.samples))
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal digits that change with what decides a record beside its row: model, schema, prompt and options.
+
+        A function that makes prompts counts by its name.
+        """
+        left_out = ("model", "schema", "prompt", "chat", "batch_size", "draft")
+        options = {name: value for name, value in self._arguments.items() if name not in left_out}
+        parts = [self.model.fingerprint, self.schema.json_schema, self._source, sorted(options.items())]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def outcomes(self, rows: Iterable[Row | Exception], show: ShowValue | None = None) -> Iterator[Outcome]:
+        """Yield what becomes of each row, in their order, while others are on their way.
+
+        Rows are taken when there is room for them, so there may be any number of them: a few hundred are held at once.
+
+        Args:
+            rows: texts, or the fields of rows; an exception stands for a row that could not be read.
+            show: takes the values while they are written, by the number of the row; None where nobody looks.
+        """
+        source = enumerate(rows)
+        ended: dict[int, Outcome] = {}
+        first = taken = 0
+        is_over = False
+        with self.flow(show) as flow:
+            while not (is_over and flow.is_empty):
+                room = 0 if is_over else min(flow.room, first + _AHEAD * self._recipe.width - taken)
+                if room > 0:
+                    found = list(islice(source, room))
+                    is_over = len(found) < room
+                    taken += len(found)
+                    flow.put((number, self._fields(row)) for number, row in found)
+                ended.update(cast(list[tuple[int, Outcome]], flow.step()))
+                while first in ended:
+                    yield ended.pop(first)
+                    first += 1
+
+    def prompt(self, row: Row) -> Any:
+        """Return the prompt of a row.
+
+        Raises:
+            RowError: it has none.
+        """
+        return self._recipe.prompt(self._checked(row))
+
+    def flow(self, show: ShowValue | None = None) -> Flow:
+        """Return a flow of rows for one who puts them in by himself; to be closed."""
+        return Flow(self._recipe, show)
+
+    def _fields(self, row: Row | Exception) -> Mapping[str, Any] | Exception:
+        try:
+            return row if isinstance(row, Exception) else self._checked(row)
+        except RowError as error:
+            return error
+
+    def _checked(self, row: Row) -> Mapping[str, Any]:
+        """Return the fields of a row.
+
+        Raises:
+            RowError: it is none.
+        """
+        if isinstance(row, str):
+            return {self.text_field: row}
+        if not isinstance(row, Mapping):
+            raise RowError(f"expected a row that is a text or a dict of fields, got {type(row).__name__}")
+        return row
+
+    def _prompt_of(
+        self, prompt: str | PromptTemplate | MakePrompt | None, chat: Chat | None
+    ) -> tuple[MakePrompt, str, bool]:
+        """Return what makes prompts, what tells it from others, and whether it needs a message."""
+        if callable(prompt):
+            return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", False
+        template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or DEFAULT_SOURCE)
+        row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema)
+        if chat is not None:  # all that is written in a message is letters, so nothing is marked
+            source = f"{template.source}\0{json.dumps(chat.messages, default=str)}"
+            return (lambda fields: chat.user(row_prompt.text(fields, dict)).state), source, row_prompt.needs_text
+        return (
+            lambda fields: self._given(row_prompt.text(fields, self._marked)),
+            template.source,
+            row_prompt.needs_text,
+        )
+
+    def _marked(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of a row with a mark inside what is written like a special token, so that it stays letters in a prompt."""
+        names = control_names_of(self.model.tokenizer)
+        return cast(dict[str, Any], mapped_texts(values, lambda text: names.marked(text, MARKS[0])))
+
+    def _given(self, prompt: str) -> Item:
+        """Return a prompt in which the special tokens of the template are such, and those of its row letters."""
+        if MARKS[0] not in prompt:
+            return Tokens.of(prompt, special=True)
+        token_ids = control_names_of(self.model.tokenizer).encode_marked(prompt, MARKS[0], self.model.tokenizer)
+        start = start_ids(self.model)
+        return token_ids if token_ids[: len(start)] == start else [*start, *token_ids]
+
+
+def _made_again(arguments: dict[str, Any]) -> Extractor:
+    return Extractor(**arguments)
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise OptionError(f"expected an int, {least} or more, as `{name}`, got {value!r}", name)

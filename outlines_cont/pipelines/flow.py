@@ -1,0 +1,232 @@
+"""`Flow`: rows on their way through a model, from their fields to an outcome each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from outlines_cont.errors import IncompleteOutput
+from outlines_cont.generate import Generator
+from outlines_cont.options import Options, PieceOptions
+from outlines_cont.pipelines.outcome import Failure, Outcome, Usage
+from outlines_cont.pipelines.row_prompt import MakePrompt
+from outlines_cont.pipelines.schema import RecordSchema
+from outlines_cont.pipelines.scores import agreement, value_logprobs
+from outlines_cont.pipelines.window import Ended, Entry, ShowValue, Window
+from outlines_cont.state_row import FORCED, StateRow
+from outlines_cont.tokens import Tokens
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a row becomes a record.
+
+    Attributes:
+        generator: writes a record after a prompt.
+        voter: writes the samples that are compared with it; None where there are none.
+        schema: what a record is.
+        prompt: makes the prompt of a row.
+        options: those of every call, such as `max_tokens`.
+        seed: of the random numbers.
+        samples: how many samples are compared with each record.
+        width: the most rows of the engine at once.
+        is_scored: whether the log-probabilities of records and their values are wanted.
+    """
+
+    generator: Generator
+    voter: Generator | None
+    schema: RecordSchema
+    prompt: MakePrompt
+    options: PieceOptions
+    seed: int
+    samples: int
+    width: int
+    is_scored: bool
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A row in flight."""
+
+    record: Ended | None = None
+    votes: dict[int, Ended] = field(default_factory=dict)
+
+
+class Flow:
+    """Rows in flight. Put some in while there is room, take steps, and take out what became of them, in the order in which they end.
+
+    Args:
+        recipe: how a row becomes a record.
+        show: takes the values while they are written; None where nobody looks.
+    """
+
+    def __init__(self, recipe: Recipe, show: ShowValue | None = None) -> None:
+        self._recipe = recipe
+        self._show = show
+        self._options = Options.of(recipe.options)
+        self._window = Window(recipe.generator.model, recipe.width, self._options, scores_end=recipe.is_scored)
+        self._pending: dict[Hashable, _Pending] = {}
+        self._ready: list[tuple[Hashable, Outcome]] = []
+        self._told = 0
+        # Prompts are read in groups: one forward for several of them.
+        self._least = max(recipe.width // 4, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let go of what is in flight."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what is in flight."""
+        self._window.close()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row is in flight, and none is ready to be taken out."""
+        return not (self._pending or self._ready)
+
+    @property
+    def room(self) -> int:
+        """How many rows should be put in now; 0 while it is better to wait for more room."""
+        free = self._window.num_free
+        if free < self._least and self._pending:
+            return 0
+        return max(free // (1 + self._recipe.samples), 0 if self._pending else 1)
+
+    def put(self, rows: Iterable[tuple[Hashable, Fields | Exception]]) -> None:
+        """Put rows in, each with a key; an exception in the place of a row is what became of it."""
+        entries: list[Entry] = []
+        for key, row in rows:
+            try:
+                entries += self._entries(key, row)
+                self._pending[key] = _Pending()
+            except Exception as error:  # what makes the prompt may be code of the user
+                self._ready.append((key, Outcome.of_error(error)))
+        self._window.add(entries)
+
+    def step(self) -> list[tuple[Hashable, Outcome]]:
+        """Take a step, and return the rows that have come to their end with their keys."""
+        ready, self._ready = self._ready, []
+        if self._window.is_empty:
+            return ready
+        for ended in self._window.step():
+            key, sample = ended.key
+            row = self._pending[key]
+            if sample is None:
+                row.record = ended
+            else:
+                row.votes[sample] = ended
+            if row.record is not None and len(row.votes) == self._recipe.samples:
+                del self._pending[key]
+                ready.append((key, self._outcome(row.record, [*row.votes.values()])))
+        return self._with_reuse(ready)
+
+    def _with_reuse(self, ready: list[tuple[Any, Outcome]]) -> list[tuple[Any, Outcome]]:
+        """Note in the first outcome how many tokens were reused since the one before."""
+        now = self._window.meter.reused_tokens
+        if ready and now > self._told:
+            (key, outcome), *others = ready
+            ready = [(key, replace(outcome, reused_tokens=now - self._told)), *others]
+            self._told = now
+        return ready
+
+    def _entries(self, key: Hashable, row: Fields | Exception) -> list[Entry]:
+        if isinstance(row, Exception):
+            raise row
+        recipe = self._recipe
+        given = recipe.prompt(row)
+        text = given.text if isinstance(given, Tokens) else str(given)
+        show = None if self._show is None else _shown(self._show)
+        entries = [Entry((key, None), recipe.generator, given, _seed(recipe.generator, f"{recipe.seed} {text}"), show)]
+        if recipe.voter is not None:
+            for sample in range(recipe.samples):
+                seed = _seed(recipe.voter, f"{recipe.seed} {sample} {text}")
+                entries.append(Entry((key, sample), recipe.voter, given, seed))
+        return entries
+
+    def _outcome(self, ended: Ended, votes: Sequence[Ended]) -> Outcome:
+        usage = _usage(ended, votes)
+        value, error = self._value(ended)
+        if error is not None:
+            return Outcome(failure=Failure.of(error), usage=usage)
+        try:
+            record = self._recipe.schema.dump(value)
+            json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8")
+        except Exception as refused:
+            # A serializer of the user's class may raise anything, or return what is not JSON; only this row is lost.
+            return Outcome(failure=Failure.of(refused), usage=usage)
+        row, is_scored = ended.rows[0], self._recipe.is_scored
+        return Outcome(
+            record,
+            value=value,
+            weight=row.weight if is_scored else None,
+            usage=usage,
+            logprobs=value_logprobs(row, self._recipe.generator.model.tokenizer) if is_scored else {},
+            agreement=agreement(record, [self._dumped(vote) for vote in votes]) if votes else {},
+        )
+
+    def _value(self, ended: Ended) -> tuple[Any, Exception | None]:
+        """Return the value of a row, or what it failed with."""
+        if ended.error is not None:
+            return None, ended.error
+        row = ended.rows[0]
+        if row.error is not None:
+            return None, row.error
+        if row.finish_reason == "length":
+            limit = f"max_tokens={self._options.max_tokens}"
+            return None, IncompleteOutput(
+                f"expected a whole record, but {limit} or the context of the model cut it. "
+                "Raise --max-tokens, or bound the strings and arrays of the schema.",
+                "",
+                "length",
+            )
+        return row.value, None
+
+    def _dumped(self, vote: Ended) -> Any:
+        """Return a sample as JSON; what it has failed with agrees with nothing."""
+        value, error = self._value(vote)
+        try:
+            return _Nothing() if error is not None else self._recipe.schema.dump(value)
+        except Exception:
+            return _Nothing()
+
+
+class _Nothing:
+    """A value that is equal to no other."""
+
+
+def _shown(show: ShowValue) -> ShowValue:
+    return lambda key, value, is_whole: show(key[0], value, is_whole)
+
+
+def _usage(ended: Ended, votes: Sequence[Ended]) -> Usage:
+    own = ended.rows[0] if ended.rows else None
+    return Usage(
+        prompt_tokens=0 if own is None else _start(own),
+        tokens=0 if own is None else _length(own),
+        forced_tokens=0 if own is None else own.kinds[_start(own) :].count(FORCED),
+        sample_tokens=sum(_length(row) for vote in votes for row in vote.rows),
+        steps=ended.steps,
+    )
+
+
+def _length(row: StateRow) -> int:
+    return len(row.token_ids) - _start(row)
+
+
+def _start(row: StateRow) -> int:
+    return len(row.token_ids) if row.piece is None else row.piece.start
+
+
+def _seed(generator: Generator, text: str) -> int | None:
+    """Return the seed of a row, of its prompt: whatever rows run beside it, and in whatever order, its record is the same."""
+    if not getattr(generator.sampler, "needs_random", False):
+        return None
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:7])

@@ -1,0 +1,92 @@
+"""Values of a JSON text by their paths, such as `address.city` or `items[0].name`, and where they stand in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s,:{}\[\]"]+', re.DOTALL)
+
+
+def leaves(value: Any) -> dict[str, Any]:
+    """Return the values inside a value by their paths: texts, numbers, truth values, nulls, empty objects and lists.
+
+    The path of a value that is no object or list is empty.
+    """
+    found: dict[str, Any] = {}
+    stack: list[tuple[str, Any]] = [("", value)]
+    while stack:
+        path, item = stack.pop()
+        if isinstance(item, dict) and item:
+            stack += [(_member(path, name), inner) for name, inner in reversed(item.items())]
+        elif isinstance(item, list) and item:
+            stack += [(f"{path}[{at}]", inner) for at, inner in reversed([*enumerate(item)])]
+        else:
+            found[path] = item
+    return found
+
+
+def places(text: bytes) -> dict[str, tuple[int, int]]:
+    """Return where the values of `leaves` stand in a JSON text: their first byte, and the one behind their last.
+
+    Of a text that was cut, those that are whole. Cost: about 1 us per value; no recursion.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    # For each object and list that is open its path, and the next key or number.
+    stack: list[tuple[str, str | int | None]] = []
+    empty: int | None = None  # where an object or a list began that holds nothing yet
+    for start, end, token in _tokens(text):
+        if token in b"{[":
+            stack.append((_here(stack), None if token == b"{" else 0))
+            empty = start
+        elif token in b"}]":
+            if not stack:
+                break
+            path, _ = stack.pop()
+            if empty is not None:
+                found[path] = (empty, end)
+            empty = None
+            _advance(stack)
+        elif stack and stack[-1][1] is None:
+            stack[-1] = (stack[-1][0], _decoded(token))
+            empty = None
+        else:
+            found[_here(stack)] = (start, end)
+            empty = None
+            _advance(stack)
+    return found
+
+
+def field_of(path: str) -> str:
+    """Return a path without the numbers of list items: what values of different records have in common."""
+    return re.sub(r"\[\d+\]", "[]", path)
+
+
+def _tokens(text: bytes) -> Iterator[tuple[int, int, bytes]]:
+    for match in _TOKEN.finditer(text):
+        yield match.start(), match.end(), match.group()
+
+
+def _member(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _here(stack: list[tuple[str, str | int | None]]) -> str:
+    """Return the path of the value that comes next."""
+    if not stack:
+        return ""
+    path, at = stack[-1]
+    return f"{path}[{at}]" if isinstance(at, int) else _member(path, at or "")
+
+
+def _advance(stack: list[tuple[str, str | int | None]]) -> None:
+    """Note that a value has ended: after it comes another key, or the next item."""
+    if stack:
+        path, at = stack[-1]
+        stack[-1] = (path, at + 1 if isinstance(at, int) else None)
+
+
+def _decoded(key: bytes) -> str:
+    return str(json.loads(key)) if key.startswith(b'"') else key.decode("utf-8", "replace")

@@ -1,0 +1,77 @@
+"""`Outcome`: what became of one row, as plain data that can be sent to another process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a row has no record.
+
+    Attributes:
+        type: the name of the error's class.
+        message: what the error says.
+    """
+
+    type: str
+    message: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """Return an error as a failure."""
+        return cls(type(error).__name__, str(error))
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a row took.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt.
+        tokens: tokens of the record.
+        forced_tokens: those of them that the schema left no choice about.
+        sample_tokens: tokens of the samples that were compared with it.
+        steps: steps of the engine from the moment when the row was given to it.
+    """
+
+    prompt_tokens: int = 0
+    tokens: int = 0
+    forced_tokens: int = 0
+    sample_tokens: int = 0
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one row.
+
+    Attributes:
+        record: the record as JSON; None where the row failed (or the record is `null`).
+        failure: why there is no record; None where there is one.
+        value: what the type of the schema makes of the record; None where it came from another process.
+        weight: the log-probability of the record, by the model's own law; None where it was not asked for.
+        usage: what the row took.
+        logprobs: for each value of the record, by its path, the log-probability of its tokens under the schema.
+        agreement: for each value of the record, by its path, the share of the samples that have the same there.
+        reused_tokens: tokens of any rows that were not fed, because others had fed the same, since the outcome before this one.
+    """
+
+    record: Any = None
+    failure: Failure | None = None
+    value: Any = None
+    weight: float | None = None
+    usage: Usage = Usage()
+    logprobs: Mapping[str, float] = field(default_factory=dict)
+    agreement: Mapping[str, float] = field(default_factory=dict)
+    reused_tokens: int = 0
+
+    @classmethod
+    def of_error(cls, error: BaseException) -> Self:
+        """Return the outcome of a row that failed."""
+        return cls(failure=Failure.of(error))
