@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import json_schema
+from fsm import node as nodes
 from fsm.automaton import Automaton
 from fsm.errors import EmptyLanguage
+from fsm.members import Entry, MemberTable
 
 NAMES = "abcd"
 
@@ -43,3 +45,21 @@ def test_required_members_are_never_passed_over(required: set[str], least: int, 
     assert wanted == [
         keys for keys in orders if automaton.accepts(texts[keys].encode()) or automaton.accepts(dense[keys].encode())
     ]
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "duties", "expected"),
+    [
+        (0, None, 0, True),
+        (1, None, 0, False),
+        (0, 5, 0, False),
+        (0, None, 1, False),
+        (1, 5, 1, False),
+        (1, None, 1, False),
+    ],
+)
+def test_members_without_bounds_can_always_be_closed(lo: int, hi: int | None, duties: int, expected: bool) -> None:
+    key, value, comma, close = (nodes.literal(text) for text in (b'"a"', b":1", b",", b"}"))
+    entries = (Entry(key, value, None, False, 0),)
+    options = {"lo": lo, "hi": hi, "duties": duties, "is_ordered": False, "comma": comma, "close": close}
+    assert expected is MemberTable(entries, **options).is_free  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import torch
 
 from fsm import choice, json_schema, regex
 from fsm.checker import Checker, Failure
+from fsm.errors import BudgetExceeded
 from fsm.node import checked, literal, repeat, sequence
 from fsm.schema.check import DISTINCT_KEYS
 from outlines_cont import CheckFailed, SequenceState, continuous, generate, models, samplers
@@ -199,3 +200,33 @@ def test_a_function_gets_its_arguments(model: Any) -> None:
 @pytest.mark.parametrize("begun", ['{":', '{"a{', '{"a":1,"}],": ', '{"a":1,"b:{', '{"a":"x:', '{"a\\":'])
 def test_a_key_that_has_only_begun_is_no_key_yet(begun: str) -> None:
     assert DISTINCT_KEYS.fault(begun.encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "is_alive"),
+    [
+        ({"uniqueItems": True, "type": "array"}, "[1,1]", False),
+        ({"uniqueItems": True, "type": "array"}, "[1,2]", True),
+        ({"properties": {"a": {"uniqueItems": True, "type": "array"}}}, '{"a":[1,1]', False),
+        ({"properties": {"a": {"uniqueItems": True, "type": "array"}}}, '{"a":[1,2]', True),
+        ({"items": {"uniqueItems": True, "type": "array"}, "type": "array"}, "[[1,1]", False),
+    ],
+)
+def test_a_value_that_fails_is_told_with_its_last_byte(schema: dict[str, Any], text: str, is_alive: bool) -> None:
+    checker = Checker(json_schema(schema).node)
+    assert checker.read(checker.initial, text[:-1].encode()).is_alive
+    assert is_alive is checker.read(checker.initial, text.encode()).is_alive
+
+
+def test_ways_to_read_a_text_are_bounded() -> None:
+    node = json_schema(
+        {"anyOf": [{"items": {"uniqueItems": True}, "minItems": n, "maxItems": n + 3} for n in range(6)]}
+    ).node
+    text = b"[[1],[2]"
+    assert Checker(node).read(Checker(node).initial, text).is_alive
+    ways = len(Checker(node).read(Checker(node).initial, text).stacks)
+    assert ways > 1
+    narrow = Checker(node, max_readings=ways - 1)
+    with pytest.raises(BudgetExceeded, match="in more than") as caught:
+        narrow.read(narrow.initial, text)
+    assert caught.value.limit == "max_readings"

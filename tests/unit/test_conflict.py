@@ -20,6 +20,7 @@ GRAMMARS = {
     "keywords as operators": "start: start K start | NAME",
     "a list of keywords": "start: x+ NAME\nx: K | K K",
     "keywords behind one another": "start: x NAME\nx: K | x K",
+    "keywords that nest": "start: K start ELSE | NAME",
     "one of them stands elsewhere, too": 'start: K NAME | "k0" ELSE',
 }
 

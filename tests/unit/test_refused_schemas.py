@@ -175,3 +175,21 @@ def test_the_order_of_a_pattern_is_found_within_a_bound(monkeypatch: pytest.Monk
             simplest(taken, language)
         assert (caught.value.limit, caught.value.value) == ("max_steps", 1_000)
         assert Automaton(taken).accepts(b"aab")  # the bound holds for that comparison only
+
+
+@pytest.mark.parametrize(
+    ("option", "allowed", "others"),
+    [
+        ("whitespace", ["none", "one_space"], ["two", None, ""]),
+        ("key_order", ["schema", "any"], ["none", None]),
+        ("formats", ["assert", "annotate"], ["assertion", True]),
+        ("strict", [True, False], ["yes", None, 2]),
+    ],
+)
+def test_an_option_has_the_values_that_are_named(option: str, allowed: list[Any], others: list[Any]) -> None:
+    schema = {"type": "string", "maxLength": 2}
+    for value in allowed:
+        assert json_schema(schema, **{option: value}).accepts('"ab"')
+    for value in others:
+        with pytest.raises(SchemaError, match=f"`{option}` is one of .*, received {value!r}"):
+            json_schema(schema, **{option: value})
