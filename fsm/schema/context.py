@@ -118,7 +118,7 @@ class Context:
 
     def note_strings(self, node: Node, keyword: str = "maxLength") -> None:
         """Note whether strings of the value that is being built may be of any length, and the keyword that would bound them."""
-        if node is not EMPTY and is_endless(node, self._endless_terms):
+        if is_endless(node, self._endless_terms) and self.is_possible(node):
             self.endless.append(keyword)
 
     def leave_all_out(self, missing: Iterable[tuple[Place, str]], reason: str = "") -> None:

@@ -95,7 +95,7 @@ def object_node(places: Conjunction, context: Context) -> Steps:
             others.append((kind, value))
     lo = max((int(value) for _, value in values_of(places, "minProperties")), default=0)
     hi = min((int(value) for _, value in values_of(places, "maxProperties")), default=None)
-    if others and hi is None:
+    if hi is None and any(context.is_possible(value) and context.is_possible(kind.keys) for kind, value in others):
         context.endless.append("maxProperties")
     for kind, _ in others if hi is not None else ():
         context.note_strings(kind.keys, "propertyNames")

@@ -24,7 +24,7 @@ class AllowedTokens:
 
     def __init__(self, masks: RowMasks, make_prompts: Callable[[], Prompts] | None = None) -> None:
         self._masks = masks
-        self._make_prompts = make_prompts or (lambda: SeenBeams(masks.is_odd))
+        self._make_prompts = make_prompts or (lambda: SeenBeams(masks.is_refused))
         self._local = threading.local()
 
     def of(self, inputs: Any) -> AllowedTokens:

@@ -15,7 +15,7 @@ from transformers import LogitsProcessor
 
 from fsm import TokenFSM
 from outlines_cont.adapters.language import expression_of
-from outlines_cont.adapters.prompts import GivenPrompts, IsOdd, Prompts, Rows, SeenPrompts
+from outlines_cont.adapters.prompts import GivenPrompts, IsRefused, Prompts, Rows, SeenPrompts
 from outlines_cont.adapters.row_states import OVER, RowStates
 from outlines_cont.adapters.token_fsm import EOSTokenIds, TokenTable, token_table
 from outlines_cont.engine.branch import TokenSet
@@ -60,12 +60,12 @@ class RowMasks:
         """Return the tokens that may follow a text in a state; a text that is over ends, and ends again."""
         return self._ends if state == OVER else TokenSet.of_bitmask(self.token_fsm.bitmask(state))
 
-    def is_odd(self, token_ids: NDArray[np.int64]) -> bool:
-        """Return whether a text ends with a token that neither goes on with it nor ends it."""
+    def is_refused(self, token_ids: NDArray[np.int64]) -> bool:
+        """Return whether the last token of a text is refused: it neither goes on with the text nor ends it."""
         return self.states.after(token_ids) == OVER and int(token_ids[-1]) not in self.table.vocabulary.eos_token_ids
 
 
-class _OfThread(threading.local):
+class _ThreadLocal(threading.local):
     """What one thread knows of the calls that it runs.
 
     Attributes:
@@ -74,10 +74,16 @@ class _OfThread(threading.local):
         sets: the tokens allowed in the states of the last step, so that equal ones are one object.
     """
 
-    def __init__(self, is_odd: IsOdd) -> None:
-        self.prompts = SeenPrompts(is_odd)
+    def __init__(self, is_refused: IsRefused) -> None:
+        self.prompts = SeenPrompts(is_refused)
         self.masker = Masker()
         self.sets: dict[int, TokenSet] = {}
+        self._device: torch.device | None = None
+
+    def begin(self, device: torch.device) -> None:
+        """Forget the last mask if it lies on another device."""
+        if device != self._device:
+            self.masker, self._device = Masker(), device
 
 
 class ConstraintProcessor(LogitsProcessor):
@@ -95,7 +101,7 @@ class ConstraintProcessor(LogitsProcessor):
     def __init__(self, masks: RowMasks, prompts: Prompts | None = None) -> None:
         self._masks = masks
         self._prompts = prompts
-        self._local = _OfThread(masks.is_odd)
+        self._local = _ThreadLocal(masks.is_refused)
 
     def of(self, inputs: Any) -> ConstraintProcessor:
         """Return the same constraint for one call of `generate`, whose texts begin behind `inputs`.
@@ -141,6 +147,7 @@ class ConstraintProcessor(LogitsProcessor):
         start = (self._prompts or local.prompts).start(rows)
         states = [self._masks.states.after(row[start:]) for row in rows]
         local.sets = {state: local.sets.get(state) or self._masks.of_state(state) for state in set(states)}
+        local.begin(scores.device)
         masked = _masked(local.masker, scores, [local.sets[state] for state in states])
         empty = masked.amax(-1).isneginf()
         if bool(empty.any()):

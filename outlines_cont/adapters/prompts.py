@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from outlines_cont.errors import AmbiguousPrompt, OptionError
 
 Rows = NDArray[np.int64]
-IsOdd = Callable[[NDArray[np.int64]], bool]
+IsRefused = Callable[[NDArray[np.int64]], bool]
 
 _NUM_SEEN = 1024
 _ADVICE = (
@@ -79,11 +79,11 @@ class SeenPrompts:
     """Prompts told from texts by what the rows of one call after the other hold. See the head of this module.
 
     Args:
-        is_odd: whether (T,) ids of a text end with a token that neither goes on with it nor ends it.
+        is_refused: whether the constraint refuses the last of the (T,) ids of a text: it neither goes on with it nor ends it.
     """
 
-    def __init__(self, is_odd: IsOdd) -> None:
-        self._is_odd = is_odd
+    def __init__(self, is_refused: IsRefused) -> None:
+        self._is_refused = is_refused
         self._length = 0
         self._width = -1
         self._last: set[bytes] = set()
@@ -111,7 +111,7 @@ class SeenPrompts:
             return all(row.tobytes() in self._last for row in rows)
         if width != self._width + 1 or not all(row[:-1].tobytes() in self._last for row in rows):
             return False
-        return not all(self._is_odd(row[self._length :]) for row in rows)
+        return not all(self._is_refused(row[self._length :]) for row in rows)
 
     def _begin(self, rows: Rows) -> None:
         """Take rows for prompts.
@@ -155,8 +155,8 @@ class SeenBeams(SeenPrompts):
     There are as many beams as rows with the prompt alone.
     """
 
-    def __init__(self, is_odd: IsOdd) -> None:
-        super().__init__(lambda token_ids: self._num_beams == 1 and is_odd(token_ids))
+    def __init__(self, is_refused: IsRefused) -> None:
+        super().__init__(lambda token_ids: self._num_beams == 1 and is_refused(token_ids))
         self._before: set[bytes] = set()
         self._num_beams = 1
         self._count = 0

@@ -28,7 +28,7 @@ class ToolCall:
         name: of the tool.
         arguments: by name; of a function of Python with the types of its hints, else what JSON holds.
         id: tells the call from others in the conversation.
-        function: the function of Python; None where the tool was described otherwise.
+        function: the function of Python, or what makes an object of the pydantic model; None where the tool was described otherwise.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ToolCall:
     function: Callable[..., Any] | None = field(default=None, repr=False)
 
     def run(self) -> Any:
-        """Call the function, and return what it returns.
+        """Call the function, and return what it returns; of a pydantic model return the object.
 
         Raises:
             OptionError: the tool is no function.
@@ -61,7 +61,7 @@ class Tool:
         description: what it does, for the model.
         parameters: the JSON schema of its arguments, as it is shown to the model.
         expression: the JSON of its arguments.
-        function: the function of Python behind it, if there is one.
+        function: the function of Python behind it, or what makes an object of a pydantic model, if there is one.
         model: the pydantic model of its arguments, if there is one.
     """
 
@@ -85,7 +85,8 @@ class Tool:
         if isinstance(tool, FunctionType):
             return cls._of_model(tool.__name__, inspect.getdoc(tool) or "", arguments_of(tool), tool)
         if isinstance(tool, type) and issubclass(tool, BaseModel):
-            return cls._of_model(tool.__name__, inspect.getdoc(tool) or "", tool, None)
+            # The arguments were validated already.
+            return cls._of_model(tool.__name__, inspect.getdoc(tool) or "", tool, tool.model_construct)
         if isinstance(tool, Mapping):
             schema = fsm.tool_schema(dict(tool))
             described = tool.get("function", tool)

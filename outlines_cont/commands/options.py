@@ -31,6 +31,7 @@ class Whitespace(StrEnum):
 
     NONE = "none"
     ONE_SPACE = "one_space"
+    SPACED = "spaced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

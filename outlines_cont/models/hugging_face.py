@@ -137,7 +137,9 @@ class HuggingFaceModel:
     @property
     def device(self) -> torch.device:
         """Where the input ids go."""
-        return self._first_weight.device
+        module, name = self._first_weight
+        weight: torch.Tensor = getattr(module, name)
+        return weight.device
 
     @property
     def dtype(self) -> torch.dtype:
@@ -155,8 +157,11 @@ class HuggingFaceModel:
         return bool(self.capabilities.skip)
 
     @cached_property
-    def _first_weight(self) -> torch.Tensor:
-        return next(self.hugging_face.parameters())  # `to` moves it in place; to look for it takes as long as a layer
+    def _first_weight(self) -> tuple[torch.nn.Module, str]:
+        """The module that has the first weight, and its name there: to look for it takes as long as a small layer."""
+        path, _ = next(self.hugging_face.named_parameters())
+        owner, _, name = path.rpartition(".")
+        return self.hugging_face.get_submodule(owner), name
 
     @cached_property
     def fingerprint(self) -> str:

@@ -50,7 +50,7 @@ def failure(
     """
     line = _line(error.__traceback__, template)
     column: int | None = None
-    if at is not None and (line is None or line == int(at)):
+    if at is not None:
         line, column = int(at), at.column
     quoted = _QUOTED.match(str(error))
     if isinstance(error, UndefinedError) and line is not None and quoted is not None:

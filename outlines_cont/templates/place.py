@@ -41,8 +41,6 @@ class PlacedLexer(Lexer):
                 at = start + len(token)
         except TemplateSyntaxError as error:
             if not isinstance(error.lineno, Place):
-                while at < len(text) and text[at].isspace():
-                    at += 1
                 error.lineno = Place(text.count("\n", 0, at) + 1, _column(text, at))
             raise
 

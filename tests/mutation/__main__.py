@@ -101,16 +101,19 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _sample(root: Path, options: argparse.Namespace) -> list[Mutant]:
     """One mutant of each of a sample of lines, in the order of the files; or all of those that were asked for."""
     by_line: dict[tuple[str, int], list[Mutant]] = {}
-    for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
-        name = path.relative_to(root).as_posix()
+    for name in _modules(root):
         if any(fnmatch(name, pattern) for pattern in options.modules) and not any(fnmatch(name, p) for p in LEFT_OUT):
-            for mutant in mutants(name, path.read_text(encoding="utf-8")):
+            for mutant in mutants(name, (root / name).read_text(encoding="utf-8")):
                 by_line.setdefault((name, mutant.line), []).append(mutant)
     if options.at:
         return [mutant for (name, line), found in by_line.items() if f"{name}:{line}" in options.at for mutant in found]
     random = Random(options.seed)
     lines = sorted(random.sample(sorted(by_line), min(options.count, len(by_line))))
     return [random.choice(by_line[line]) for line in lines]
+
+
+def _modules(root: Path) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for package in PACKAGES for path in (root / package).rglob("*.py"))
 
 
 def _record(trees: list[Path], options: argparse.Namespace) -> CoverageMap:
@@ -179,10 +182,10 @@ def _judge(
     sample: list[Mutant], recorded: CoverageMap, trees: list[Path], options: argparse.Namespace
 ) -> list[Verdict]:
     """Run the tests of each mutant."""
-    sources = {mutant.path: (trees[0] / mutant.path).read_text(encoding="utf-8") for mutant in sample}
-    plans = [planned(mutant, sources[mutant.path], recorded, options.seconds) for mutant in sample]
+    sources = {name: (trees[0] / name).read_text(encoding="utf-8") for name in _modules(trees[0])}
+    plans = [planned(mutant, sources, recorded, options.seconds) for mutant in sample]
     verdicts = [Verdict(plan, "no test runs it") for plan in plans if not plan.tests]
-    judge = Judge(sources.__getitem__, recorded)
+    judge = Judge(sources, recorded)
     begun = time.monotonic()
     with servers(trees, _test_files(trees[0], options)) as running:
         print(f"{running[0].num_collected} tests collected in {time.monotonic() - begun:.0f} s", flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,24 +41,37 @@ class Bench(NamedTuple):
     server: TestServer
 
 
-def planned(mutant: Mutant, source: str, recorded: CoverageMap, max_seconds: float) -> Plan:
-    """The tests of a mutant: those that run it, or what uses the names that it defines; where there are none, those that run its file."""
-    first, last = mutant.lines
-    lines = list(_uses(source, mutant.names) if mutant.is_imported else range(first, last + 1))
-    tests = recorded.running(mutant.path, lines)
+def planned(mutant: Mutant, sources: Mapping[str, str], recorded: CoverageMap, max_seconds: float) -> Plan:
+    """The tests of a mutant: those that run it, or what uses the names that it defines; where there are none, those that run its file.
+
+    Args:
+        mutant: the change.
+        sources: the texts of all files, by path.
+        recorded: which test runs what.
+        max_seconds: how long the tests may take together.
+    """
+    path, lines = mutant.path, list(range(mutant.lines[0], mutant.lines[1] + 1))
+    if mutant.is_imported:
+        is_private = all(name.startswith("_") for name in mutant.names)
+        places = {one: _uses(text, mutant.names) for one, text in sources.items() if one == path or not is_private}
+        tests = [*dict.fromkeys(test for one, found in places.items() for test in recorded.running(one, found))]
+    else:
+        tests = recorded.running(path, lines)
     if not tests:
-        tests = recorded.running(mutant.path, range(len(source.splitlines()) + 1))
-    is_imported = mutant.is_imported or recorded.is_imported(mutant.path, lines)
+        tests = recorded.running(path, range(len(sources[path].splitlines()) + 1))
+    is_imported = mutant.is_imported or recorded.is_imported(path, lines)
     return Plan(mutant, recorded.in_order(tests, max_seconds), len(tests), is_imported)
 
 
-def _uses(source: str, names: tuple[str, ...]) -> Iterator[int]:
+def _uses(source: str, names: tuple[str, ...]) -> list[int]:
     """The lines in which some names stand."""
-    for node in ast.walk(ast.parse(source)):
-        if (isinstance(node, ast.Name) and node.id in names) or (
-            isinstance(node, ast.Attribute) and node.attr in names
-        ):
-            yield node.lineno
+    if not any(name in source for name in names):
+        return []
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if (isinstance(node, ast.Name) and node.id in names) or (isinstance(node, ast.Attribute) and node.attr in names)
+    ]
 
 
 class Judge:
@@ -71,7 +84,7 @@ class Judge:
         recorded: which test runs what.
     """
 
-    def __init__(self, sources: Callable[[str], str], recorded: CoverageMap) -> None:
+    def __init__(self, sources: Mapping[str, str], recorded: CoverageMap) -> None:
         self._sources = sources
         self._recorded = recorded
         self._is_sound: dict[str, bool] = {}
@@ -79,7 +92,7 @@ class Judge:
     def judge(self, plan: Plan, bench: Bench) -> Generator[None, None, Verdict]:
         """Find out what becomes of a mutant, in steps that do not wait."""
         path = bench.tree / plan.mutant.path
-        before = self._sources(plan.mutant.path)
+        before = self._sources[plan.mutant.path]
         after = plan.mutant.apply(before)
         is_live = not plan.mutant.is_imported and changed_code(before, after, path) is not None
         while True:

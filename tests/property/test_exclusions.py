@@ -503,3 +503,38 @@ def test_random_numbers_for_decisions_belong_to_a_row_and_a_key_and_take_none_fr
     assert all(0 <= value < 1 for value in found.values())
     assert found == {(number, key): row.uniform(*key) for number, row in enumerate(rows) for key in keys}
     assert [row.stream.drawn for row in rows] == [0] * 4
+
+
+@dataclass(frozen=True)
+class ForcesAnew(Policy[Ids]):
+    """Refuses the third letter once, and has a text follow in its place: that letter and another, or the other way round."""
+
+    begins_with_refused: bool
+    refused: list[int] = field(default_factory=list, compare=False)
+
+    def initial(self, row: RowView) -> Ids:
+        return ()
+
+    def advance(self, state: Ids, token_id: int) -> Ids:
+        return (*state, token_id)
+
+    def branches(self, state: Ids, row: RowView) -> list[Branch]:
+        if not self.refused and len(state) == 3:
+            self.refused.append(state[2])
+            return [Branch(backtrack=1, exclude=TokenSet.of(state[2:]))]
+        if self.refused and len(state) == 2:
+            found = [self.refused[0], LETTERS[self.refused[0] == LETTERS[0]]]
+            return [Branch(ff_tokens=[found if self.begins_with_refused else found[::-1]])]
+        return [Branch(sample_mask=TokenSet.of(LETTERS))]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_forced_text_stands_unless_its_first_token_was_refused_there(seed: int) -> None:
+    appended, moved = (steered(new_row([ForcesAnew(begins)], max_tokens=5), seed) for begins in (False, True))
+    assert (appended.error, moved.error) == (None, None)
+    assert (appended.retries, moved.retries) == (1, 2)
+    assert moved.piece_ids[2:4] == appended.piece_ids[2:4][::-1]
+    assert moved.piece_ids[:1] == appended.piece_ids[:1]
+    assert (
+        moved.piece_ids[1] != appended.piece_ids[1]
+    )  # it stands behind another letter than the one it was refused behind

@@ -145,7 +145,7 @@ class Plain:
     def end(self) -> SequenceState:
         if self.state is None:
             # Nothing is generated: the state of a prompt.
-            return Template(self.text).run(self.model).state  # type: ignore[return-value]
+            return Template("{{ text }}").run(self.model, text=self.text).state  # type: ignore[return-value]
         return self.state + self.text if self.text else self.state
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from transformers import MistralConfig, MistralForCausalLM
 
 from outlines_cont import Chat, ChatError, OpenCall, OptionError, StreamEvent, continuous, generate, models, samplers
@@ -286,6 +286,23 @@ def test_what_the_form_writes_it_reads(form: ToolForm) -> None:
     assert expression.accepts(rest)
     assert not expression.accepts(rest.replace("late", "soon"))
     assert not expression.accepts(rest.replace('": ', '":'))  # as no template would write it
+
+
+def test_a_call_of_a_pydantic_model_is_an_object_of_it() -> None:
+    class Place(BaseModel):
+        """Name a place."""
+
+        city: Literal["Oslo"] = Field(alias="theCity")
+        stop: Stop
+
+    called = Chat(chat_model("Qwen3")).user("x").assistant(_caller("Qwen3"), tools=[Place], max_tokens=60)
+    place = called.tool_calls[0].run()
+    assert isinstance(place, Place)
+    assert (place.city, isinstance(place.stop, Stop), place.model_dump(by_alias=True)["theCity"]) == (
+        "Oslo",
+        True,
+        "Oslo",
+    )
 
 
 def test_a_tool_may_leave_its_arguments_open() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from fsm.schema.syntax import Whitespace
 from outlines_cont import Chat, generate, models
 from outlines_cont.cli import app
+from outlines_cont.commands.options import Whitespace as WhitespaceOption
 from tests.saved_model import save_model
 
 TEMPLATE = (
@@ -78,3 +81,7 @@ def test_what_cannot_be_a_conversation_is_refused_before_the_first_row(chat_fold
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "expected a model with a chat template beside --chat" in refused.stderr
     assert "Leave out --chat" in refused.stderr
+
+
+def test_the_command_knows_every_way_to_put_spaces() -> None:
+    assert [*get_args(Whitespace)] == [word.value for word in WhitespaceOption]

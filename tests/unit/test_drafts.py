@@ -554,3 +554,24 @@ class _Silent:
     def guess(self, wishes: object) -> None: ...
 
     def keep(self, memories: object) -> None: ...
+
+
+def test_what_is_noted_of_a_guess_is_the_kind_of_its_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guess may end in tokens that the constraint forces, of which nothing is to be learned."""
+    noted: list[Any] = []
+    note = RowDraft.note
+
+    def listens(self: RowDraft, kind: Any, is_right: bool) -> None:
+        noted.append(kind)
+        note(self, kind, is_right)
+
+    monkeypatch.setattr(RowDraft, "note", listens)
+    model = steady(a_model(), monkeypatch)
+    write = continuous(generate.regex(model, "([xy]{1,2}-of-the-){5}"))
+    plain = write("the name", rng=1)
+    noted.clear()
+    for wrong_every in (0, 3):
+        draft = Knows(rows_of(plain), wrong_every=wrong_every)
+        assert written(plain) == written(write("the name", rng=1, draft=draft))
+    assert noted
+    assert None not in noted

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
@@ -97,3 +99,42 @@ def test_the_command_tells_it(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text(json.dumps({"type": "object", "properties": {"a": CROSSED}}))
     shown = CliRunner().invoke(app, ["schema", str(tmp_path / "schema.json")])
     assert "exact: #/properties/a: no value satisfies it" in shown.stdout.replace("\n", " ")
+
+
+_COUNT = st.integers(0, 3)
+_VALUES = st.one_of(
+    st.fixed_dictionaries(
+        {"type": st.just("string")},
+        optional={"minLength": _COUNT, "maxLength": _COUNT, "pattern": st.sampled_from(["^a{2}$", "b", "^$"])},
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("integer")}, optional={"minimum": _COUNT, "maximum": _COUNT, "multipleOf": st.just(2)}
+    ),
+    st.fixed_dictionaries({"type": st.just("integer"), "enum": st.lists(st.sampled_from([1, "a"]), max_size=2)}),
+)
+_NESTED = st.recursive(
+    _VALUES,
+    lambda inner: st.one_of(
+        st.fixed_dictionaries(
+            {"properties": st.fixed_dictionaries({"in": inner}), "required": st.just(["in"]), "type": st.just("object")}
+        ),
+        st.fixed_dictionaries({"items": inner, "minItems": _COUNT, "type": st.just("array")}),
+        st.fixed_dictionaries({"allOf": st.lists(inner, min_size=1, max_size=2)}),
+    ),
+    max_leaves=3,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from("abc"), _NESTED, max_size=3), st.booleans())
+def test_what_is_told_is_what_is_empty_by_itself(properties: dict[str, Any], is_any_order: bool) -> None:
+    empty = []
+    for name, schema in properties.items():
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                fsm.json_schema(schema)
+        except fsm.EmptyLanguage:
+            empty.append(f"'#/properties/{name}': no value satisfies it")
+    lines = told({"type": "object", "properties": properties}, key_order="any" if is_any_order else "schema")
+    outermost = [line for line in lines if line.split(":")[0].count("/") == 2]
+    assert empty == [line[: line.index(" satisfies it") + len(" satisfies it")] for line in outermost]

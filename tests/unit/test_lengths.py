@@ -64,6 +64,7 @@ def test_the_report_names_what_may_be_of_any_length() -> None:
         ({"type": "string", "not": {"const": "a"}}, {"#": "maxLength"}),
         ({"enum": ["a", ["b"]]}, {}),
         ({"type": "array", "items": {"type": "integer"}}, {"#": "maxItems"}),
+        ({"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True}, {}),
         ({"type": "array", "maxItems": 3}, {"#": "type"}),
         ({"type": "array", "prefixItems": [{"const": 1}], "items": False}, {}),
         ({"type": "array", "items": {"type": "integer"}, "contains": {"const": 1}}, {"#": "maxItems"}),

@@ -163,3 +163,11 @@ def test_a_repr_says_what_the_model_is() -> None:
         random_model("llama")
     )
     assert random_model("llama").tokenizer.encode("", add_special_tokens=True)[0] == BOS
+
+
+def test_the_device_is_that_of_the_weights_now() -> None:
+    network = random_network("llama")
+    model = models.from_transformers(network, FakeTokenizer())
+    assert model.device.type == "cpu"
+    network.load_state_dict({name: weight.to("meta") for name, weight in network.state_dict().items()}, assign=True)
+    assert model.device.type == "meta"

@@ -207,8 +207,13 @@ def test_what_runs_at_the_import_is_judged_by_the_tests_that_use_its_names(tmp_p
     source = SOURCE.replace("min(a, b)", "min(a, MOST)")
     by_text = {mutant.text: mutant for mutant in mutants("fsm/x.py", source)}
     known = recorded(tmp_path)
-    assert planned(by_text["8"], source, known, 100).tests[:1] == ["t/a.py::fast"]
-    assert planned(by_text["8"], SOURCE, known, 100).num_running == 3  # nothing uses it: all that runs the file
+    assert planned(by_text["8"], {"fsm/x.py": source}, known, 100).tests[:1] == ["t/a.py::fast"]
+    assert (
+        planned(by_text["8"], {"fsm/x.py": SOURCE}, known, 100).num_running == 3
+    )  # nothing uses it: all that runs the file
+    known.lines["fsm/y.py"] = {"then": {"t/c.py::far": 1 << 2}}
+    elsewhere = {"fsm/x.py": source, "fsm/y.py": "from fsm.x import MOST\nprint(MOST)\n"}
+    assert planned(by_text["8"], elsewhere, known, 100).tests[:2] == ["t/c.py::far", "t/a.py::fast"]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.templates import Template, TemplateBudget, TemplateBudgetError, TemplateError
+from outlines_cont.templates.sandbox import _replace_cost
 from tests.fakes import END_OF_TURN, FakeTokenizer, random_model, random_network, saying, scripted_model
 
 MODEL = random_model()
@@ -363,6 +364,8 @@ def test_a_stream_goes_on_in_an_event_loop_and_raises_at_its_end() -> None:
         ("ab\n{% for x in %}", (2, 13), "cannot be read"),
         ("{% if x %}", (1, 9), "cannot be read"),
         ("a {{ 'b' ?? }}", (1, 10), "unexpected char '?'"),
+        ("\n{{ 'b' }}\n\n {{ \n'b'  ?? }}", (5, 6), "unexpected char '?'"),
+        ("a\n{{ gen('x',\n  max_tokens=0) if true }}", None, "expected an int, 1 or more"),
         ("{{ 'a' | uper }}", (1, 10), "No filter named 'uper'"),
         ("{{ 'a' | center(9) }}", (1, 10), "No filter named 'center'"),
         ("{{ 1 / 0 }}", (1, None), "ZeroDivisionError"),
@@ -390,7 +393,11 @@ def test_a_stream_goes_on_in_an_event_loop_and_raises_at_its_end() -> None:
         (">{{ [] | tojson(indent='a') }}", (1, None), "expected an indent from 0 to 16"),
     ],
 )
-def test_an_error_names_its_place(source: str, place: tuple[int, int | None], message: str) -> None:
+def test_an_error_names_its_place(source: str, place: tuple[int, int | None] | None, message: str) -> None:
+    if place is None:  # of a generator, where its name stands
+        with pytest.raises(OptionError, match="line 2, column 4"):
+            Template(source).run(MODEL)
+        return
     error = refused(source, **({"xs": []} if "xs" in source else {}))
     assert message in str(error)
     assert (error.line, error.column) == place
@@ -616,6 +623,19 @@ def test_the_clock_ends_a_row_in_the_middle_of_a_piece() -> None:
     assert result.error.limit == "seconds"
     assert result.text.startswith(">a")
     assert set(result.text) == {">", "a"}
+
+
+def test_none_is_no_limit() -> None:
+    free = TemplateBudget(tokens=None, steps=None, characters=None, seconds=None)
+    source = "{% for i in range(100100) %}{% if i > 100098 %}{{ i }}{{ gen('a', regex='[ab]') }}{% endif %}{% endfor %}"
+    assert Template(source).run(MODEL, budget=free).text[:6] == "100099"
+    with pytest.raises(TemplateBudgetError, match="100,000 steps"):
+        Template(source).run(MODEL)
+
+
+@pytest.mark.parametrize(("text", "old", "new"), [("a" * 10, "a", "b" * 5), ("a" * 9, "aaa", "b"), ("abc", "", "xyz")])
+def test_what_a_replacement_costs_is_known_before(text: str, old: str, new: str) -> None:
+    assert len(text.replace(old, new)) <= _replace_cost(text, old, new) <= (len(text) + 1) * (len(new) + 1)
 
 
 @pytest.mark.parametrize("option", ["tokens", "steps", "characters", "seconds"])
