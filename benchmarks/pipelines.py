@@ -45,7 +45,9 @@ def run(tree: Path, folder: Path, options: list[str]) -> tuple[float, float]:
     """Run the command; return rows per second after those that were there first, and the processor seconds of all its processes."""
     output = folder / "out.jsonl"
     output.unlink(missing_ok=True)
-    arguments = ["extract", "in.jsonl", "-s", "schema.json", "-o", "out.jsonl", "--no-progress", *options]
+    # The same weights for every tree.
+    model = ["-m", str(ROOT / "outlines_cont" / "models" / "tiny"), "--dtype", "float32"]
+    arguments = ["extract", "in.jsonl", "-s", "schema.json", "-o", "out.jsonl", "--no-progress", *model, *options]
     environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(
@@ -73,14 +75,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--other", type=Path, help="Another tree of this repository, to compare `extract` with.")
-    parser.add_argument("--no-workers", action="store_true", help="Leave out Ray.")
+    parser.add_argument("--only", default="", help="Cases whose names hold this text, such as Ray or extract.")
     options = parser.parse_args()
     cases: list[tuple[str, Path, list[str]]] = [("extract", ROOT, [])]
     if options.other is not None:
         cases.append(("extract, other tree", options.other.resolve(), []))
-    if not options.no_workers:
-        cases += [("1 worker on Ray", ROOT, ["--workers", "1", "--ray-address", "local"])]
-        cases += [("2 workers on Ray", ROOT, ["--workers", "2"])]
+    cases += [("1 worker on Ray", ROOT, ["--workers", "1", "--ray-address", "local"])]
+    cases += [("2 workers on Ray", ROOT, ["--workers", "2"])]
+    cases = [case for case in cases if options.only in case[0]]
     times: dict[str, list[tuple[float, float]]] = {name: [] for name, *_ in cases}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -163,10 +163,11 @@ class Extraction:
         fields = (row.fields if row.error is None else row.error for row in _noted(given, lines if show else None))
         shown = None if show is None else _shower(show, lines)
         with closing(_generator(runner.outcomes(fields, shown))) as outcomes:
-            for number, (row, outcome) in enumerate(zip(kept, outcomes, strict=False)):
+            for number, outcome in enumerate(outcomes):
                 if show is not None:
                     show(f"line {lines.pop(number)}", None, True)
-                yield row, outcome
+                yield next(kept), outcome
+        assert next(kept, None) is None, "a row without an outcome"
 
     def _opened(self) -> Output:
         if self._path is None:

@@ -106,6 +106,8 @@ class RayWorkers:
                 "num_cpus": max(self._options.workers * self._cpus, _num_cores()),
                 "include_dashboard": False,  # it answers to anybody who reaches its port
                 "object_store_memory": _OBJECT_STORE_BYTES,
+                # Workers are what the machine is for: with the niceness of Ray, 15, they stand still beside anything else that runs.
+                "_system_config": {"worker_niceness": 0},
             }
         try:
             self._ray.init(address=self._options.address or "local", **options)
