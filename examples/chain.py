@@ -30,7 +30,7 @@ def main() -> None:
     with model.meter() as meter:
         state = kind(f"Message: {MESSAGE}\nKind: ")
         print("kind:  ", state.value)
-        state = record(state + "\nRecord: ")
+        state = record(state + "\nRecord: ", max_tokens=100)
         print("record:", repr(state.value))
         state = due(state + "\nDue: ")
         print("due:   ", state.value)

@@ -24,7 +24,7 @@ def main() -> None:
     read = generate.json(model, Order, whitespace="none")
     messages = (Path(__file__).parent / "messages.txt").read_text(encoding="utf-8").splitlines()
 
-    orders: list[Order] = read([f"Message: {message}\nRecord: " for message in messages])
+    orders: list[Order] = read([f"Message: {message}\nRecord: " for message in messages], max_tokens=100)
     for order in orders:
         print(order.model_dump_json())
 

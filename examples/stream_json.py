@@ -21,7 +21,7 @@ def main() -> None:
     model = models.tiny()
     order = generate.json(model, Order, whitespace="none")
     num_fields = 0
-    for record in order.stream(f"Message: {MESSAGE}\nRecord: ", partial=True):
+    for record in order.stream(f"Message: {MESSAGE}\nRecord: ", partial=True, max_tokens=100):
         if len(record.model_fields_set) > num_fields:  # react to a field as soon as it begins
             num_fields = len(record.model_fields_set)
             print(f"{num_fields} of {len(Order.model_fields)}: {record!r}")

@@ -54,18 +54,22 @@ class Report(tuple[ReportLine, ...]):
 
     Attributes:
         spelling: what is never written though the schema allows it, one sentence each; see `docs/json_text.md`.
+        unbounded: the values that may be of any length: a JSON pointer, such as `#/properties/name`, and the keyword that would bound it.
+            Numbers are not among them.
     """
 
     spelling: tuple[str, ...] = ()
+    unbounded: tuple[tuple[str, str], ...] = ()
 
-    def with_spelling(self, sentences: Iterable[str]) -> Report:
-        """The same lines with these sentences, each once."""
+    def with_notes(self, spelling: Iterable[str], unbounded: Iterable[tuple[str, str]] = ()) -> Report:
+        """The same lines with these sentences, and these values of any length, each once."""
         report = Report(self)
-        report.spelling = tuple(dict.fromkeys(sentences))
+        report.spelling, report.unbounded = tuple(dict.fromkeys(spelling)), tuple(dict.fromkeys(unbounded))
         return report
 
     def __add__(self, other: tuple[Any, ...]) -> Report:
-        return Report((*self, *other)).with_spelling((*self.spelling, *getattr(other, "spelling", ())))
+        spelling, unbounded = getattr(other, "spelling", ()), getattr(other, "unbounded", ())
+        return Report((*self, *other)).with_notes((*self.spelling, *spelling), (*self.unbounded, *unbounded))
 
     def __str__(self) -> str:
         width = max((len(line.pointer) for line in self), default=0)
@@ -154,7 +158,8 @@ class Expression:
         Raises:
             ExpressionError: the expression is recursive, or has a check.
         """
-        return Expression(texts.complement(self.node), report=self.report, source=shorten(f"(~{self._label()})"))
+        report = self.report.with_notes(self.report.spelling)  # the length of other texts is not that of values
+        return Expression(texts.complement(self.node), report=report, source=shorten(f"(~{self._label()})"))
 
     @remembered
     def repeat(self, lo: int = 0, hi: int | None = None) -> Expression:
@@ -272,7 +277,10 @@ class Expression:
         origin = None
         if kind != "both":
             origin = origins.together(kind, (self.node, self._as_origin()), (other.node, other._as_origin()))
-        return Expression(node, report=self.report + other.report, source=source, parts=parts, origin=origin)
+        report = self.report + other.report
+        if kind == "both":  # one may bound the other
+            report = report.with_notes(report.spelling)
+        return Expression(node, report=report, source=source, parts=parts, origin=origin)
 
     def _as_origin(self) -> Origin:
         if self.origin is not None:

@@ -774,7 +774,15 @@ def intern_members(table: Members, state: tuple[int, int, int]) -> Node:
 
 
 class Check(Protocol):
-    """What a CHECK node asks of a whole text; hashable, equal where it asks the same."""
+    """What a CHECK node asks of a whole text; hashable, equal where it asks the same.
+
+    Attributes:
+        telling_bytes: those after which `fault` may know more than before.
+    """
+
+    @property
+    def telling_bytes(self) -> frozenset[int]:
+        """See the attributes; empty where `fault` never tells."""
 
     def holds(self, data: bytes) -> bool:
         """True when the whole text passes."""

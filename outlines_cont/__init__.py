@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlines_cont import control, generate, models, policies, samplers
+    from outlines_cont import adapters, control, generate, models, policies, samplers, templates
     from outlines_cont.chat import Chat
     from outlines_cont.continuation import continuous
     from outlines_cont.defaults import DEFAULT_MAX_TOKENS
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from outlines_cont.engine.engine import Engine, engine_of
     from outlines_cont.engine.policy import Policy, RowView
     from outlines_cont.errors import (
+        AmbiguousPrompt,
         BanImpossible,
         BatchMismatch,
         BudgetError,
@@ -64,8 +65,11 @@ if TYPE_CHECKING:
         SpecialTokenWarning,
         StateFileError,
         StateMismatch,
+        TemplateBudgetError,
+        TemplateError,
         TokenBudgetError,
         TokenizerError,
+        UnboundedWarning,
         UnknownOption,
         UnsupportedBranch,
         UnsupportedModel,
@@ -81,7 +85,9 @@ if TYPE_CHECKING:
     from outlines_cont.state import SequenceState, kv_bytes
     from outlines_cont.streams import TokenStream
     from outlines_cont.streams.event import StreamEvent
+    from outlines_cont.streams.open_call import OpenCall
     from outlines_cont.streams.state_stream import StateStream
+    from outlines_cont.templates import Template, TemplateBudget, TemplateResult
     from outlines_cont.tokens import Tokens
     from outlines_cont.tree import CompletionTree
 
@@ -89,6 +95,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DEFAULT_MAX_TOKENS",
+    "AmbiguousPrompt",
     "BanImpossible",
     "BatchMismatch",
     "BatchedExecutor",
@@ -127,6 +134,7 @@ __all__ = [
     "NoChatTemplate",
     "NoHypothesis",
     "NotPicklable",
+    "OpenCall",
     "OptionError",
     "OutlinesContError",
     "PieceOptions",
@@ -154,16 +162,23 @@ __all__ = [
     "StateMismatch",
     "StateStream",
     "StreamEvent",
+    "Template",
+    "TemplateBudget",
+    "TemplateBudgetError",
+    "TemplateError",
+    "TemplateResult",
     "TokenBudgetError",
     "TokenSet",
     "TokenStream",
     "TokenizerError",
     "Tokens",
+    "UnboundedWarning",
     "UnknownOption",
     "UnsupportedBranch",
     "UnsupportedModel",
     "UserCodeError",
     "VocabularyMismatch",
+    "adapters",
     "continuous",
     "control",
     "engine_of",
@@ -173,9 +188,10 @@ __all__ = [
     "models",
     "policies",
     "samplers",
+    "templates",
 ]
 
-_MODULES = ("control", "generate", "models", "policies", "samplers")
+_MODULES = ("adapters", "control", "generate", "models", "policies", "samplers", "templates")
 _HOMES = {
     "BatchedExecutor": "executor",
     "Branch": "engine.branch",
@@ -188,6 +204,7 @@ _HOMES = {
     "Guidance": "guidance",
     "GuidedConversation": "guided_conversation",
     "Mark": "executor",
+    "OpenCall": "streams.open_call",
     "PieceOptions": "options",
     "Policy": "engine.policy",
     "Progress": "progress",
@@ -198,6 +215,9 @@ _HOMES = {
     "Span": "span",
     "StateStream": "streams.state_stream",
     "StreamEvent": "streams.event",
+    "Template": "templates",
+    "TemplateBudget": "templates",
+    "TemplateResult": "templates",
     "TokenSet": "engine.branch",
     "TokenStream": "streams",
     "Tokens": "tokens",

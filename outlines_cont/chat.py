@@ -21,8 +21,10 @@ from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
 from outlines_cont.chats.tool_reply import ToolReply, call_messages
+from outlines_cont.chats.tool_stream import ToolStream
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
+from outlines_cont.flag import checked_bool
 from outlines_cont.generate import Generator
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.options import PieceOptions
@@ -243,11 +245,14 @@ class Chat:
         (chat,) = self.replies([self], reply, tools=tools, rng=rng, **options)
         return chat
 
-    def resume(self, generator: Generator, **options: Unpack[PieceOptions]) -> Self:
+    def resume(
+        self, generator: Generator, *, tools: Sequence[Any] | None = None, **options: Unpack[PieceOptions]
+    ) -> Self:
         """Return the conversation with more of a reply that was cut, constraint included, as if it had not been cut.
 
         Args:
             generator: the one that has begun the reply.
+            tools: those of the reply, where they were given to it; in a conversation with tools free text may call anyway.
             **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now.
 
         Raises:
@@ -261,7 +266,14 @@ class Chat:
                 "`chat.assistant(generator)`."
             )
         self._check(generator)
-        return self._replied(continuous(generator).resume(self.state, **_with_ends(options, [self])))
+        options = with_ends(options, [self])
+        chat = self if tools is None else self._changed(state=self.state)._set_tools(tools)
+        piece = chat.state.rows[0][0].piece
+        if chat._may_call(generator, bool(tools)) or (
+            chat._tools and (piece is None or piece.source != generator.source)
+        ):
+            return chat._called(chat._tool_reply(generator).resumed(chat.state, chat._turns[-1].text or "", options))
+        return chat._replied(continuous(generator).resume(chat.state, **options))
 
     @classmethod
     def replies(
@@ -289,14 +301,14 @@ class Chat:
             return []
         if tools is not None:
             chats = [chat._changed()._set_tools(tools) for chat in chats]
-        may_call = bool(tools) or (bool(chats[0]._tools) and (generator is None or _is_free(generator)))
+        may_call = chats[0]._may_call(generator, bool(tools))
         generator = generate.text(chats[0].model) if generator is None else generator
         for chat in chats:
             chat._check(generator)
         if may_call:
             return cls._tool_replies(chats, generator, rng, options)
         states = [chat.state for chat in chats]
-        done = continuous(generator)(states, rng=rng, **_with_ends(options, chats))
+        done = continuous(generator)(states, rng=rng, **with_ends(options, chats))
         done = done.best() if isinstance(generator.sampler, BeamSearch) else done
         parts = [SequenceState(done.model, (group,), done.seeds[b]) for b, group in enumerate(done.rows)]
         return [chat._replied(part) for chat, part in zip(chats, parts, strict=True)]
@@ -305,6 +317,7 @@ class Chat:
         self,
         generator: Generator | None = None,
         *,
+        tools: Sequence[Any] | None = None,
         top: int = 0,
         retract: bool = False,
         partial: bool = False,
@@ -318,9 +331,12 @@ class Chat:
                 print(event.text, end="")
             chat = stream.chat
 
+        A call is told from its name on: `event.call` has what is new of its arguments, as JSON, and the arguments so far. What spells it
+        is no part of `event.text`.
+
         Args:
-            generator: as in `assistant`, but it cannot call tools; None is free text.
-            top, retract, partial: as in `continuous(generator).stream`.
+            generator, tools: as in `assistant`.
+            top, retract, partial: as in `continuous(generator).stream`; of a reply that may call nothing is retracted.
             rng: as in `assistant`.
             **options: as in `assistant`.
 
@@ -328,18 +344,46 @@ class Chat:
             A stream to iterate over, also with `async for`; its `chat` is the conversation at every moment.
 
         Raises:
-            OptionError: the text is free, and the conversation has tools.
+            As `assistant` does, what can be told at once.
+            OptionError: `retract` in a reply that may call.
         """
+        if tools is not None:
+            return (
+                self._changed()._set_tools(tools)._streamed(generator, bool(tools), top, retract, partial, rng, options)
+            )
+        return self._streamed(generator, False, top, retract, partial, rng, options)
+
+    def _streamed(
+        self,
+        generator: Generator | None,
+        is_asked: bool,
+        top: int,
+        retract: bool,
+        partial: bool,
+        rng: Rng,
+        options: PieceOptions,
+    ) -> ChatStream[Self]:
+        may_call = self._may_call(generator, is_asked)
         generator = generate.text(self.model) if generator is None else generator
         self._check(generator)
-        if self._tools and _is_free(generator):
-            raise OptionError(
-                "expected a generator that cannot call, since a call is not streamed, got free text in a conversation with tools. "
-                "`chat.assistant()` writes text or calls; `chat.stream(generate.regex(model, ...))` streams a text of that form.",
-                "generator",
+        if may_call:
+            if retract:
+                raise OptionError(
+                    "expected no `retract` in a reply that may call, whose text waits where it may begin a call. Leave it out.",
+                    "retract",
+                )
+            calling = ToolStream(
+                self._tool_reply(generator),
+                self.state,
+                self._num_calls,
+                top=top,
+                partial=partial,
+                rng=rng,
+                options=with_ends(options, [self]),
             )
+            return ChatStream(calling, self._called)
         stream = continuous(generator).stream(
-            self.state, top=top, retract=retract, partial=partial, rng=rng, **_with_ends(options, [self])
+            self.state, top=top, retract=retract, partial=partial, rng=rng, **with_ends(options, [self])
         )
         return ChatStream(stream, self._replied)
 
@@ -350,9 +394,7 @@ class Chat:
             raise OptionError(
                 "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
             )
-        assert first._form is not None
-        reply = ToolReply(generator, first._form, first._tools)
-        parts = reply.written([chat.state for chat in chats], rng, _with_ends(options, chats))
+        parts = first._tool_reply(generator).written([chat.state for chat in chats], rng, with_ends(options, chats))
         return [chat._called(part) for chat, part in zip(chats, parts, strict=True)]
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
@@ -390,7 +432,7 @@ class Chat:
             text = json.dumps(saved, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ChatError(f"expected messages that JSON can hold, to save them: {error}") from error
-        save_state(path, self.model, self.state.rows, self.state.seed, kv=kv, chat=text)
+        save_state(path, self.model, self.state.rows, self.state.seed, kv=checked_bool(kv, "kv"), chat=text)
 
     @classmethod
     def load(
@@ -498,6 +540,18 @@ class Chat:
             self._form = form or self._form or form_of(self._template)
         return self
 
+    def _may_call(self, generator: Generator | None, is_asked: bool) -> bool:
+        """Return whether a reply by a generator may call: where it is asked to, and where the text is free."""
+        return bool(self._tools) and (is_asked or generator is None or _is_free(generator))
+
+    def _tool_reply(self, generator: Generator) -> ToolReply:
+        assert self._form is not None
+        return ToolReply(generator, self._form, self._tools)
+
+    @property
+    def _num_calls(self) -> int:
+        return sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
+
     def _call(self, call: Mapping[str, Any]) -> ToolCall:
         """Return a call of a message with the values and the function of its tool."""
         name, arguments = call["function"]["name"], call_arguments(call["function"])
@@ -557,8 +611,7 @@ class Chat:
         calls = self._form.calls(text[at:]) if at >= 0 else []
         if not calls:
             return chat
-        before = sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
-        message = {**last.message, "content": text[:at].rstrip(), "tool_calls": call_messages(calls, before)}
+        message = {**last.message, "content": text[:at].rstrip(), "tool_calls": call_messages(calls, self._num_calls)}
         return chat._changed(turns=(*chat._turns[:-1], _Turn(message)), state=state)
 
     def _spoken(self, text: str) -> Self:
@@ -624,7 +677,7 @@ def _num_common(left: str, right: str) -> int:
     return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
-def _with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
+def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
     """Return the options of a call in which what a template puts after a reply ends it, too."""
     ends = {end for chat in chats for end in chat._template.end_token_ids}
     return {**options, "stop_token_ids": (*options.get("stop_token_ids", ()), *sorted(ends))}

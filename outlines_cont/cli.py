@@ -1,4 +1,4 @@
-"""The command line: `outlines-cont demo`, `extract`, `schema`, `tree` and `chat`. It parses and prints; `commands` does the work.
+"""The command line: `outlines-cont demo`, `extract`, `run`, `schema`, `tree` and `chat`. It parses and prints; `commands` does the work.
 
 Heavy imports happen inside the commands, so that `--help` and wrong options answer at once.
 """
@@ -6,6 +6,7 @@ Heavy imports happen inside the commands, so that `--help` and wrong options ans
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 import time
@@ -27,6 +28,7 @@ from outlines_cont.errors import OutlinesContError
 if TYPE_CHECKING:
     from outlines_cont.commands.demo import DemoRow
     from outlines_cont.commands.extract import Extract, Tally
+    from outlines_cont.commands.program import ProgramOptions
     from outlines_cont.commands.schema import RecordSchema
 
 _FAILED_ROWS, _UNUSABLE, _INTERRUPTED = 1, 2, 130
@@ -84,9 +86,17 @@ PromptOption = Annotated[
         metavar="TEMPLATE.jinja",
         help="A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and "
         "{{ schema }} (the JSON Schema).",
-        show_default=r'"Message: {{ text }}\nRecord: "',
+        show_default=r'"Message: {{ text }}\nRecord: "; with --chat a request for a JSON object, with the schema',
     ),
 ]
+ChatOption = Annotated[
+    bool,
+    typer.Option(
+        "--chat",
+        help="The prompt is a message of the user, in the chat template of the model; the record is the reply.",
+    ),
+]
+SystemOption = Annotated[str | None, typer.Option(metavar="TEXT", help="How the model is to behave.")]
 OutputOption = Annotated[
     Path | None,
     typer.Option(
@@ -199,10 +209,13 @@ def demo(
 
 @app.command(epilog="Example: outlines-cont extract messages.jsonl --schema models:Order --output orders.jsonl")
 def extract(
+    context: typer.Context,
     input: InputOption,
     schema: SchemaOption,
     model: ModelOption = None,
     prompt: PromptOption = None,
+    chat: ChatOption = False,
+    system: SystemOption = None,
     output: OutputOption = None,
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
@@ -235,6 +248,8 @@ def extract(
         schema=schema,
         model=model,
         prompt=prompt,
+        chat=chat,
+        system=system,
         output=output,
         resume=resume,
         overwrite=overwrite,
@@ -252,7 +267,85 @@ def extract(
         draft=draft,
     )
     with _one_line_errors(lambda: _extract_interrupted(output)):
-        _extract(options, progress, stream, verbose)
+        _extract(options, progress, stream, verbose, has_limit=_is_given(context, "max_tokens"))
+
+
+@app.command(
+    short_help="Run a program that is a Jinja template.",
+    epilog="Example: outlines-cont run program.jinja --set text='Two lamps, please.'",
+)
+def run(
+    template: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TEMPLATE.jinja",
+            help="A Jinja template with generators: gen, choice, json, grammar. Special tokens in its text are such tokens, those in "
+            "values are letters.",
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A value, a text; @FILE is the text of a file. May be repeated."
+        ),
+    ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            "--rows",
+            "-r",
+            metavar="INPUT",
+            help="Run once for each row: a .jsonl, .csv, .parquet or .txt file (a line is `text`), or - for the standard input. Its "
+            "fields are values.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "--out", "-o", metavar="OUT.jsonl", help="Where the rows go.", show_default="standard output"
+        ),
+    ] = None,
+    overwrite: OverwriteOption = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Without --rows: write a line of JSON with the captures, not the text.")
+    ] = False,
+    input_format: InputFormatOption = InputFormat.AUTO,
+    model: ModelOption = None,
+    device: DeviceOption = None,
+    dtype: DTypeOption = None,
+    sampler: SamplerOption = "greedy",
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the random numbers; each row has its own.")] = 0,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, metavar="N", help="The most tokens of a run, the text of the template included.")
+    ] = 16_384,
+    progress: ProgressOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run a program that is a Jinja template: its text is written as it stands, its generators go on from there.
+
+    Without --rows its text is written to the standard output. With --rows many runs share the model, and a line of JSON comes out for
+    each row, in their order: its fields, `_line`, and `output` (the text) and `captures`, or `error` with `type` and `message`.
+
+    Exit status: 0 every run has come to its end, 1 some run failed, 2 nothing could run (one line says why), 130 interrupted.
+    """
+    with _one_line_errors(lambda: "Interrupted." if output is None else f"Interrupted. {output} holds whole lines."):
+        from outlines_cont.commands.program import ProgramOptions, parse_values
+
+        options = ProgramOptions(
+            template=template,
+            values=parse_values(settings or []),
+            rows=rows,
+            output=output,
+            overwrite=overwrite,
+            input_format=input_format,
+            model=model,
+            device=device,
+            dtype=dtype,
+            sampler=sampler,
+            seed=seed,
+            max_tokens=max_tokens,
+        )
+        _run(options, as_json, progress, verbose)
 
 
 @app.command(
@@ -325,7 +418,7 @@ def chat(
     model: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="A chat model.", show_default="the bundled one")
     ] = None,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="How the model is to behave.")] = None,
+    system: SystemOption = None,
     template: Annotated[
         Path | None,
         typer.Option(metavar="FILE.jinja", help="A chat template.", show_default="that of the tokenizer"),
@@ -421,6 +514,7 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
 
     from outlines_cont.commands.describe import check_picture, describe, write_picture
     from outlines_cont.commands.schema import load_schema
+    from outlines_cont.lengths import named_lengths
 
     check_picture(picture)
     options = {"strict": strict, "key_order": "any" if any_order else "schema"}
@@ -435,6 +529,10 @@ def _schema(source: str, strict: bool, any_order: bool, picture: Path | None) ->
             console.print(f"{line.level}: {line.pointer}: {line.note}", markup=False, highlight=False)
     for check in found.checks:
         console.print(f"checked: {check}", markup=False, highlight=False)
+    if expression.report.unbounded:
+        console.print(
+            f"any length: {named_lengths(expression.report.unbounded)}", markup=False, soft_wrap=True, highlight=False
+        )
     console.print(f"size: {found.states} states, {found.ways} transitions along the example", highlight=False)
     if found.example is None:
         console.print("no short example was found", highlight=False)
@@ -493,13 +591,20 @@ def _demo_summary(rows: Sequence[DemoRow], seconds: float, output: Path) -> list
     ]
 
 
-def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbose: bool) -> None:
+def _is_given(context: typer.Context, option: str) -> bool:
+    """Return whether an option of the command that runs was given, and is not its default."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"
+
+
+def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbose: bool, *, has_limit: bool) -> None:
     from rich.console import Console
 
     from outlines_cont.commands.errors import SetupError
     from outlines_cont.commands.extract import Extraction
     from outlines_cont.commands.growing import GrowingRecords
     from outlines_cont.commands.progress import advance, progress_bar
+    from outlines_cont.lengths import named_lengths
 
     if stream and progress:
         raise SetupError("expected --stream or --progress, got both. Leave out one: both are shown at one place.")
@@ -507,12 +612,47 @@ def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbo
     started = time.monotonic()
     with _plain_warnings():
         extraction = Extraction(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
+        if extraction.unbounded and not has_limit:
+            said = f"{named_lengths(extraction.unbounded)} may be of any length; a record is cut after {options.max_tokens} tokens."
+            typer.echo(f"Note: {said} Say --max-tokens, or bound them in the schema.", err=True)
         with progress_bar(extraction.tally, False if stream else progress) as bar:
             say = partial(typer.echo, err=True) if verbose else None
             for tally in extraction.run(partial(_load_extractor, say=say), growing):
                 advance(bar, tally)
     typer.echo(_extract_summary(extraction.tally, options.output, time.monotonic() - started), err=True)
     if extraction.tally.failed:
+        raise typer.Exit(_FAILED_ROWS)
+
+
+def _run(options: ProgramOptions, as_json: bool, progress: bool | None, verbose: bool) -> None:
+    from outlines_cont.commands.extractor import load_or_refuse
+    from outlines_cont.commands.program import ProgramRun, json_fields
+    from outlines_cont.commands.progress import advance, progress_bar
+    from outlines_cont.commands.sampler import parse_sampler
+    from outlines_cont.commands.threads import set_threads
+
+    started = time.monotonic()
+    parse_sampler(options.sampler)
+    run = ProgramRun(options, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer)
+    with progress_bar(run.tally, progress if run.has_rows else False) as bar:
+        model = load_or_refuse(options.model, options.device, options.dtype)
+        run.tally.loading_seconds = time.monotonic() - started
+        choice = set_threads(model, 8 if run.has_rows else 1)
+        if verbose:
+            typer.echo(str(choice), err=True)
+        if run.has_rows:
+            for tally in run.rows(model):
+                advance(bar, tally)
+        else:
+            result = run.once(model)
+            if result.error is None or result.text:
+                typer.echo(json.dumps(json_fields(result), ensure_ascii=False) if as_json else result.text)
+            if result.error is not None:
+                typer.echo(f"Error: {_one_line(str(result.error))}", err=True)
+                raise typer.Exit(_FAILED_ROWS)
+            return
+    typer.echo(_extract_summary(run.tally, options.output, time.monotonic() - started), err=True)
+    if run.tally.failed:
         raise typer.Exit(_FAILED_ROWS)
 
 

@@ -53,6 +53,14 @@ def located(error: Exception, batch: int, sample: int | None = None) -> Exceptio
     return copied.with_traceback(error.__traceback__)
 
 
+def located_at(error: OutlinesContError, place: str, line: int | None, column: int | None) -> OutlinesContError:
+    """Return a copy of an error for a template: its message begins with the place, which it also has as `line` and `column`."""
+    copied = _blank(type(error))
+    copied.args = (f"{place}: {error}",)
+    vars(copied).update(vars(error) | {"line": line, "column": column})
+    return copied.with_traceback(error.__traceback__)
+
+
 class EmptyPrompt(OutlinesContError, ValueError):
     """A prompt encodes to no token at all, so there is nothing that a model could continue."""
 
@@ -67,6 +75,10 @@ class NoChatTemplate(OutlinesContError, ValueError):
 
 class ChatError(OutlinesContError, ValueError):
     """A conversation cannot go on so: the chat template refuses its messages, or a turn does not fit those before."""
+
+
+class AmbiguousPrompt(OutlinesContError, ValueError):
+    """A logits processor cannot tell where the texts of its rows begin, or they do not begin where it was said."""
 
 
 class PromptTypeError(OutlinesContError, TypeError):
@@ -198,6 +210,26 @@ class KVShareError(BudgetError):
     limit = "kv_bytes"
 
 
+class TemplateError(OutlinesContError, ValueError):
+    """A template cannot be read, or fails as it runs; `line` and `column` say where, from 1 on, None where that is not known."""
+
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+
+
+class TemplateBudgetError(BudgetError):
+    """A template has reached a limit of its `TemplateBudget`, which `limit` names; `line` says where."""
+
+    line: int | None = None
+    column: int | None = None
+
+    def __init__(self, message: str, limit: str, allowed: float, reached: float) -> None:
+        super().__init__(message, allowed, reached)
+        self.limit = limit
+
+
 class ProgramCancelled(OutlinesContError, RuntimeError):
     """A fork of a program was let go before it had come to its end."""
 
@@ -215,7 +247,11 @@ class EngineInterrupted(OutlinesContError, RuntimeError):
 
 
 class UserCodeError(OutlinesContError, RuntimeError):
-    """A check, a validator, a policy, a sampler or a warper of the user raised what would end more than its row, such as `SystemExit`."""
+    """Code of the user raised what would end more than its row, such as `SystemExit`; or `logits` of a callable model failed.
+
+    The code may be a check, a validator, a policy, a sampler or a warper. A `logits` fails where it raises, or returns no array of the
+    shape that was expected.
+    """
 
 
 class SamplerError(OutlinesContError, ValueError):
@@ -264,11 +300,15 @@ class NotPicklable(OutlinesContError, TypeError):
 
 
 class VocabularyMismatch(OutlinesContError, ValueError):
-    """A draft model has other tokens than the model that it guesses for."""
+    """A draft model, or a tokenizer, has other tokens than the model that it is used with."""
 
 
 class LengthWarning(UserWarning):
     """A text was cut after `DEFAULT_MAX_TOKENS` tokens, as no `max_tokens` was given."""
+
+
+class UnboundedWarning(LengthWarning):
+    """A schema has values that may be of any length, and a call gives no `max_tokens`; told once for each schema."""
 
 
 class DraftWarning(UserWarning):

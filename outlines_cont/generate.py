@@ -28,6 +28,7 @@ from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
+from outlines_cont.flag import checked_bool
 from outlines_cont.formats import format_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
@@ -58,6 +59,7 @@ class Generator:
         partial_type: the type of the value, for values of which only the beginning was written; None where there is no such type.
         steering: policies that steer every call, besides those of the call.
         draft: what guesses the next tokens in every call that names no draft of its own.
+        unbounded: the values of a schema that may be of any length; see `fsm.Report`.
         made_by: the function of `generate` that made it, and its arguments; None where none did.
     """
 
@@ -69,6 +71,7 @@ class Generator:
     partial_type: PartialType | None = field(default=None, repr=False)
     steering: tuple[Policy[Any], ...] = field(default=(), repr=False)
     draft: Any = field(default=None, repr=False)
+    unbounded: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
 
@@ -120,7 +123,7 @@ class Generator:
         run = self._run(prompt, options, rng)
         for _ in run.steps():
             pass
-        return self._values(run.state(), options)
+        return self.value_of(run.state(), options)
 
     async def acall(
         self,
@@ -133,7 +136,7 @@ class Generator:
         run = self._run(prompt, options, rng)
         async for _ in run.async_steps():
             pass
-        return self._values(run.state(), options)
+        return self.value_of(run.state(), options)
 
     def stream(
         self,
@@ -225,17 +228,17 @@ class Generator:
     def _stream(self, run: Run, shown: Shown, options: PieceOptions) -> Iterator[Any]:
         for _ in run.steps():
             yield from shown.items(shown.pull())
-        self._values(run.state(), options)
+        self.value_of(run.state(), options)
 
     async def _astream(self, run: Run, shown: Shown, options: PieceOptions) -> AsyncIterator[Any]:
         async for _ in run.async_steps():
             # In a thread, since another task may have begun the next step, which holds the lock.
             for item in shown.items(await asyncio.to_thread(shown.pull)):
                 yield item
-        self._values(run.state(), options)
+        self.value_of(run.state(), options)
 
-    def _values(self, state: SequenceState, options: PieceOptions) -> Any:
-        """Return the values of a state, or raise the first error of its rows."""
+    def value_of(self, state: SequenceState, options: PieceOptions) -> Any:
+        """Return the values of a state that a call with these options has made, or raise the first error of its rows."""
         errors = [[self._row_error(row, options) for row in group] for group in state.rows]
         places = [(b, s) for b, group in enumerate(errors) for s, error in enumerate(group) if error is not None]
         if places:
@@ -546,6 +549,7 @@ def _constrained(
     max_retries: int = MAX_RETRIES,
 ) -> Generator:
     _check(model, sampler)
+    checked_bool(force, "force")
     if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < 0:
         raise OptionError(
             f"expected a number of times that a piece may go back, 0 or more, got {max_retries!r}. Leave it out for {MAX_RETRIES}.",
@@ -560,7 +564,8 @@ def _constrained(
     constraint: Constraint | CheckedConstraint = plain
     if expression.has_checks:
         constraint = CheckedConstraint(plain, expression, TokenSet.of(model.eos_token_ids), max_retries)
-    return Generator(model, sampler or greedy(), constraint, parse, source)
+    unbounded = expression.report.unbounded
+    return Generator(model, sampler or greedy(), constraint, parse, source, unbounded=unbounded)
 
 
 def _steered(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:

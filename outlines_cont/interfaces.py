@@ -180,6 +180,10 @@ class LanguageModel(Protocol):
     def is_recurrent(self) -> bool:
         """Whether the cache cannot be cut, so that rows run alone and are replayed from snapshots."""
 
+    @property
+    def has_kv(self) -> bool:
+        """Whether its caches hold keys and values, which transformers could go on with."""
+
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the model needs."""
 

@@ -10,6 +10,7 @@ from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.drafts.opening import check_draft
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, UnknownOption
+from outlines_cont.flag import checked_bool
 from outlines_cont.guidance import Guidance
 from outlines_cont.progress import OnProgress
 from outlines_cont.sampling.params import STEPS
@@ -97,19 +98,18 @@ class Options:
         _check_max_tokens(given.get("max_tokens"))
         min_tokens = _checked_min_tokens(given.get("min_tokens", 0), given.get("max_tokens"))
         stop_at = _texts(given.get("stop_at"))
+        flags = {name: checked_bool(given.get(name, False), name) for name in ("keep_stop", "stop_in_prompt", "heal")}
         for name in ("keep_stop", "stop_in_prompt"):
-            if given.get(name) and not stop_at:
+            if flags[name] and not stop_at:
                 raise OptionError(f"expected `stop_at` beside `{name}`, got none: say where the text stops", name)
         return cls(
             max_tokens=given.get("max_tokens", max(DEFAULT_MAX_TOKENS, min_tokens)),
             has_max_tokens="max_tokens" in given,
             stop_at=stop_at,
             min_tokens=min_tokens,
-            keep_stop=bool(given.get("keep_stop")),
-            stop_in_prompt=bool(given.get("stop_in_prompt")),
             stop_token_ids=_ids(given.get("stop_token_ids", ())),
             policies=checked_policies(given.get("policies", ())),
-            heal=_checked_bool(given.get("heal", False), "heal"),
+            **flags,
             guidance=_checked_guidance(given.get("guidance")),
             on_progress=_checked_callable(given.get("on_progress")),
             draft=_checked_draft(given.get("draft", GENERATORS_OWN)),
@@ -171,6 +171,9 @@ _ELSEWHERE = {
     "negative_prompt_ids": "Write `guidance=Guidance(token_ids, scale)`.",
     "token_healing": "Write `heal=True`.",
     "banned_strings": "Write `policies=[policies.ban([...])]`.",
+    "tool": "Write `tools`: `chat.assistant(tools=[function])`.",
+    "tools": "Tools belong to conversations: `Chat(model, tools=[...])`, or `chat.assistant(tools=[...])`.",
+    "messages": "Messages are the prompt: `generator(messages)`; a conversation that goes on is a `Chat`.",
     "bad_words_ids": "Write `policies=[policies.ban([...])]` with texts.",
 }
 _OF_SAMPLERS = (*STEPS[1:], "warpers", "length_penalty", "n", "do_sample", "num_beams", "num_return_sequences")
@@ -209,12 +212,6 @@ def _check_max_tokens(max_tokens: object) -> None:
         return
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
         raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {max_tokens!r}", "max_tokens")
-
-
-def _checked_bool(value: object, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise OptionError(f"expected True or False as `{name}`, got {value!r}", name)
-    return value
 
 
 def _checked_min_tokens(min_tokens: object, max_tokens: int | None) -> int:

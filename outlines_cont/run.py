@@ -20,8 +20,16 @@ from outlines_cont.engine.job import Job
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.row_draft import RowDraft
-from outlines_cont.errors import LengthWarning, MissingEOS, NoHypothesis, OptionError, ResumeError, UnsupportedModel
+from outlines_cont.errors import (
+    LengthWarning,
+    MissingEOS,
+    NoHypothesis,
+    OptionError,
+    ResumeError,
+    UnsupportedModel,
+)
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.lengths import warn_of_lengths
 from outlines_cont.models.meter import Meter
 from outlines_cont.negative_prompt import NegativePrompt, open_guidance
 from outlines_cont.options import Options, check_ids
@@ -57,6 +65,10 @@ class PieceMaker(Protocol):
     @property
     def partial_type(self) -> PartialType | None:
         """The type of the value, for values of which only the beginning was written; None where there is no such type."""
+
+    @property
+    def unbounded(self) -> tuple[tuple[str, str], ...]:
+        """The values of its schema that may be of any length: JSON pointers, and keywords that would bound them."""
 
     def draft_of(self, options: Options) -> Any:
         """Return what guesses tokens in a call; None where nothing does."""
@@ -114,6 +126,8 @@ class Run:
             prompt = _widened(prompt, sampler.samples)
         num_samples = None if resume else _num_samples(sampler, prompt)
         opened = open_prompt(maker.model, prompt, num_samples, rng, heal=options.heal and not resume)
+        if maker.unbounded and not options.has_max_tokens and not resume:
+            warn_of_lengths(maker.model, maker.source, maker.unbounded, options.max_tokens)
         self._seed = opened.seed
         self._batch_size = len(opened.rows)
         self._num_samples = max(map(len, opened.rows), default=0)
@@ -172,6 +186,21 @@ class Run:
             self.engine.cancel(job)
             tell(is_over=True)
         self._collect(job)
+
+    def submit(self) -> None:
+        """Let the rows run from the next step of the engine on, for whoever takes steps for several runs; see `job` and `collect`."""
+        self.engine.submit(self._made())
+
+    @property
+    def job(self) -> Job:
+        """The rows that were submitted."""
+        assert self._job is not None
+        return self._job
+
+    def collect(self) -> SequenceState:
+        """Return the state that the run has come to; to be asked once its `job` is over."""
+        self._collect(self.job)
+        return self.state()
 
     async def async_steps(self) -> AsyncGenerator[None, None]:
         """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
@@ -373,7 +402,7 @@ class Run:
             **self._drafted(index, row),
         )
 
-    def _drafted(self, index: int, row: Row) -> dict[str, int]:
+    def _drafted(self, index: int, row: Row) -> dict[str, Any]:
         """Return what the draft of a row has guessed since it was asked last, as the fields of an event."""
         if row.draft is None:
             return {}

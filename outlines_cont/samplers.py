@@ -7,10 +7,12 @@ sampler holds no state and a row's draw does not depend on its neighbours. The o
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from inspect import Parameter
+from typing import Any, ParamSpec, Protocol, cast
 
 import torch
 
@@ -44,6 +46,9 @@ __all__ = [
     "greedy",
     "multinomial",
 ]
+
+
+P = ParamSpec("P")
 
 
 class Sampler(Protocol):
@@ -345,25 +350,21 @@ def multinomial(
     return Multinomial(samples=n, warpers=_warpers(warpers, options), penalties=penalties)
 
 
-@knows_its_options()
-def best_of(
-    n: int,
-    *,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    typical_p: float | None = None,
-    top_a: float | None = None,
-    dry: DRY | None = None,
-    mirostat: Mirostat | None = None,
-    xtc: XTC | None = None,
-    temperature: float = 1.0,
-    warpers: Sequence[Warper] | None = None,
-    logit_bias: Mapping[int, float] | None = None,
-    repetition_penalty: float = 1.0,
-    frequency_penalty: float = 0.0,
-    presence_penalty: float = 0.0,
-) -> BestOf:
+def _with_options_of(maker: Callable[P, Multinomial]) -> Callable[[Callable[..., BestOf]], Callable[P, BestOf]]:
+    """Return a decorator for a function of `n` and the options of another one: it shows them, and refuses others."""
+
+    def decorate(function: Callable[..., BestOf]) -> Callable[P, BestOf]:
+        known = knows_its_options(also_of=maker)(function)
+        own, shared = inspect.signature(function), inspect.signature(maker).parameters.values()
+        options = [option for option in shared if option.kind is Parameter.KEYWORD_ONLY]
+        known.__signature__ = own.replace(parameters=[own.parameters["n"], *options])  # type: ignore[attr-defined]
+        return cast(Callable[P, BestOf], known)
+
+    return decorate
+
+
+@_with_options_of(multinomial)
+def best_of(n: int, **options: Any) -> BestOf:
     """Draw `n` texts after every row and keep the one with the largest score (the log-probability of the whole chain).
 
     A constrained text that was cut, and a row that failed, are kept only where there is nothing better.
@@ -372,19 +373,8 @@ def best_of(
     Raises:
         OptionError: an option is out of its range.
     """
-    penalties = Penalties.of(logit_bias, repetition_penalty, frequency_penalty, presence_penalty)
-    options = WarperOptions(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        typical_p=typical_p,
-        top_a=top_a,
-        dry=dry,
-        mirostat=mirostat,
-        xtc=xtc,
-    )
-    return BestOf(samples=n, warpers=_warpers(warpers, options), penalties=penalties)
+    drawn = multinomial(**options)
+    return BestOf(samples=n, warpers=drawn.warpers, penalties=drawn.penalties)
 
 
 @knows_its_options()

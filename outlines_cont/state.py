@@ -21,6 +21,7 @@ from outlines_cont.errors import (
     SlicingError,
     UnsupportedModel,
 )
+from outlines_cont.flag import checked_bool
 from outlines_cont.indexing import Key, cut, parse_key
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
@@ -185,7 +186,11 @@ class SequenceState:
         (B * S, T) and `attention_mask`, it saves feeding those columns. Later work never changes it.
 
         Cost: one copy.
+
+        Raises:
+            UnsupportedModel: the model is a function of token ids, and has no keys and values.
         """
+        _check_has_kv(self.model)
         rows, width = self._flat, self.shape[2]
         length = width - max([1, *(len(row.token_ids) - row.cached for row in rows)])
         if length <= 0 or not rows or self.model.is_recurrent:
@@ -259,6 +264,7 @@ class SequenceState:
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise OptionError(f"expected an int, 1 or more, as `n`, got {n!r}", "n")
+        checked_bool(same, "same")
         return replace(
             self, rows=tuple(tuple(fork for row in group for fork in _forks(row, n, same)) for group in self.rows)
         )
@@ -335,8 +341,9 @@ class SequenceState:
 
         Raises:
             OptionError: shapes do not fit, or an id is out of range.
-            UnsupportedModel: the cache has layers that are not plain keys and values.
+            UnsupportedModel: the cache has layers that are not plain keys and values, or the model is a function of token ids.
         """
+        _check_has_kv(model)
         mask = torch.ones_like(token_ids) if attention_mask is None else attention_mask
         rows, width = _checked_ids(token_ids, mask, model.vocab_size)
         seeds, own = open_seeds(rng, rows)
@@ -371,7 +378,7 @@ class SequenceState:
             StateFileError: the folder does not exist, or `path` is a folder, something else that is no file, or has a NUL character.
             OSError: the file cannot be written.
         """
-        save_state(path, self.model, self.rows, self.seed, kv=kv)
+        save_state(path, self.model, self.rows, self.seed, kv=checked_bool(kv, "kv"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | IO[bytes], model: LanguageModel) -> SequenceState:
@@ -660,6 +667,14 @@ def kv_bytes(states: Sequence[SequenceState]) -> int:
         storage.update(row.kv.storage if row.kv is not None else {})
     logits = {id(row.logits): row.logits.nbytes for row in rows if row.logits is not None}
     return sum(storage.values()) + sum(logits.values())
+
+
+def _check_has_kv(model: LanguageModel) -> None:
+    if not model.has_kv:
+        raise UnsupportedModel(
+            f"expected a model with keys and values that transformers could go on with, got {model!r}, a function of token ids. Go on with "
+            "the ids: `state.token_ids`, or a prompt of ids."
+        )
 
 
 def _checked_ids(token_ids: torch.Tensor, mask: torch.Tensor, vocab_size: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from fsm.caller import stacklevel_of_user
 from outlines_cont.errors import OptionError, SpecialTokenWarning, TokenizerError
+from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.special_names import control_names_of
 
@@ -39,7 +40,7 @@ class Tokens:
         """
         if not isinstance(text, str):
             raise OptionError(f"expected a text, got {type(text).__name__}. Token ids are given as a list.", "text")
-        return cls(text, bool(special))
+        return cls(text, checked_bool(special, "special"))
 
     def __add__(self, other: object) -> Tokens:
         """Return both texts as one; an empty one fits all.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.errors import OptionError
 from outlines_cont.executor import BatchedExecutor, Conversation
+from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import Sampler, multinomial
 from outlines_cont.streams import TextDecoder
@@ -85,6 +86,7 @@ class CompletionTree:
         for name, value in (("depth", depth), ("every", every)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise OptionError(f"expected an int, 1 or more, as `{name}`, got {value!r}", name)
+        checked_bool(distinct, "distinct")
         partings = (depth - 1) // every
         if partings > _MAX_LEAVES.bit_length() - 1:
             raise OptionError(

@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.place import Draw
 from outlines_cont.engine.policy import Policy, RowView
-from outlines_cont.engine.row import Draw, Row
+from outlines_cont.engine.row import Row
 from outlines_cont.models.meter import Meter
 from outlines_cont.random_stream import RandomStream
 from outlines_cont.state_row import StateRow

@@ -8,15 +8,16 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from tests.page_server import PageServer
+    from tests.page_server import PageServer, Serving
     from tests.vocabularies import Tokens
 
 # No deadline: how long an example takes depends on what else the machine does.
@@ -37,6 +38,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.disable()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the server of programs that all workers of pytest-xdist share."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        from tests.page_server import Serving
+
+        config.add_cleanup(_ended(Serving()))
+
+
+def _ended(serving: Serving) -> Callable[[], None]:
+    """Begin to serve; what ends it."""
+    blocks = ExitStack()
+    blocks.enter_context(serving)
+    return blocks.close
+
+
 def pytest_collection_finish() -> None:
     """Leave out of every later garbage collection what the modules hold, and collect seldom: a twelfth of all time were collections."""
     gc.collect()
@@ -52,11 +68,11 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session")
 def page_server() -> Iterator[PageServer]:
-    """Runs programs in other processes, with torch imported once."""
-    from tests.page_server import PageServer
+    """Runs programs in other processes, with torch imported once, for all workers."""
+    from tests.page_server import ADDRESS, PageServer, Serving
 
-    with PageServer() as server:
-        yield server
+    with nullcontext() if ADDRESS in os.environ else Serving():
+        yield PageServer()
 
 
 @pytest.fixture(scope="session")

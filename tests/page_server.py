@@ -1,6 +1,7 @@
 """Programs in processes forked from one that has imported torch and the packages: each begins as in a fresh interpreter, but for that.
 
-It is a program of its own, as a process that runs tests has threads, and cannot be forked safely.
+It is a program of its own, as a process that runs tests has threads, and cannot be forked safely. All workers of pytest-xdist share
+one, which imports torch when it is first asked for something.
 """
 
 from __future__ import annotations
@@ -8,27 +9,64 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import select
 import signal
+import socket
 import subprocess
 import sys
 import traceback
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 ROOT = Path(__file__).parents[1]
+ADDRESS = "OUTLINES_CONT_PAGE_SERVER"
 
 
 class PageServer:
-    """Runs programs, one after the other. Use it with `with`."""
+    """Runs programs, one after the other, in forks of the server at the address in the environment. Use it in a `with` of `serving`."""
+
+    def run(self, script: Path) -> tuple[int, str, str]:
+        """Run a program in its folder: its exit status, and what it wrote to the standard output and error."""
+        self.start(script)
+        code = self.wait()
+        return code, *(script.with_suffix(suffix).read_text(encoding="utf-8") for suffix in (".out", ".err"))
+
+    def start(self, script: Path) -> int:
+        """Begin to run a program in its folder: the number of its process. What it writes goes to files beside it, or pipes with a name."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.environ[ADDRESS])
+            self._stream = connection.makefile("rw", encoding="utf-8")
+        print(json.dumps(str(script)), file=self._stream, flush=True)
+        return int(self._stream.readline())
+
+    def wait(self) -> int:
+        """The exit status of the program that was started, when it has ended."""
+        with self._stream:
+            return int(self._stream.readline())
+
+
+class Serving:
+    """The server, from the beginning of a block to its end; its address is in the environment."""
 
     def __enter__(self) -> Self:
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         environment = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        command = [sys.executable, "-m", "tests.page_server"]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
-        )
+        self._folder = TemporaryDirectory()
+        address = os.environ[ADDRESS] = str(Path(self._folder.name, "s"))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(address)
+            listener.listen()
+            command = [sys.executable, "-m", "tests.page_server", str(listener.fileno())]
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,  # as no file, so that programs may write to pipes
+                env=environment,
+                cwd=ROOT,
+                pass_fds=[listener.fileno()],
+            )
         return self
 
     def __exit__(
@@ -39,29 +77,23 @@ class PageServer:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait()
-
-    def run(self, script: Path) -> tuple[int, str, str]:
-        """Run a program in its folder: its exit status, and what it wrote to the standard output and error."""
-        self.start(script)
-        code = self.wait()
-        return code, *(script.with_suffix(suffix).read_text(encoding="utf-8") for suffix in (".out", ".err"))
-
-    def start(self, script: Path) -> int:
-        """Begin to run a program in its folder: the number of its process. What it writes goes to files beside it, or pipes with a name."""
-        assert self._process.stdin is not None
-        print(json.dumps(str(script)), file=self._process.stdin, flush=True)
-        return self._number()
-
-    def wait(self) -> int:
-        """The exit status of the program that was started, when it has ended."""
-        return self._number()
-
-    def _number(self) -> int:
-        assert self._process.stdout is not None
-        return int(self._process.stdout.readline())
+        self._folder.cleanup()
+        del os.environ[ADDRESS]
 
 
-def _serve() -> None:
+def _serve(listener: socket.socket) -> None:
+    """Fork for everyone who connects, until the standard input ends with the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at the tests ends them, and so this process
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for programs
+    while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:
+        connection, _ = listener.accept()
+        _import_heavy()
+        if not os.fork():
+            _keep(connection)
+        connection.close()
+
+
+def _import_heavy() -> None:
     import torch  # noqa: F401
     import transformers  # noqa: F401
 
@@ -69,18 +101,21 @@ def _serve() -> None:
     import outlines_cont.generate
     import outlines_cont.models  # noqa: F401
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at the tests ends them, and so this process
 
-    for line in sys.stdin:
-        script = Path(json.loads(line))
+def _keep(connection: socket.socket) -> NoReturn:
+    """Run the program that is asked for, and tell its number and its end; does not return."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with connection, connection.makefile("rw", encoding="utf-8") as stream:
+        script = Path(json.loads(stream.readline()))
         pid = os.fork()
         if not pid:
             _run(script)
-        print(pid, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        print(pid, file=stream, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), file=stream, flush=True)
+    os._exit(0)
 
 
-def _run(script: Path) -> None:
+def _run(script: Path) -> NoReturn:
     """Become the program; does not return."""
     code = 1
     try:
@@ -103,5 +138,5 @@ def _run(script: Path) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)  # without taking torch down, which takes seconds

@@ -44,9 +44,10 @@ def array_node(places: Conjunction, context: Context) -> Steps:
     """The arrays that satisfy all places."""
     lo = max((int(value) for _, value in values_of(places, "minItems")), default=0)
     hi = min((int(value) for _, value in values_of(places, "maxItems")), default=None)
-    if (hi is not None and lo > hi) or lo > _most_different(places, context):
+    most = _most_different(places, context)
+    if (hi is not None and lo > hi) or lo > most:
         return EMPTY
-    node = yield from _array(places, lo, hi, context)
+    node = yield from _array(places, lo, hi, context, is_open=most == inf)
     for place, value in values_of(places, "uniqueItems"):
         if value and (hi is None or hi > 1):
             context.note_check(place, "uniqueItems", "an automaton cannot remember items")
@@ -67,8 +68,8 @@ def _most_different(places: Conjunction, context: Context) -> float:
     return most
 
 
-def _array(places: Conjunction, lo: int, hi: int | None, context: Context) -> Steps:
-    """The arrays, whether items repeat or not."""
+def _array(places: Conjunction, lo: int, hi: int | None, context: Context, *, is_open: bool) -> Steps:
+    """The arrays, whether items repeat or not; those that are not open end when all items that there are have come."""
     counts = [count for count in _counts(places) if count.lo or count.hi is not None]
     length = max((len(value) for _, value in values_of(places, "prefixItems")), default=0)
     length = max((length, *(count.start for count in counts)))
@@ -77,7 +78,7 @@ def _array(places: Conjunction, lo: int, hi: int | None, context: Context) -> St
             context.leave_out(count.owner, count.keyword, "too many counts")
         counts = []
     if counts:
-        return (yield from _counted(places, counts, length, lo, hi, context))
+        return (yield from _counted(places, counts, length, lo, hi, context, is_open=is_open))
     first: list[Node] = []
     for position in range(length if hi is None else min(length, hi)):
         item = yield _item_places(places, position, context)
@@ -92,6 +93,8 @@ def _array(places: Conjunction, lo: int, hi: int | None, context: Context) -> St
             hi = len(first)
     if hi is not None and lo > hi:
         return EMPTY
+    if hi is None and is_open and context.is_possible(rest):
+        context.endless.append("maxItems")
     return nodes.concat(_OPEN, _items(first, rest, lo, hi, context))
 
 
@@ -170,7 +173,14 @@ _Class = tuple[tuple[int, ...], Node]
 
 
 def _counted(
-    places: Conjunction, counts: list[_Count], length: int, lo: int, hi: int | None, context: Context
+    places: Conjunction,
+    counts: list[_Count],
+    length: int,
+    lo: int,
+    hi: int | None,
+    context: Context,
+    *,
+    is_open: bool,
 ) -> Steps:
     """Arrays whose items are counted, built from the last position to the first."""
     classes: list[list[_Class]] = []
@@ -182,6 +192,8 @@ def _counted(
             if item is not EMPTY:
                 found.append((bits, item))
         classes.append(found)
+    if hi is None and is_open and classes[-1]:
+        context.endless.append("maxItems")
     return nodes.concat(_OPEN, _Grid(counts, classes, lo, hi, context).start())
 
 

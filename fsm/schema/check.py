@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 import jsonschema_rs
@@ -51,6 +51,8 @@ def _scan(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 class DistinctKeys:
     """The object itself has no key twice, however it is spelled; the objects inside are asked for themselves."""
 
+    telling_bytes: ClassVar = frozenset(b":")
+
     def holds(self, data: bytes) -> bool:
         """True when the JSON text `data` repeats no key."""
         return self.fault(data) is None
@@ -79,6 +81,7 @@ class DistinctItems:
     """No two items of the array are equal, as JSON compares values: 1 and 1.0 are equal, 1 and true are not."""
 
     pointer: str
+    telling_bytes: ClassVar = frozenset(b",]")
 
     def holds(self, data: bytes) -> bool:
         """True when the JSON text `data` repeats no item."""
@@ -122,6 +125,7 @@ class TypeCheck:
 
     name: str
     validate: Callable[[bytes], Any]
+    telling_bytes: ClassVar = frozenset[int]()
 
     def holds(self, data: bytes) -> bool:
         """True when the code accepts the value."""
@@ -153,6 +157,8 @@ class SchemaCheck:
 
     Cost: some 10 us per check; the validator is made at the first one.
     """
+
+    telling_bytes: ClassVar = frozenset[int]()
 
     def __init__(self, document: Document, places: Conjunction) -> None:
         self._document, self._places = document, places

@@ -67,7 +67,8 @@ def json_schema(
 
     Args:
         schema: a schema as dict, as JSON text or as bool; or a type that pydantic understands (see `model.py`).
-        whitespace: `one_space` allows one space after `:` and `,`; `none` allows no space at all.
+        whitespace: `one_space` allows one space after `:` and `,`; `none` allows no space at all; `spaced` asks for one after each, as
+            `json.dumps` and most chat templates write it.
         strict: refuse whatever is not exact: what the automaton alone does not hold, a keyword that looks misspelt, an unknown format.
             `report` says which keywords those are.
         key_order: `schema`, or `any` order of the members of an object; the more orders, the more states.
@@ -111,14 +112,22 @@ def json_schema(
 
     if node is EMPTY:
         raise EmptyLanguage(
-            f"no JSON value satisfies the schema {shorten(schema)}{_where_it_is_empty(read_again)}. Look for bounds that cross, a required "
-            "property that is false or needs itself, or values that another keyword excludes."
+            f"no JSON value satisfies the schema {shorten(schema)}{_where_it_is_empty(read_again, None)}. Look for bounds that cross, a "
+            "required property that is false or needs itself, or values that another keyword excludes."
         )
     _warn(context.document.remarks)
+    impossible = _impossible(context, read_again)
+    if strict:
+        for pointer, text in impossible.items():
+            raise SchemaError(text, pointer)
+    _warn_of(
+        "no value fits parts of this schema, so that they are never written; `false` says that this is meant",
+        impossible,
+    )
     origin = SchemaOrigin(read_again, key_order == "schema")
     return Expression(
         node,
-        report=_report(context).with_spelling(context.spellings),
+        report=_report(context, impossible).with_notes(context.spellings, context.unbounded),
         source=f"json_schema({shorten(schema)})",
         origin=origin,
     )
@@ -163,20 +172,34 @@ def _compile(
         return context, EMPTY if is_empty else node
 
 
-def _where_it_is_empty(read: Callable[[], tuple[Document, Build]]) -> str:
-    """Say which part of an empty schema is empty by itself; nothing where that is the whole, or takes too much work."""
+def _impossible(context: Context, read: Callable[[], tuple[Document, Build]]) -> dict[str, str]:
+    """Say of each optional property that no value satisfies, by its pointer, why that is."""
+    return {
+        pointer: f"no value satisfies it{_where_it_is_empty(read, place) or f', {shorten(place.schema)}'}"
+        for pointer, place in context.impossible.items()
+    }
+
+
+def _where_it_is_empty(read: Callable[[], tuple[Document, Build]], start: Place | None) -> str:
+    """Say which part of an empty schema is empty by itself; nothing where that is the whole, or takes too much work.
+
+    Args:
+        read: reads the schema again.
+        start: a part of it that is empty; None: the whole.
+    """
     with (
         suppress(FSMError, TooCostly),
         work.Bound("max_work", _BLAME_WORK, "looking for the empty part", _HEAVY, _ADVICE),
     ):
         document, build = read()
-        place = empty_place(document, lambda one: build((one,), "schema"))
-        if place.pointer:
+        start = start or document.root
+        place = empty_place(document, start, lambda one: build((one,), "schema"))
+        if place.pointer != start.pointer:
             return f": what is at {reference(place.pointer)!r} excludes everything, {shorten(place.schema)}"
     return ""
 
 
-def _report(context: Context) -> Report:
+def _report(context: Context, impossible: Mapping[str, str]) -> Report:
     document = context.document
     remarks, lines = dict(document.remarks), list[ReportLine]()
     for pointer, keyword in document.keywords.items():
@@ -186,17 +209,22 @@ def _report(context: Context) -> Report:
             level, notes = "annotated", ['formats="annotate"']
         lines.append(ReportLine(reference(pointer), keyword, level, "; ".join(filter(None, notes))))
     lines += (ReportLine(reference(at), said.keyword, "annotated", said.text) for at, said in remarks.items())
+    lines += (ReportLine(reference(at), "properties", "exact", text) for at, text in impossible.items())
     return Report(lines)
 
 
 def _warn(remarks: Mapping[str, Remark]) -> None:
     """Tell once of all that may not be what the author of a schema meant, at the call that gave the schema."""
-    said = [f"{reference(at)!r}: {remark.text}" for at, remark in remarks.items() if remark.is_suspect]
+    suspect = {at: remark.text for at, remark in remarks.items() if remark.is_suspect}
+    _warn_of("parts of this schema are not enforced; `strict=True` refuses them", suspect)
+
+
+def _warn_of(what: str, places: Mapping[str, str]) -> None:
+    """Tell once what there is to say of some places, by their pointers."""
+    said = [f"{reference(at)!r}: {text}" for at, text in places.items()]
     if said:
         more = f"\n... and {len(said) - _MAX_SAID} more; `report` has all" if len(said) > _MAX_SAID else ""
-        text = (
-            "parts of this schema are not enforced; `strict=True` refuses them:\n" + "\n".join(said[:_MAX_SAID]) + more
-        )
+        text = f"{what}:\n" + "\n".join(said[:_MAX_SAID]) + more
         warnings.warn(text, SchemaWarning, stacklevel=stacklevel_of_user())
 
 
@@ -205,7 +233,7 @@ _MAX_SAID = 8
 
 def _check_options(whitespace: object, strict: object, key_order: object, formats: object) -> None:
     for name, value, allowed in (
-        ("whitespace", whitespace, ("none", "one_space")),
+        ("whitespace", whitespace, get_args(Whitespace)),
         ("key_order", key_order, ("schema", "any")),
         ("formats", formats, ("assert", "annotate")),
         ("strict", strict, (True, False)),
@@ -278,6 +306,7 @@ class _Frame:
         bound: how the term depends on the nesting.
         height: how many arrays and objects may be open at once in what does not depend on it.
         left_out: keywords that the term does not hold.
+        endless: keywords that would bound its length.
     """
 
     key: Key
@@ -289,6 +318,7 @@ class _Frame:
     bound: _Bound = 0
     height: int = 0
     left_out: list[str] = field(default_factory=list)
+    endless: list[str] = field(default_factory=list)
 
     @property
     def inner_nesting(self) -> int:
@@ -443,7 +473,8 @@ class _Level:
         depth = sum(frame.is_value for frame in frames)
         while frames:
             frame = frames[-1]
-            self._context.left_out = frame.left_out
+            self._context.left_out, self._context.endless = frame.left_out, frame.endless
+            self._context.is_outermost = self._is_outermost
             try:
                 need = next(frame.steps) if isinstance(answer, _Frame) else frame.steps.send(answer)
             except StopIteration as stop:
@@ -479,6 +510,9 @@ class _Level:
         if node is not None:
             self._document.read(place)
             self._note_spellings((place,), types_at(place))
+            if node is STRING:
+                self._context.note_met(STRING, place.pointer)
+                self._context.note_endless(STRING, ["maxLength"])
             self._depend(0)
         return node
 
@@ -493,6 +527,10 @@ class _Level:
         self, key: Key, places: Conjunction, steps: Steps, pointer: str, is_value: bool = True
     ) -> Node | _Frame:
         nesting = self._frames[-1].inner_nesting if self._frames else self._nesting
+        if places or not self._frames:
+            self._context.note_met(key, pointer)
+        else:  # any value, in an array or an object
+            self._frames[-1].endless.append("type")
         known = self._terms.find(key, nesting, self._is_outermost)
         if known is not None:
             self._depend(known[1].bound, known[1].height)
@@ -533,6 +571,8 @@ class _Level:
 
     def _close(self, frame: _Frame, node: Node) -> Node:
         del self._open[frame.key]
+        if frame.endless and node is not EMPTY:
+            self._context.note_endless(frame.key, frame.endless)
         if frame.left_out:
             # Where no check can be asked of the value alone, it is asked of one around it; the outermost always can.
             is_alone = not self._document.is_dynamic and is_checkable(frame.places)
@@ -568,8 +608,10 @@ class _Level:
             self._depend(1)
             self._note_spellings((), frozenset(JSON_TYPES))
             context.note_spellings(spelling.nested(self._limits.max_nesting))
+            context.endless.append("type")
             return context.syntax.any_value(self._terms.roughly(self._frames[-1].nesting))
         if len(places) == 1 and (simple := _simple_node(places[0].schema)) is not None:
+            context.endless += ["maxLength"] if simple is STRING else []
             return simple
         types = self._that_fit(frozenset(JSON_TYPES).intersection(*map(types_at, places)))
         try:
@@ -612,7 +654,7 @@ class _Level:
             )
             context.note_spellings(spelling.of_numbers(decimals, is_bounded=is_bounded))
         if not types.isdisjoint(_NESTED):
-            context.note_spellings(spelling.NO_SPACE if context.syntax is syntax_of("none") else spelling.ONE_SPACE)
+            context.note_spellings(_SPACES[context.syntax])
         if "object" in types:
             is_ordered = context.key_order == "schema" and any(place.says(_NAMING) for place in places)
             context.note_spellings(*((spelling.ORDERED,) if is_ordered else ()), spelling.ONCE)
@@ -631,10 +673,16 @@ class _Level:
         left_out: list[tuple[Place, str]] = []
         node = string_node(places, asserts_format=self._context.asserts_format, limits=self._limits, left_out=left_out)
         self._context.leave_all_out(left_out, matching.NOTE)
+        self._context.note_strings(node)
         return node
 
 
 _NESTED = frozenset({"array", "object"})
+_SPACES = {
+    syntax_of("none"): spelling.NO_SPACE,
+    syntax_of("one_space"): spelling.ONE_SPACE,
+    syntax_of("spaced"): spelling.SPACED,
+}
 _NAMING = frozenset({"properties", "required"})
 _SIMPLE = {"null": NULL, "boolean": BOOLEAN, "integer": INTEGER, "number": NUMBER, "string": STRING}
 _SAYS_MORE = (frozenset(KEYWORDS) | frozenset(Made)) - {"type"}

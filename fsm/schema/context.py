@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fsm.derivative import Derivatives
-from fsm.errors import SchemaError
+from fsm.endless import is_endless
+from fsm.errors import BudgetExceeded, SchemaError, reference
 from fsm.limits import Limits
-from fsm.node import Node
+from fsm.node import EMPTY, Node
 from fsm.schema.document import Document
 from fsm.schema.key_kinds import KeyKinds
 from fsm.schema.place import Place
 from fsm.schema.syntax import Syntax
 
 KeyOrder = Literal["schema", "any"]
+_BOUNDS = ("type", "propertyNames", "maxLength", "maxItems", "maxProperties")
+"""What would bound a value; of several the last, as `maxProperties` of an object that may have members of any type."""
 
 
 @dataclass(slots=True)
@@ -31,6 +34,9 @@ class Context:
         left_out: the keywords that the automaton does not hold, of the value that is being built.
         checked: the pointers of all such keywords, and why the automaton cannot hold them.
         key_kinds: into what languages divide all keys, by the languages.
+        endless: of the value that is being built, the keywords that would bound it; see `Report.unbounded`.
+        is_outermost: whether there is room for all that a value may hold inside.
+        impossible: optional properties that no value satisfies, by their pointers.
         spellings: what is never written though the schema allows it, one sentence each.
         derivatives: for short searches, kept as terms have most of their states in common.
     """
@@ -41,9 +47,15 @@ class Context:
     key_order: KeyOrder = "schema"
     is_strict: bool = False
     left_out: list[str] = field(default_factory=list)
+    endless: list[str] = field(default_factory=list)
     checked: dict[str, str] = field(default_factory=dict)
     key_kinds: dict[tuple[Node, tuple[Node, ...]], KeyKinds] = field(default_factory=dict)
+    is_outermost: bool = False
+    impossible: dict[str, Place] = field(default_factory=dict)
     spellings: dict[str, None] = field(default_factory=dict)
+    _met: dict[str, dict[object, None]] = field(default_factory=dict)
+    _without_bound: dict[object, list[str]] = field(default_factory=dict)
+    _endless_terms: dict[Node, bool] = field(default_factory=dict)
     derivatives: Derivatives = field(default_factory=lambda: Derivatives(max_search=300, max_memo=20_000))
 
     @property
@@ -76,9 +88,38 @@ class Context:
         self.checked[pointer] = self.checked.get(pointer) or reason
         return pointer
 
+    def is_possible(self, node: Node) -> bool:
+        """Whether some text belongs to a term; True where that is not found out soon. Cost: nothing for most terms."""
+        if node is EMPTY or node.is_plain or not node.is_regular:
+            return node is not EMPTY
+        try:
+            return self.derivatives.is_inhabited(node)
+        except BudgetExceeded:
+            return True
+
     def note_spellings(self, *sentences: str) -> None:
         """Note what is never written of the values that are being built."""
         self.spellings |= dict.fromkeys(sentences)
+
+    @property
+    def unbounded(self) -> list[tuple[str, str]]:
+        """The values that may be of any length; see `Report.unbounded`."""
+        known = self._without_bound
+        found = {at: [word for key in keys for word in known.get(key, ())] for at, keys in self._met.items()}
+        return [(reference(at), max(words, key=_BOUNDS.index)) for at, words in found.items() if words]
+
+    def note_met(self, key: object, pointer: str) -> None:
+        """Note that what is at a pointer is what `key` stands for."""
+        self._met.setdefault(pointer, {})[key] = None
+
+    def note_endless(self, key: object, words: list[str]) -> None:
+        """Note that what `key` stands for may be of any length, and the keywords that would bound it."""
+        self._without_bound.setdefault(key, words)
+
+    def note_strings(self, node: Node, keyword: str = "maxLength") -> None:
+        """Note whether strings of the value that is being built may be of any length, and the keyword that would bound them."""
+        if is_endless(node, self._endless_terms) and self.is_possible(node):
+            self.endless.append(keyword)
 
     def leave_all_out(self, missing: Iterable[tuple[Place, str]], reason: str = "") -> None:
         """Note several; see `leave_out`."""

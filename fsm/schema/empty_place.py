@@ -12,11 +12,12 @@ from fsm.schema.place import Place
 _MAX_DEPTH, _MAX_SEARCH = 32, 10_000
 
 
-def empty_place(document: Document, build: Callable[[Place], Node]) -> Place:
+def empty_place(document: Document, start: Place, build: Callable[[Place], Node]) -> Place:
     """Return the innermost place that no value satisfies and that every value of the places around it needs.
 
     Args:
-        document: a schema that no value satisfies.
+        document: the schema.
+        start: a place of it that no value satisfies.
         build: makes the term of a place.
 
     Raises:
@@ -29,7 +30,7 @@ def empty_place(document: Document, build: Callable[[Place], Node]) -> Place:
         node = build(place)
         return node is EMPTY or not Derivatives(max_search=_MAX_SEARCH).is_inhabited(node)
 
-    found = document.root
+    found = start
     for _ in range(_MAX_DEPTH):
         inner = next((part for part in _needed(document, document.settle(found)) if is_empty(part)), None)
         if inner is None:

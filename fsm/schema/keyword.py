@@ -6,6 +6,7 @@ says which. `Made` are the words for what no schema can say in one keyword (what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -269,18 +270,28 @@ KEYWORDS: dict[str, Keyword] = {
 }
 
 
+_LONGEST_NOUN = 6  # `formats` says something else
+_JOINT = re.compile(r"(?<=[a-zA-Z])[_-](?=[a-zA-Z])")
+
+
 def meant_by(word: str, value: object) -> str | None:
     """The enforced keyword that an unknown one looks like, misspelt; None: it is a note of somebody.
 
-    A misspelling is made of letters alone and takes the value of the keyword. It differs in case, or by what a typist does: one letter
-    left out, doubled or replaced, two neighbours swapped. Short keywords, and `const`, which takes any value, are too near to other
-    words for a letter to be left out or replaced.
+    A misspelling is made of letters and takes the value of the keyword. It differs in case, or by what a typist does: one letter left
+    out, doubled or replaced, two neighbours swapped. Short keywords, and `const`, which takes any value, are too near to other words for
+    a letter to be left out or replaced. `min_length` and `min-length` are spelled as elsewhere, with nothing else amiss; `requireds` is a
+    plural, as `types` and `formats` need not be.
     """
-    if word in ANNOTATIONS or not (word.isascii() and word.isalpha()):
+    letters = _JOINT.sub("", word)
+    if word in ANNOTATIONS or not (letters.isascii() and letters.isalpha()):
         return None
+    is_joined = letters != word
     for keyword, known in KEYWORDS.items():
         is_distinct = len(keyword) > 4 and known.check is not _check_value
-        if _is_slip(word.lower(), keyword.lower(), is_distinct) and _takes(known, value):
+        is_same = letters.lower() in (keyword.lower(), f"{keyword.lower()}s" if len(keyword) > _LONGEST_NOUN else "")
+        if (is_same or (not is_joined and _is_slip(word.lower(), keyword.lower(), is_distinct))) and _takes(
+            known, value
+        ):
             return keyword
     return None
 

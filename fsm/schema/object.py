@@ -26,7 +26,7 @@ from fsm.rows import bytes_of
 from fsm.schema.check import DISTINCT_KEYS
 from fsm.schema.context import Context
 from fsm.schema.key_kinds import KeyKinds
-from fsm.schema.keyword import Made, Member, escape
+from fsm.schema.keyword import Made, Member, Schema, escape
 from fsm.schema.place import Conjunction, Place, Steps, values_of
 from fsm.schema.string import CHARACTERS, STRING, in_quotes, pattern_node, spelled
 from fsm.schema.syntax import Syntax
@@ -84,6 +84,8 @@ def object_node(places: Conjunction, context: Context) -> Steps:
             members.append((name, value, name in required))
         elif name in required:
             return EMPTY
+        if context.is_outermost and name not in required and not context.is_possible(value):
+            yield from _note_impossible(places, name, context)
     others: list[tuple[_Kind, Node]] = []
     for kind in keys.kinds(names):
         value = yield keys.places_of(kind)
@@ -93,6 +95,10 @@ def object_node(places: Conjunction, context: Context) -> Steps:
             others.append((kind, value))
     lo = max((int(value) for _, value in values_of(places, "minProperties")), default=0)
     hi = min((int(value) for _, value in values_of(places, "maxProperties")), default=None)
+    if hi is None and any(context.is_possible(value) and context.is_possible(kind.keys) for kind, value in others):
+        context.endless.append("maxProperties")
+    for kind, _ in others if hi is not None else ():
+        context.note_strings(kind.keys, "propertyNames")
     hi = None if hi is not None and not others and hi >= len(members) else hi
     lo = 0 if lo <= sum(member[2] for member in members) else lo
     if lo and others and context.is_strict:
@@ -116,6 +122,23 @@ def object_node(places: Conjunction, context: Context) -> Steps:
         )
         node = nodes.concat(_OPEN, table.members())
     return nodes.checked(node, DISTINCT_KEYS) if others and hi != 1 else node
+
+
+_MEANT: tuple[Schema, ...] = (True, False, {"not": {}}, {"not": True})
+"""Schemas of a property that is not there on purpose, and of one that may be any."""
+
+
+def _note_impossible(places: Conjunction, name: str, context: Context) -> Generator[Conjunction, Node, None]:
+    """Note the schemas that name an optional property and that no value satisfies; of two that exclude each other neither is."""
+    for place, properties in values_of(places, "properties"):
+        below = place.below(properties.get(name, True), "properties", name)
+        (meant,) = context.document.behind((below,))
+        if isinstance(meant.schema, dict) and [*meant.schema] == ["$dynamicRef"]:
+            meant = context.document.resolve(meant, "$dynamicRef")
+        if meant.schema not in _MEANT:
+            alone = yield (below,)
+            if not context.is_possible(alone):
+                context.impossible[below.pointer] = below
 
 
 def _entries(

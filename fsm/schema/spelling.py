@@ -10,6 +10,7 @@ from fsm.schema.place import Conjunction, values_of
 
 ONE_SPACE = "white space: at most one space, after `:` and `,`"
 NO_SPACE = "white space: none"
+SPACED = "white space: one space after each `:` and `,`, as `json.dumps` writes it"
 STRINGS = "strings: as `json.dumps(value, ensure_ascii=False)` writes them, one spelling each"
 ORDERED = "objects: members in the order of the schema, those that it does not name last"
 ONCE = "objects: no key comes twice"

@@ -12,7 +12,7 @@ from fsm.schema.check import DISTINCT_KEYS
 from fsm.schema.number import NUMBER
 from fsm.schema.string import STRING
 
-Whitespace = Literal["none", "one_space"]
+Whitespace = Literal["none", "one_space", "spaced"]
 
 NULL = nodes.literal(b"null")
 BOOLEAN = nodes.words((b"true", b"false"))
@@ -48,7 +48,8 @@ class Syntax:
 @cache
 def syntax_of(whitespace: Whitespace) -> Syntax:
     """The syntax for one setting of `whitespace`."""
-    space = nodes.optional(nodes.literal(b" ")) if whitespace == "one_space" else nodes.EPSILON
+    one = nodes.literal(b" ")
+    space = {"none": nodes.EPSILON, "one_space": nodes.optional(one), "spaced": one}[whitespace]
     return Syntax(nodes.concat(nodes.literal(b","), space), nodes.concat(nodes.literal(b":"), space))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Generic, TypeVar
 
+from outlines_cont.chats.tool_stream import ToolStream
 from outlines_cont.state import SequenceState
 from outlines_cont.streams.closing import Closing
 from outlines_cont.streams.event import StreamEvent
@@ -19,7 +20,7 @@ class ChatStream(Closing, Generic[ChatT]):
     Whoever leaves the loop ends the reply where it is; `chat` has what was written. Nothing is computed before somebody iterates.
     """
 
-    def __init__(self, stream: StateStream, replied: Callable[[SequenceState], ChatT]) -> None:
+    def __init__(self, stream: StateStream | ToolStream, replied: Callable[[SequenceState], ChatT]) -> None:
         self._stream = stream
         self._replied = replied
 

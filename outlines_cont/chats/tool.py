@@ -14,6 +14,7 @@ from pydantic import BaseModel
 import fsm
 from fsm.schema import arguments_of
 from outlines_cont.errors import OptionError
+from outlines_cont.streams.partial_type import PartialType
 
 _SECTION = re.compile(r"^\s*(Args|Arguments|Parameters):\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s*(\w+)(?: ?\([^)]*\))?:\s*(.+)$")
@@ -27,7 +28,7 @@ class ToolCall:
         name: of the tool.
         arguments: by name; of a function of Python with the types of its hints, else what JSON holds.
         id: tells the call from others in the conversation.
-        function: the function of Python; None where the tool was described otherwise.
+        function: the function of Python, or what makes an object of the pydantic model; None where the tool was described otherwise.
     """
 
     name: str
@@ -36,7 +37,7 @@ class ToolCall:
     function: Callable[..., Any] | None = field(default=None, repr=False)
 
     def run(self) -> Any:
-        """Call the function, and return what it returns.
+        """Call the function, and return what it returns; of a pydantic model return the object.
 
         Raises:
             OptionError: the tool is no function.
@@ -60,7 +61,7 @@ class Tool:
         description: what it does, for the model.
         parameters: the JSON schema of its arguments, as it is shown to the model.
         expression: the JSON of its arguments.
-        function: the function of Python behind it, if there is one.
+        function: the function of Python behind it, or what makes an object of a pydantic model, if there is one.
         model: the pydantic model of its arguments, if there is one.
     """
 
@@ -84,13 +85,14 @@ class Tool:
         if isinstance(tool, FunctionType):
             return cls._of_model(tool.__name__, inspect.getdoc(tool) or "", arguments_of(tool), tool)
         if isinstance(tool, type) and issubclass(tool, BaseModel):
-            return cls._of_model(tool.__name__, inspect.getdoc(tool) or "", tool, None)
+            # The arguments were validated already.
+            return cls._of_model(tool.__name__, inspect.getdoc(tool) or "", tool, tool.model_construct)
         if isinstance(tool, Mapping):
             schema = fsm.tool_schema(dict(tool))
             described = tool.get("function", tool)
             if not isinstance(described.get("name"), str):
                 raise OptionError(f"expected a tool with a name, got {tool!r}", "tools")
-            return cls(described["name"], str(described.get("description", "")), schema, fsm.json_schema(schema))
+            return cls(described["name"], str(described.get("description") or ""), schema, _language(schema))
         raise OptionError(
             "expected a tool that is a function with type hints, a pydantic model, or the description of a tool as a dict, got "
             f"{tool!r}",
@@ -107,7 +109,14 @@ class Tool:
             properties[key] = {**dict(described_by), **_untitled(part)}
         kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "required") if key in schema}
         parameters = {"type": "object", "properties": properties, **kept}
-        return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, fsm.json_schema(model), function, model)
+        return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, _language(model), function, model)
+
+    @property
+    def partial_type(self) -> PartialType:
+        """The type of its arguments as a dict, for those of which only the beginning was written."""
+        return (
+            PartialType.of(Any) if self.model is None else PartialType.of(self.model, lambda value: dict(iter(value)))
+        )
 
     @property
     def message(self) -> dict[str, Any]:
@@ -120,6 +129,16 @@ class Tool:
         if self.model is None:
             return dict(arguments)
         return dict(iter(self.model.model_validate(dict(arguments))))
+
+
+def _language(schema: Any) -> fsm.Expression:
+    """Return the arguments of a tool as templates write JSON: one space after each `:` and `,`."""
+    return fsm.json_schema(schema, whitespace="spaced")
+
+
+def call_id(number: int) -> str:
+    """Return the id of a call by its number in the conversation: nine letters and digits, as Mistral's templates want them."""
+    return f"call{number:05d}"
 
 
 def _untitled(part: Mapping[str, Any]) -> dict[str, Any]:

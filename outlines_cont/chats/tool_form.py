@@ -20,8 +20,6 @@ from outlines_cont.errors import ChatError
 from outlines_cont.models.special_names import special_names_of
 from outlines_cont.row_bytes import shown_text
 
-# As templates write JSON: one space after each `:` and `,` outside of strings.
-_SPACED = r'(?:[^",:]|"(?:[^"\\]|\\.)*"|[,:] )*'
 _TAG = re.compile(r"\s*(<[^<>\s]+>|\[[A-Z_]+\])")
 _NAMES, _KEYS, _IDS = ("firstname", "othername"), ("firstkey", "otherkey"), ("firstcall", "othercall")
 
@@ -62,8 +60,7 @@ class ToolForm:
 
     def expression(self, tools: Sequence[Tool], marker: str) -> fsm.Expression:
         """Return what may follow `marker`."""
-        spaced = fsm.regex(_SPACED)
-        calls = [fsm.choice([tool.name + self.between]) + (tool.expression & spaced) for tool in tools]
+        calls = [fsm.choice([tool.name + self.between]) + tool.expression for tool in tools]
         call = calls[0]
         for other in calls[1:]:
             call = call | other

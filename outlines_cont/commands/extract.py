@@ -27,7 +27,7 @@ from outlines_cont.commands.sampler import parse_sampler
 from outlines_cont.commands.schema import RecordSchema, load_schema
 from outlines_cont.commands.table_output import TableOutput, lines_path
 from outlines_cont.commands.table_rows import pyarrow
-from outlines_cont.commands.template import DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.commands.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
 
 
 class Extract(Protocol):
@@ -79,10 +79,13 @@ class Extraction:
         self._stdout = stdout
         source = RowSource(options.input, options.input_format, options.text_field, stdin)
         self._template = (
-            PromptTemplate(DEFAULT_SOURCE) if options.prompt is None else PromptTemplate.from_file(options.prompt)
+            PromptTemplate(_default_source(options))
+            if options.prompt is None
+            else PromptTemplate.from_file(options.prompt)
         )
         self.schema = load_schema(options.schema)
-        fsm.json_schema(self.schema.schema, **options.schema_options)  # a bad one is told before a model is loaded
+        # A bad one is told before a model is loaded.
+        self.unbounded = fsm.json_schema(self.schema.schema, **options.schema_options).report.unbounded
         parse_sampler(options.sampler)
         self._settings = _settings_digest(options, self._template, self.schema)
         self._lines_path = None if options.output is None else lines_path(options.output)
@@ -222,7 +225,19 @@ class _Record:
     value: Any
 
 
+def _default_source(options: ExtractOptions) -> str:
+    """Return the prompt of a command that names none."""
+    if not options.chat:
+        return DEFAULT_SOURCE
+    return CHAT_SOURCE if options.model is not None else "{{ text }}"  # the bundled model knows messages alone
+
+
 def _check_options(options: ExtractOptions) -> None:
+    if options.system is not None and not options.chat:
+        raise SetupError(
+            "expected --chat beside --system, got none. Without --chat a prompt is plain text; write what the system says into the "
+            "template of --prompt."
+        )
     if options.resume and options.overwrite:
         raise SetupError(
             "expected --resume or --overwrite, got both. --resume keeps what the output holds, --overwrite does not."
@@ -277,6 +292,7 @@ def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: 
         [options.sampler, options.seed],
         options.text_field,
         options.keep_text,
+        *((options.chat, options.system) if options.chat else ()),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 

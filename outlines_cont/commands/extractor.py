@@ -12,6 +12,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from fsm import FSMError
 from outlines_cont import continuous, generate, models
+from outlines_cont.chat import Chat, with_ends
+from outlines_cont.commands.chat import begun_chat
 from outlines_cont.commands.errors import SetupError
 from outlines_cont.commands.growing import ShowRecord
 from outlines_cont.commands.options import Draft, DType, ExtractOptions
@@ -19,9 +21,10 @@ from outlines_cont.commands.sampler import make_sampler
 from outlines_cont.commands.schema import RecordSchema
 from outlines_cont.commands.threads import set_threads
 from outlines_cont.continuation import Continuation
-from outlines_cont.errors import IncompleteOutput, ModelNotFound, OutlinesContError
+from outlines_cont.errors import IncompleteOutput, ModelNotFound, NoChatTemplate, OutlinesContError
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.special_names import MARKS, control_names_of, mapped_texts
+from outlines_cont.options import PieceOptions
 from outlines_cont.prompt import Item
 from outlines_cont.state import SequenceState
 from outlines_cont.tokens import Tokens, start_ids
@@ -35,14 +38,21 @@ class Extractor:
         generator: writes a record after a prompt.
         max_tokens: the most tokens of a record.
         seed: of the random numbers; None where none are drawn.
+        chat: the conversation to which a prompt is the message of the user; None where prompts are plain text.
     """
 
     generator: Continuation
     max_tokens: int
     seed: int | None = None
+    chat: Chat | None = None
 
     def marked(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a row with a mark inside what is written like a special token, so that it stays letters in a prompt."""
+        """Return the values of a row with a mark inside what is written like a special token, so that it stays letters in a prompt.
+
+        All that is written in a message is letters, so there nothing is marked.
+        """
+        if self.chat is not None:
+            return values
         names = control_names_of(self.generator.generator.model.tokenizer)
         return cast(dict[str, Any], mapped_texts(values, lambda text: names.marked(text, MARKS[0])))
 
@@ -61,15 +71,20 @@ class Extractor:
     def _state(self, prompts: list[str], show: ShowRecord | None) -> SequenceState:
         seeds = None if self.seed is None else [_row_seed(self.seed, prompt) for prompt in prompts]
         given = [self._given(prompt) for prompt in prompts]
+        options: PieceOptions = {"max_tokens": self.max_tokens}
+        if self.chat is not None:
+            options = with_ends(options, [self.chat])
         if show is None:
-            return self.generator(given, max_tokens=self.max_tokens, rng=seeds)
-        stream = self.generator.stream(given, partial=True, max_tokens=self.max_tokens, rng=seeds)
+            return self.generator(given, rng=seeds, **options)
+        stream = self.generator.stream(given, partial=True, rng=seeds, **options)
         for event in stream:
             show(event.batch, event.value, event.finish_reason not in ("", "length", "error"))
         return stream.state
 
     def _given(self, prompt: str) -> Item:
         """Return a prompt in which the special tokens of the template are such, and those of its row letters."""
+        if self.chat is not None:
+            return self.chat.user(prompt).state
         model = self.generator.generator.model
         if MARKS[0] not in prompt:
             return Tokens.of(prompt, special=True)
@@ -117,7 +132,23 @@ def load_extractor(
         say(str(choice))
     draft = None if options.draft is Draft.NONE else options.draft.value
     generator = generate.json(model, schema.schema, sampler=sampler, draft=draft, **options.schema_options)
-    return Extractor(continuous(generator), options.max_tokens, options.seed if sampler.needs_random else None)
+    seed = options.seed if sampler.needs_random else None
+    return Extractor(continuous(generator), options.max_tokens, seed, _chat(model, options) if options.chat else None)
+
+
+def _chat(model: HuggingFaceModel, options: ExtractOptions) -> Chat:
+    """Return the conversation that all rows begin with.
+
+    Raises:
+        SetupError: the model has no chat template.
+    """
+    try:
+        return begun_chat(model, None, options.system, options.model is None, options.seed)
+    except NoChatTemplate as error:
+        raise SetupError(
+            f"expected a model with a chat template beside --chat, got {options.model!r}, whose tokenizer has none. Leave out --chat, and "
+            "say in the template of --prompt what the model is to do."
+        ) from error
 
 
 def _row_seed(seed: int, prompt: str) -> int:

@@ -40,6 +40,7 @@ class Whitespace(StrEnum):
 
     NONE = "none"
     ONE_SPACE = "one_space"
+    SPACED = "spaced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,8 @@ class ExtractOptions:
         schema: a JSON Schema file, or `module:Class`.
         model: hub id or path; None is the bundled model.
         prompt: a Jinja template file; None is the default prompt.
+        chat: whether a prompt is a message of the user, to which the record is the reply.
+        system: what the system says before it; None is nothing.
         output: a file; None is the standard output.
         resume: go on with an output that exists.
         overwrite: replace an output that exists.
@@ -72,6 +75,8 @@ class ExtractOptions:
     schema: str
     model: str | None = None
     prompt: Path | None = None
+    chat: bool = False
+    system: str | None = None
     output: Path | None = None
     resume: bool = False
     overwrite: bool = False

@@ -17,6 +17,9 @@ from outlines_cont.commands.sandbox import Sandbox
 from outlines_cont.commands.template_process import SHARED, TemplateLimits
 
 DEFAULT_SOURCE = "Message: {{ text }}\nRecord: "
+CHAT_SOURCE = (
+    "Read the message, and answer with a JSON object that fits this schema: {{ schema }}\n\nMessage: {{ text }}"
+)
 MAX_CHARACTERS = 1_000_000
 MAX_SECONDS = 1.0
 MAX_MEMORY_BYTES = 2**28

@@ -9,6 +9,7 @@ from typing import Any
 
 from outlines_cont.engine.branch import Branch
 from outlines_cont.engine.policy import Policy
+from outlines_cont.engine.row_draft import Drafter
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,13 @@ class Piece:
         policies: see `engine.policy`.
         max_tokens: the most tokens of it; None is up to the context.
         temperature: see `Branch`.
+        draft: what guesses its tokens; None where nothing does.
     """
 
     policies: Sequence[Policy[Any]]
     max_tokens: int | None = None
     temperature: float | None = None
+    draft: Drafter | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from outlines_cont.control.variables import Shared
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, SampleMismatch, ScriptError
+from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.meter import Meter
 from outlines_cont.options import checked_policies
@@ -223,12 +224,14 @@ def run(
         check: raise the error of the first fork that has failed, after all have ended; its attribute `result` is the whole
             result. Without it nothing is raised: what goes wrong in a fork is its `error`.
     """
+    checked_bool(check, "check")
     result = start(
         model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared, policies=policies
     ).result()
     return result.check() if check else result
 
 
+@knows_its_options()
 async def arun(
     model: LanguageModel,
     controller: Controller | MidProcess | Script,
@@ -242,6 +245,7 @@ async def arun(
     check: bool = True,
 ) -> Result:
     """Do the same without holding up an event loop; many tasks share the steps of one engine."""
+    checked_bool(check, "check")
     result = await start(
         model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared, policies=policies
     ).aresult()

@@ -12,8 +12,10 @@ from typing import Any
 from fsm import substring
 from outlines_cont import generate
 from outlines_cont.control.pilot import Piece
+from outlines_cont.drafts.opening import check_draft, open_draft
 from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError
+from outlines_cont.flag import checked_bool
 from outlines_cont.generate import Generator
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.options import Options
@@ -79,6 +81,7 @@ class Gen:
     name: str | None = None
     force: bool = True
     require_stop: bool = False
+    draft: Any = None
 
     def check(self) -> None:
         """Refuse what cannot be generated.
@@ -93,6 +96,9 @@ class Gen:
             value = getattr(self, option)
             if not isinstance(value, str) and (value is not None or option == "substring_end"):
                 raise OptionError(f"expected a text as `{option}`, got {value!r}", option)
+        check_draft(self.draft)
+        for option in ("keep_stop", "require_stop", "force"):
+            checked_bool(getattr(self, option), option)
         for option in ("keep_stop", "require_stop"):
             if getattr(self, option) and not self.stop_at:
                 raise OptionError(f"expected `stop_at` beside `{option}`, got none: say where the text stops", option)
@@ -136,7 +142,7 @@ class Gen:
         policies = generator.policies(Options(policies=(*self.policies, *others)))
         if self.stop_at:
             policies.append(_Stop(self.stop_at, generator.model.tokenizer, keep=self.keep_stop))
-        return Piece(policies, self.max_tokens, self.temperature)
+        return Piece(policies, self.max_tokens, self.temperature, open_draft(self.draft, generator.model))
 
 
 class _Stop(StopAt):

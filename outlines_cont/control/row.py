@@ -7,6 +7,7 @@ import math
 from outlines_cont.control.pilot import Action, End, Outcome, Piece, Pilot, Read, WaitFor
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row_draft import RowDraft
 from outlines_cont.errors import BudgetError, DeadEnd
 from outlines_cont.exclusions import NO_EXCLUSIONS
 from outlines_cont.interfaces import LanguageModel
@@ -138,6 +139,7 @@ class ControlledRow(Row):
         self.piece_start = len(self.token_ids)
         longest = None if piece.max_tokens is None else self.piece_start + piece.max_tokens
         self._max_length = min((n for n in (longest, self._context_length) if n is not None), default=None)
+        self.draft = None if piece.draft is None else RowDraft(piece.draft)
         self._start(list(piece.policies))
 
     def _close_piece(self) -> None:
@@ -147,7 +149,7 @@ class ControlledRow(Row):
         self._leave_piece()
 
     def _leave_piece(self) -> None:
-        self._piece = None
+        self._piece, self.draft = None, None
         self._tracks, self._owed = [], []
         self._decider = None
         self._kept.num_places = _LOOK_BACK if self.pilot.speculates else 0

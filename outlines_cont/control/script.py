@@ -26,12 +26,27 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.special_names import encode_letters
 from outlines_cont.options import checked_policies
 from outlines_cont.row_text import encoded_start
+from outlines_cont.unknown_option import knows_its_options
 
 Script = Callable[[], Coroutine[Any, Any, Any]]
 
 _NO_TASK = "A script is no task of an event loop: only what `control` gives can be awaited in a script."
 
 _current: ContextVar[ScriptPilot] = ContextVar("script")
+
+_OF_CALLS = "It is an option of a call of a generator: `continuous(generator)(result.state, {}=...)` goes on where a program has ended."
+# What a call of a generator takes, and a piece of a script does not.
+_NOT_OF_PIECES = {
+    "heal": "A piece takes back no token, as labels may point behind it. End what `fixed` appends where a token may end, such as behind a "
+    "word, or spell it anew with what follows: `fixed(text, following=label)`.",
+    "guidance": f"A fork has no second sequence beside it. {_OF_CALLS.format('guidance')}",
+    "min_tokens": _OF_CALLS.format("min_tokens"),
+    "stop_token_ids": _OF_CALLS.format("stop_token_ids"),
+    "stop_in_prompt": "Ask `text_since(label)` what stands there.",
+    "on_progress": "`control.start(...).events()` tells how far a program has come.",
+    "sampler": "Give it to `control.run(..., sampler=...)`; `temperature=` changes it for a piece.",
+    "rng": "Give it to `control.run(..., rng=...)`.",
+}
 
 
 # -- what a script calls -----------------------------------------------------------------------------------------------
@@ -57,6 +72,7 @@ async def fixed(text: str, *, following: Label | None = None) -> None:
     await _ask(Fixed(text, following))
 
 
+@knows_its_options(elsewhere=_NOT_OF_PIECES)
 async def gen(
     *,
     regex: str | None = None,
@@ -73,6 +89,7 @@ async def gen(
     name: str | None = None,
     force: bool = True,
     require_stop: bool = False,
+    draft: Any = None,
 ) -> str:
     """Generate a text and return it.
 
@@ -91,9 +108,11 @@ async def gen(
         name: capture the text under this name.
         force: append text without a choice in one chunk instead of sampling it.
         require_stop: refuse a text that ends in another way than at `stop_at`. Without it such a text is returned as it is.
+        draft: what guesses the next tokens, such as "lookup"; see docs/draft.md.
 
     Raises:
         OptionError: several constraints, or a value out of its range.
+        UnknownOption: there is no such option, or a script has none of it, such as `heal` and `guidance`.
         IncompleteOutput: `max_tokens` or the context has cut a constrained text, or one with `require_stop` did not reach its stop.
         CheckFailed, DeadEnd, FSMError: the constraint cannot be satisfied. The text so far stands.
     """
@@ -117,6 +136,7 @@ async def gen(
         name=name,
         force=force,
         require_stop=require_stop,
+        draft=draft,
     )
     request.check()
     text: str = await _ask(request)

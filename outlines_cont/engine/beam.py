@@ -23,7 +23,8 @@ import torch
 
 from outlines_cont.engine.failure import fails
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.row import Draw, Row
+from outlines_cont.engine.place import Draw
+from outlines_cont.engine.row import Row
 from outlines_cont.models.meter import Meter
 from outlines_cont.samplers import BeamSearch, greedy
 from outlines_cont.state_row import StateRow

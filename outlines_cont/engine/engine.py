@@ -32,8 +32,9 @@ from outlines_cont.engine.guided_row import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.masking import Masker, made_beside
+from outlines_cont.engine.place import Draw, Place, foresees
 from outlines_cont.engine.reuse import Reuse
-from outlines_cont.engine.row import Draw, Row, Want
+from outlines_cont.engine.row import Row, Want
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.errors import KVBudgetError, OptionError, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
@@ -443,7 +444,8 @@ class Engine:
             if self._counts.forwards > forwards and not asked:
                 self._guessing.note_forward(lane.num_fed)
             while ready := [row for row in ready if row.goes_on()]:
-                self._sample(lane, ready, torch.stack([*map(_logits, ready)]))
+                if left := [row for row in ready if not _takes_foreseen(row)]:
+                    self._sample(lane, left, torch.stack([*map(_logits, left)]))
                 self._guessing.note_draw()
             self._stats.sampling_seconds += perf_counter() - started
         elif self._counts.forwards == forwards and not has_answers:
@@ -532,40 +534,59 @@ class Engine:
 
     def _sample(self, lane: Lane, rows: list[Row], logits: torch.Tensor) -> None:
         """Draw a token for every row; joint jobs choose among theirs when all of them are ready."""
-        masked = self._masker.masked(guided(rows, logits), [row.mask for row in rows])
+        drawn_from = guided(rows, logits)
         single = [i for i, row in enumerate(rows) if not row.job.is_joint]
         if len(single) == len(rows):
-            self._draw(rows, logits, masked)
+            self._draw(rows, logits, drawn_from)
             return
         if single:
-            self._draw([rows[i] for i in single], logits[single], masked[single])
+            self._draw([rows[i] for i in single], logits[single], drawn_from[single])
+        masked = self._masker.masked(drawn_from, [row.mask for row in rows])
         for job in dict.fromkeys(row.job for row in rows if row.job.is_joint):
             if not any(row.is_reading for row in job.rows):
                 mine = [i for i, row in enumerate(rows) if row.job is job]
                 self._choose(lane, job, [rows[i] for i in mine], logits[mine], masked[mine])
 
-    def _draw(self, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
-        norm = logits.logsumexp(dim=-1)
-        token_ids, sampling_logprobs = self._drawn(rows, masked)
-        logprobs = logits.gather(-1, token_ids[:, None])[:, 0] - norm
+    def _draw(self, rows: list[Row], logits: torch.Tensor, drawn_from: torch.Tensor) -> None:
+        """Draw a token for every row, and those that come after it if what was guessed comes true."""
+        places = [row.next_place for row in rows]
+        ahead = [(row, place) for row in rows for place in row.places_ahead()] if foresees(logits) else []
+        if ahead:
+            lines = torch.stack([place.logits for _, place in ahead if place.logits is not None])
+            logits, drawn_from = torch.cat([lines, logits]), torch.cat([lines, drawn_from])
+        everyone = [row for row, _ in ahead] + rows
+        draws = self._drawn(everyone, [place for _, place in ahead] + places, logits, drawn_from)
+        for (row, place), draw in zip(ahead, draws, strict=False):
+            row.foresee(place, draw)
+        for row, draw in zip(rows, draws[len(ahead) :], strict=True):
+            if not fails(row, draw.norm, draw.sampling_logprob):
+                row.take(draw)
+
+    def _drawn(
+        self, rows: list[Row], places: list[Place], logits: torch.Tensor, drawn_from: torch.Tensor
+    ) -> list[Draw]:
+        """Return what is drawn at each place of a row; rows whose sampler fails have failed."""
+        masked = self._masker.masked(drawn_from, [place.mask for place in places])
+        token_ids, sampling_logprobs = self._token_ids(rows, places, masked)
+        normal = logits.log_softmax(dim=-1)  # one kernel, where `logsumexp` takes six
+        logprobs = normal.gather(-1, token_ids[:, None])[:, 0]
+        norm = logits.amax(dim=-1) - normal.amax(dim=-1)
         # One transfer from the device per step; ids up to 2 ** 24 are exact in float32.
         table = torch.stack([token_ids.to(logits.dtype), norm, logprobs, sampling_logprobs])
         tops = _tops(rows, logits, norm)
-        for row, top, (token_id, *numbers) in zip(rows, tops, table.T.tolist(), strict=True):
-            total, logprob, sampling_logprob = numbers
-            if not fails(row, total, sampling_logprob):
-                row.take(Draw(int(token_id), logprob, sampling_logprob, top))
+        return [
+            Draw(int(token_id), logprob, sampling_logprob, total, top)
+            for top, (token_id, total, logprob, sampling_logprob) in zip(tops, table.T.tolist(), strict=True)
+        ]
 
-    def _drawn(self, rows: list[Row], masked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _token_ids(
+        self, rows: list[Row], places: list[Place], masked: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (R,) token ids and (R,) log-probabilities as they were drawn."""
-        drawings = [row.job.drawing(row.temperature) for row in rows]
+        drawings = [place.drawing for place in places]
         uniforms, counts = None, None
         if any(drawing.needs_random for drawing in drawings):
-            # Greedy rows draw none, so that their streams do not depend on their neighbours.
-            drawn = [
-                row.stream.peek() if drawing.needs_random else 0.0 for row, drawing in zip(rows, drawings, strict=True)
-            ]
-            uniforms = torch.tensor(drawn, dtype=torch.float64)
+            uniforms = torch.tensor([place.uniform or 0.0 for place in places], dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):
             counts = [drawing.counts_of(row) for row, drawing in zip(rows, drawings, strict=True)]
         self._last_plan = DrawPlan.of(drawings, self._last_plan)
@@ -638,6 +659,14 @@ def _tops(rows: Sequence[Row], logits: torch.Tensor, norm: torch.Tensor) -> list
     return [
         tuple(zip(ids[: row.num_top], logprobs, strict=False)) for row, (ids, logprobs) in zip(rows, pairs, strict=True)
     ]
+
+
+def _takes_foreseen(row: Row) -> bool:
+    """Take the draw that was made ahead for a row; return whether there was one."""
+    draw = row.foreseen()
+    if draw is not None and not fails(row, draw.norm, draw.sampling_logprob):
+        row.take(draw)
+    return draw is not None
 
 
 def _logits(row: Row) -> torch.Tensor:

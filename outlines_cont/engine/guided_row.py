@@ -9,6 +9,7 @@ import torch
 
 from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.lookahead import Lookahead
+from outlines_cont.engine.place import Place
 from outlines_cont.engine.row import Row, RowCheckpoint, Want
 from outlines_cont.engine.shadow import Shadow
 from outlines_cont.guidance import guided_logits
@@ -75,6 +76,10 @@ class GuidedRow(Row):
         """Feed what was guessed behind what is pending of both sequences."""
         super().guess(found)
         self.shadow.expect(found.token_ids)
+
+    def places_ahead(self) -> list[Place]:
+        """Return none: what guided tokens are drawn from is made of both sequences where the row has come there."""
+        return []
 
     def _append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
         super()._append(token_id, kind, logprob, sampling_logprob)

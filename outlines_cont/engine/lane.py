@@ -219,7 +219,7 @@ class Lane:
             return
         row_index, place, token_ids = torch.tensor(asked, device=logits.device).unbind(1)
         picked = logits[row_index, place]
-        scores = iter((picked.gather(1, token_ids[:, None])[:, 0] - picked.logsumexp(1)).tolist())
+        scores = iter(picked.log_softmax(1).gather(1, token_ids[:, None])[:, 0].tolist())
         for _, row, tokens in rows:
             if tokens:
                 row.score([next(scores) for _ in tokens])

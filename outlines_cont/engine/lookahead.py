@@ -7,6 +7,7 @@ a policy would go back, fork, wait, stop or raise: what is written there is deci
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,23 @@ MAX_GUESSED = 64
 """How many tokens a guess has at most, those that the policies leave no choice about included."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What the policies want behind some guessed tokens: a token to be drawn.
+
+    Attributes:
+        offset: how many guessed tokens stand before it.
+        num_drawn: how many of those are drawn.
+        mask: the tokens that may be drawn.
+        temperature: see `Branch`.
+    """
+
+    offset: int
+    num_drawn: int
+    mask: TokenSet
+    temperature: float | None
+
+
 class Lookahead:
     """A guess that grows token by token.
 
@@ -30,6 +48,7 @@ class Lookahead:
         token_ids: the tokens guessed so far.
         kinds: how each of them was guessed; None for one that the policies leave no choice about. See `RowDraft.share`.
         num_drafted: how many of them a drafter has guessed.
+        asked: what the policies want behind guessed tokens, where that is a choice among tokens.
         mask: the tokens that may come next; None where the guess ends.
         temperature: what the next token would be drawn with; see `Branch`.
     """
@@ -62,7 +81,7 @@ class Lookahead:
         """
         self.token_ids: list[int] = []
         self.kinds: list[Hashable] = []
-        self._late: list[tuple[int, TokenSet]] = []
+        self.asked: list[Asked] = []
         self.num_drafted = 0
         self.mask: TokenSet | None = mask if room > 0 else None
         self.temperature = temperature
@@ -83,7 +102,8 @@ class Lookahead:
         Args:
             chance: from the kinds of some tokens to the probability that all of them are right.
         """
-        return [mask for length, mask in self._late if chance(self.kinds[:length]) >= _LIKELY]
+        late = [asked for asked in self.asked if not asked.mask.is_made]
+        return [asked.mask for asked in late if chance(self.kinds[: asked.offset]) >= _LIKELY]
 
     @property
     def context(self) -> list[int]:
@@ -157,8 +177,7 @@ class Lookahead:
         if branch.sample_mask is None:
             return bool(branch.ff_tokens) and all(self._append(token_id, None) for token_id in branch.ff_tokens[0])
         self.mask, self._sequences, self.temperature = branch.sample_mask, branch.ff_tokens, branch.temperature
-        if not self.mask.is_made:
-            self._late.append((len(self.token_ids), self.mask))
+        self.asked.append(Asked(len(self.token_ids), self.num_drawn, self.mask, self.temperature))
         only = _only_token(self.mask, self._vocab_size)
         return only is not None and not self._sequences and only not in self._eos and self._append(only, ONLY)
 

@@ -18,7 +18,8 @@ from outlines_cont.engine.certain import Certain
 from outlines_cont.engine.compose import Track, compose, goes_back
 from outlines_cont.engine.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.kept_logits import KeptLogits
-from outlines_cont.engine.lookahead import MAX_GUESSED, Lookahead
+from outlines_cont.engine.lookahead import MAX_GUESSED, Asked, Lookahead
+from outlines_cont.engine.place import Draw, Place
 from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row_draft import RowDraft
 from outlines_cont.engine.shadow import Shadow
@@ -58,16 +59,6 @@ class Want(Enum):
     ASK = "ask"  # somebody else has to say what comes next; see `Job.ask`
     FORK = "fork"
     LEAVE = "leave"
-
-
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """A sampled token, with its log-probability by the model and as it was sampled, and the most probable tokens if asked for."""
-
-    token_id: int
-    logprob: float
-    sampling_logprob: float
-    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,6 +178,8 @@ class Row:
         self._is_partial = False  # the logits are exact for the tokens of the mask only
         self._guessed_masks: list[TokenSet] = []
         self._is_guessed = False  # the logits are known because the tokens before them were guessed
+        self._asked: tuple[Asked, ...] = ()  # what the policies want behind guessed tokens
+        self._foreseen: dict[int, tuple[Place, Draw]] = {}  # draws made ahead, by the tokens before them
         self.draft: RowDraft | None = None
         self._exclusions = piece.exclusions
         self._decider: Track | None = None
@@ -304,12 +297,41 @@ class Row:
         self._expected = Expected(tuple(found.token_ids), kinds=tuple(found.kinds))
         if self.draft is not None:
             self._guessed_masks = found.late_masks(self.draft.chance)
+        self._asked = tuple(found.asked)
         self._note_draft("proposed_tokens", found.num_drawn)
 
     def _note_draft(self, name: str, count: int = 1) -> None:
         """Count what the draft has done, for the row and for the model."""
         for counts in (self.counts, *(() if self.draft is None else (self.draft.counts,))):
             setattr(counts, name, getattr(counts, name) + count)
+
+    @property
+    def next_place(self) -> Place:
+        """Where the next token is drawn. Greedy rows take no random number, so that their streams do not depend on their neighbours."""
+        drawing = self.job.drawing(self.temperature)
+        uniform = self.stream.peek() if drawing.needs_random else None
+        return Place(len(self.token_ids), self.mask, self.temperature, drawing, uniform)
+
+    def places_ahead(self) -> list[Place]:
+        """Return where tokens are drawn next if what was guessed comes true, as far as logits and masks are known."""
+        length, found = len(self.token_ids), list[Place]()
+        for asked in self._asked if self._expected.is_guess else ():
+            logits = self._expected.logits.get(length + asked.offset)
+            drawing = self.job.drawing(asked.temperature)
+            if logits is None or not asked.mask.is_made or drawing.kind != "standard" or drawing.needs_counts:
+                break
+            uniform = self.stream.ahead(asked.num_drawn) if drawing.needs_random else None
+            found.append(Place(length + asked.offset, asked.mask, asked.temperature, drawing, uniform, logits))
+        return found
+
+    def foresee(self, place: Place, draw: Draw) -> None:
+        """Keep a draw that was made ahead."""
+        self._foreseen[place.length] = place, draw
+
+    def foreseen(self) -> Draw | None:
+        """Return the draw that was made ahead for the present end of the row, where that asks for what was asked for then."""
+        found = self._foreseen.get(len(self.token_ids))
+        return None if found is None or not found[0].asks_like(self.next_place) else found[1]
 
     def goes_on(self) -> bool:
         """Plan on where what was drawn last is what was guessed; return whether the next token can be drawn, without a forward."""
@@ -436,7 +458,7 @@ class Row:
         vars(self).update(before.attributes)
         self._shorten(before.length)
         self._tracks = [track.at(states[:length], retries) for track, states, length, retries in before.tracks]
-        self._kept = self._kept.emptied()
+        self._kept, self._foreseen = self._kept.emptied(), {}
         self.stream = self.stream.at(before.drawn)
         self._token_counts = None
         if self.draft is not None:
@@ -501,7 +523,7 @@ class Row:
         fork.token_ids = [*self.token_ids]
         fork.stream = self.stream.close().open()
         fork._owed, fork._sequences, fork._unscored = [*self._owed], [*self._sequences], [*self._unscored]
-        fork._kinds, fork._kept = bytearray(self._kinds), self._kept.fork()
+        fork._kinds, fork._kept, fork._foreseen = bytearray(self._kinds), self._kept.fork(), {}
         fork._logprobs, fork._sampling_logprobs = [*self._logprobs], [*self._sampling_logprobs]
         fork.tops = [*self.tops]
         fork._token_counts = None if self._token_counts is None else self._token_counts.fork()
@@ -939,7 +961,7 @@ class Row:
         start, lines = len(self.token_ids), []
         if self.cached == start and self.logits is not None:
             lines = [self.logits, *self._expected.lines(start, token_ids[:-1])]
-        known = [float(line[token_id] - line.logsumexp(0)) for token_id, line in zip(token_ids, lines, strict=False)]
+        known = [float(line.log_softmax(0)[token_id]) for token_id, line in zip(token_ids, lines, strict=False)]
         self._unscored = [*self._unscored, *range(start + len(known), start + len(token_ids))]
         if not all(map(math.isfinite, known if self._is_guessed else known[1:])):
             self.fail(_invalid_logits(start))
@@ -953,8 +975,8 @@ class Row:
             track.append(token_id)
         self.token_ids.append(token_id)
         self._kinds += kind
-        if self._expected.token_ids:
-            self._meet(token_id, is_drawn=is_drawn)
+        if not self._expected.token_ids or not self._meet(token_id, is_drawn=is_drawn):
+            self._foreseen = {}
         if self._token_counts is not None:
             self._token_counts.add(token_id, kind in WRITTEN, sampling_logprob if kind == GENERATED else None)
         self._logprobs.append(logprob)
@@ -977,6 +999,7 @@ class Row:
                 self._token_counts.remove(self.token_ids[index], self._kinds[index] in WRITTEN)
         self._shorten(length)
         self._expected, self._num_common = NOTHING_EXPECTED, min(self._num_common, length)
+        self._foreseen = {}
         self._ends = tuple(end for end in self._ends if end[0] <= length)
         self._unscored = [index for index in self._unscored if index < length]
         self._exclusions = self._exclusions.until(length + 1)
@@ -1041,8 +1064,8 @@ class Row:
             count += left >= 0
         return count
 
-    def _meet(self, token_id: int, *, is_drawn: bool) -> None:
-        """Go on with the tokens that are expected as far as they come, and with what was fed of them."""
+    def _meet(self, token_id: int, *, is_drawn: bool) -> bool:
+        """Go on with the tokens that are expected as far as they come, and with what was fed of them; return whether one has come."""
         before = self._expected
         is_met, known = before.token_ids[0] == token_id, before.logits.get(self.cached + 1)
         if before.num_fed and before.is_guess and is_drawn and self.draft is not None:
@@ -1050,13 +1073,14 @@ class Row:
         # A forced token behind which nothing is known is fed again, so that those behind it can be scored.
         self._expected = before.after(token_id) if is_drawn or known is not None else NOTHING_EXPECTED
         if not before.num_fed or not is_met or not (is_drawn or known is not None):
-            return
+            return False
         self.cached += 1
         self.logits, self._is_partial, self._is_guessed = known, False, before.is_guess
         if is_drawn and before.is_guess:
             self._note_draft("accepted_tokens")
         if known is not None:
             self._kept.put(self.cached, known)
+        return True
 
     def _end(self, reason: str) -> None:
         self.finish_reason = reason

@@ -1,7 +1,16 @@
-"""Models: loaded by hub id or path, wrapped, or the small one that is bundled."""
+"""Models: loaded by hub id or path, wrapped, made of a function, or the small one that is bundled."""
 
 from outlines_cont.models.bundled import tiny
+from outlines_cont.models.callable_model import CallableModel, from_callable
 from outlines_cont.models.hugging_face import HuggingFaceModel, from_transformers, transformers
 from outlines_cont.models.meter import Meter
 
-__all__ = ["HuggingFaceModel", "Meter", "from_transformers", "tiny", "transformers"]
+__all__ = [
+    "CallableModel",
+    "HuggingFaceModel",
+    "Meter",
+    "from_callable",
+    "from_transformers",
+    "tiny",
+    "transformers",
+]

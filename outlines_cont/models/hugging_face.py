@@ -19,7 +19,6 @@ from typing import Any, Self
 
 import torch
 from transformers import (
-    AutoModelForCausalLM,
     AutoTokenizer,
     DynamicCache,
     PreTrainedModel,
@@ -39,6 +38,7 @@ from outlines_cont.models.capability import (
     is_recurrent,
     probe,
 )
+from outlines_cont.models.loading import load_network
 from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.meter import Meter, MeterBoard
 from outlines_cont.models.opening import Opening, reopened
@@ -63,6 +63,8 @@ class HuggingFaceModel:
         opening: how it was opened, by which it is pickled; None for one that was wrapped.
         prefix_cache: keys and values of prompts and texts that ran lately; see `PrefixCache`.
     """
+
+    has_kv = True
 
     def __init__(
         self,
@@ -135,7 +137,7 @@ class HuggingFaceModel:
     @property
     def device(self) -> torch.device:
         """Where the input ids go."""
-        return self.hugging_face.device
+        return self._first_weight.device
 
     @property
     def dtype(self) -> torch.dtype:
@@ -151,6 +153,10 @@ class HuggingFaceModel:
     def can_skip(self) -> bool:
         """Whether masked columns inside a row are harmless; asking runs a short probe, once."""
         return bool(self.capabilities.skip)
+
+    @cached_property
+    def _first_weight(self) -> torch.Tensor:
+        return next(self.hugging_face.parameters())  # `to` moves it in place; to look for it takes as long as a layer
 
     @cached_property
     def fingerprint(self) -> str:
@@ -246,13 +252,14 @@ def transformers(
         dtype: the float type of the weights, such as `"bfloat16"`; None takes that of the checkpoint.
         kv_budget_bytes: see `from_transformers`.
         prefix_cache_bytes: see `from_transformers`.
-        **kwargs: given to `AutoModelForCausalLM.from_pretrained`; `revision`, `token`, `cache_dir`, `local_files_only`,
-            `subfolder` and `trust_remote_code` to the tokenizer, too.
+        **kwargs: options of `AutoModelForCausalLM.from_pretrained`, and attributes of the config; `revision`, `token`, `cache_dir`,
+            `local_files_only`, `subfolder` and `trust_remote_code` are given to the tokenizer, too.
 
     Pickled, the model is these arguments but for `token`: another process opens it again, with the login that it has itself.
 
     Raises:
         OptionError: `id_or_path` is no id and no folder, or there is no such device.
+        UnknownOption: there is no such option; it names the one that was meant.
         ModelNotFound: it is no folder, and transformers finds no model of that id.
         OSError: a folder cannot be read.
         MissingTokenizer: there is a model but no tokenizer that can be read.
@@ -262,9 +269,7 @@ def transformers(
     check_device(device)
     shared = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "trust_remote_code")
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            id_or_path, dtype="auto" if dtype is None else dtype, **kwargs
-        )
+        model: Any = load_network(id_or_path, "auto" if dtype is None else dtype, kwargs)
     except OSError as error:
         if Path(id_or_path).is_dir():
             raise

@@ -135,9 +135,15 @@ class TokenTable:
 _MARKUP = re.compile(r"\s*[^\w\s].*\w.*[^\w\s]\s*", re.DOTALL)
 
 
+# Tags of HTML that format text, as Gemma has them; they steer no model. Not `<s>`, by which many begin a text.
+_HTML = re.compile(r"</?(?:b|blockquote|caption|code|em|h[1-6]|i|strong|sub|sup|table|tbody|td|tfoot|th|thead|tr|u)>")
+
+
 def markup_in(added: Mapping[int, str]) -> dict[int, str]:
     """Return those of the added tokens that look like markup: they begin and end with punctuation, with a letter or digit between.
 
-    So `<think>`, `[/INST]` and `### Answer:` are markup; words, numbers, `C++`, `->` and runs of spaces are text.
+    So `<think>`, `[/INST]` and `### Answer:` are markup; words, numbers, `C++`, `->`, runs of spaces, and tags of HTML that format text,
+    such as `<b>`, are text.
     """
-    return {token_id: text for token_id, text in sorted(added.items()) if _MARKUP.fullmatch(text)}
+    found = {token_id: text for token_id, text in sorted(added.items()) if _MARKUP.fullmatch(text)}
+    return {token_id: text for token_id, text in found.items() if not _HTML.fullmatch(text)}

@@ -17,6 +17,7 @@ from fsm import Expression
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import BanImpossible, OptionError
+from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
 from outlines_cont.policies.pattern_search import PatternSearch, checked_pattern
@@ -224,6 +225,9 @@ def ban(
         where one may have begun.
     """
     _check_options(horizon, max_retries, max_retries_per_place, alternatives, on_exhausted)
+    flags = {"ignore_case": ignore_case, "whole_word": whole_word, "include_prompt": include_prompt}
+    for name, flag in flags.items():
+        checked_bool(flag, name)
     reader = SymbolReader(ignore_case, whole_word)
     factors = {banned: factor for banned, factor in _factors(phrases) if factor < 1}
     texts: dict[tuple[str, ...], Rule] = {}

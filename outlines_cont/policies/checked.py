@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fsm import Expression
 from fsm.checker import Checker, Failure, Reading
@@ -20,7 +21,7 @@ from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import CheckFailed
 from outlines_cont.interfaces import TokenFSM
-from outlines_cont.policies.constraint import Constraint
+from outlines_cont.policies.constraint import Constraint, Memo
 from outlines_cont.user_code import shielded
 
 MAX_RETRIES = 50
@@ -30,6 +31,7 @@ NUM_RESAMPLED = 4
 """How often a piece that is drawn at random draws a value anew as a whole before it excludes tokens."""
 
 _HORIZON = 128
+_NUM_READINGS = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +70,7 @@ class CheckedConstraint(Policy[CheckedState]):
         self._max_retries = max_retries
         self._checker = _ShieldedChecker(Checker(expression.node))
         self._eos = eos
+        self._read = Memo[tuple[Reading, bytes], Reading](_NUM_READINGS)  # what a guess has read is not read again
 
     @property
     def token_fsm(self) -> TokenFSM:
@@ -95,17 +98,19 @@ class CheckedConstraint(Policy[CheckedState]):
 
     def advance(self, state: CheckedState, token_id: int) -> CheckedState:
         """Return the state after one more token; where a value has failed, it says which."""
-        data = self.constraint.token_bytes(token_id)
-        reading = self._checker.read(state.reading, data[state.num_healed :])
+        data = self.constraint.token_bytes(token_id)[state.num_healed :]
+        key = (state.reading, data)
+        reading = self._read.get(key) or self._read.put(key, self._checker.read(*key))
         inner = self.constraint.advance(state.inner, token_id)
-        return CheckedState(inner, reading, state, reading.failure, max(state.num_healed - len(data), 0))
+        num_healed = max(state.num_healed - len(self.constraint.token_bytes(token_id)), 0)
+        return CheckedState(inner, reading, state, reading.failure, num_healed)
 
     def branches(self, state: CheckedState, row: RowView) -> list[Branch]:
         """Go back where a value has failed; else what the constraint wants, without an end where that would fail."""
         if state.failure is not None:
             return [self._back(state, state.failure, row)]
         branches = self.constraint.branches(state.inner, row)
-        if len(branches) != 1 or branches[0].sample_mask is None or not branches[0].sample_mask & self._eos:
+        if branches[0].sample_mask is None or not self.token_fsm.is_accepting(state.inner):
             return branches
         at_end = self._checker.end(state.reading)
         if at_end is True:
@@ -208,6 +213,8 @@ class _ShieldedChecker:
 @dataclass(frozen=True, slots=True)
 class _Excluded:
     """What stands for a check where every token is excluded."""
+
+    telling_bytes: ClassVar = frozenset(range(256))
 
     def holds(self, data: bytes) -> bool:
         """Never."""

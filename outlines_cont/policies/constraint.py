@@ -25,6 +25,7 @@ V = TypeVar("V")
 
 _MEMO_SIZE = 4096
 _NUM_CONSTRAINTS = 256
+_NUM_MASKS = 256
 _CONTEXT = 8
 
 
@@ -37,9 +38,10 @@ class Constraint(Policy[int]):
         self.force = force
         self._tokenizer = tokenizer
         self._lengths = np.array([len(data or b"") for data in tokenizer.token_bytes], dtype=np.int64)
-        self._forced = _Memo[tuple[int, tuple[int, ...]], list[Branch]](_MEMO_SIZE)
-        self._hints = _Memo[tuple[int, tuple[int, ...]], list[int]](_MEMO_SIZE)
-        self._longest = _Memo[int, int](_MEMO_SIZE)
+        self._forced = Memo[tuple[int, tuple[int, ...]], list[Branch]](_MEMO_SIZE)
+        self._hints = Memo[tuple[int, tuple[int, ...]], list[int]](_MEMO_SIZE)
+        self._longest = Memo[int, int](_MEMO_SIZE)
+        self._sampled = Memo[int, Branch](_NUM_MASKS)
 
     @classmethod
     def of_model(cls, model: LanguageModel, expression: Expression, *, force: bool = True) -> Constraint:
@@ -54,9 +56,7 @@ class Constraint(Policy[int]):
         if "vocabulary" not in model.memo:
             tokens = model.tokenizer.token_bytes[: model.vocab_size]
             model.memo["vocabulary"] = Vocabulary(tokens, sorted(model.eos_token_ids))
-        known: _Memo[tuple[Expression, bool], Constraint] = model.memo.setdefault(
-            "constraints", _Memo(_NUM_CONSTRAINTS)
-        )
+        known: Memo[tuple[Expression, bool], Constraint] = model.memo.setdefault("constraints", Memo(_NUM_CONSTRAINTS))
         constraint = known.get((expression, force))
         if constraint is None:
             token_fsm = fsm.TokenFSM(expression, model.memo["vocabulary"])
@@ -98,7 +98,7 @@ class Constraint(Policy[int]):
                 return forced
         if self.token_fsm.is_late(state):
             return [Branch(sample_mask=LateTokenSet(partial(self.token_fsm.bitmask, state)))]
-        return [Branch(sample_mask=self._allowed(state))]
+        return [self._sampled.get(state) or self._sampled.put(state, Branch(sample_mask=self._allowed(state)))]
 
     def _forced_branches(self, state: int, row: RowView) -> list[Branch]:
         key = (state, tuple(row.token_ids[-_CONTEXT:]))
@@ -155,7 +155,7 @@ class Constraint(Policy[int]):
         return longest
 
 
-class _Memo(Generic[K, V]):
+class Memo(Generic[K, V]):
     """The values that were put in last."""
 
     def __init__(self, size: int) -> None:
@@ -163,9 +163,11 @@ class _Memo(Generic[K, V]):
         self._values: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K) -> V | None:
+        """Return the value of `key`; None where there is none, or not any longer."""
         return self._values.get(key)
 
     def put(self, key: K, value: V) -> V:
+        """Keep a value, and return it; the oldest one goes where there are too many."""
         self._values[key] = value
         if len(self._values) > self._size:
             self._values.popitem(last=False)

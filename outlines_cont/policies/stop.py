@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.spelling import Speller
 from outlines_cont.streams.stop_text import StopMatch, StopText, checked_texts
@@ -57,8 +58,8 @@ class StopAt(Policy[StopState]):
         self.stop_texts = checked_texts(stop_texts)
         self._matcher = StopText.of(self.stop_texts)
         self._tokenizer = tokenizer
-        self._keep = keep
-        self._stop_in_prompt = stop_in_prompt
+        self._keep = checked_bool(keep, "keep")
+        self._stop_in_prompt = checked_bool(stop_in_prompt, "stop_in_prompt")
 
     @property
     def horizon(self) -> int:

@@ -8,6 +8,7 @@ from operator import index
 from typing import Any, Self
 
 from outlines_cont.errors import OptionError, TokenizerError
+from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.streams.stop_text import StopText, checked_texts
 
@@ -66,6 +67,8 @@ class DecodeOptions:
             from outlines_cont.models.tokenizer import Tokenizer as OwnTokenizer
 
             tokenizer = OwnTokenizer(tokenizer)
+        for name, flag in flags.items():
+            checked_bool(flag, name)
         stop_texts = checked_texts(stop_at)
         token_ids = _stop_ids(tokenizer, stop_token_ids)
         return cls(tokenizer, stop_texts, token_ids, prompt=_prompt_ids(tokenizer, prompt), **flags)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from outlines_cont.streams.open_call import OpenCall
+
 Alternatives = tuple[tuple[int, float], ...]
 """Token ids with the model's log-probabilities, the most probable first."""
 
@@ -30,6 +32,7 @@ class StreamEvent:
         error: what the row has failed with.
         value: with `partial=True` the value so far, at the end the final one; the same object as before where it is equal. None where
             there is none yet.
+        call: in a conversation with tools what is new of a call; its text is told there, and not in `text`. See `Chat.stream`.
         proposed_tokens, accepted_tokens, saved_forwards: what the draft of the row has guessed since the event before, how much of that
             was right, and how many forwards the row has not needed for it; see `Meter`. 0 without a draft.
     """
@@ -46,6 +49,7 @@ class StreamEvent:
     stop: str | int | None = None
     error: Exception | None = None
     value: Any = None
+    call: OpenCall | None = None
     proposed_tokens: int = 0
     accepted_tokens: int = 0
     saved_forwards: int = 0

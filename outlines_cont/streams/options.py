@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from outlines_cont.errors import OptionError
+from outlines_cont.flag import checked_bool
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 
 _MAX_TOP = 1000
@@ -36,12 +37,14 @@ class StreamOptions:
         """
         if isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= _MAX_TOP:
             raise OptionError(f"expected a number of tokens from 0 to {_MAX_TOP} as `top`, got {top!r}", "top")
+        for name, flag in (("events", events), ("retract", retract), ("partial", partial)):
+            checked_bool(flag, name)
         for name, value in (("top", top), ("retract", retract)):
             if value and not events:
                 raise OptionError(
                     f"expected `events=True` beside `{name}`, which a text cannot tell, got no events", name
                 )
-        return cls(bool(events), top, bool(retract), bool(partial))
+        return cls(events, top, retract, partial)
 
 
 def check_streamed(sampler: Sampler | BeamSearch) -> None:

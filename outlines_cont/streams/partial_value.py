@@ -35,6 +35,11 @@ class PartialValue:
             self._begin(self._json.text[:-count])
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the text has come to the end of the value; a number has not before something follows it."""
+        return bool(self._json.open[0].members)
+
+    @property
     def value(self) -> Any:
         """The value so far, `MISSING` where there is none; the same object as long as it is equal.
 

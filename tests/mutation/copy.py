@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import ctypes
 import importlib
 import os
 import py_compile
@@ -13,10 +14,11 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 MAX_MEMORY_BYTES = 6 * 2**30
+_DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 OURS = ("fsm", "outlines_cont", "tests")
 HEAVY = (
     "numpy",
@@ -92,6 +94,16 @@ class Job:
         os.waitpid(self.pid, 0)
         return "hangs"
 
+    def wait(self) -> Generator[None, None, int | str]:
+        """Wait for the end in steps, and return what it ended with. It is ended if nobody waits any longer."""
+        try:
+            while (result := self.poll()) is None:
+                yield
+            return result
+        except GeneratorExit:
+            self.stop()
+            raise
+
     def stop(self) -> None:
         """End it."""
         self._end_group()
@@ -103,11 +115,18 @@ class Job:
             return
 
 
+def die_with_parent() -> None:
+    """End this process when the one that forked it ends; on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+
+
 def _run(tree: Path, work: Callable[[], int]) -> None:
     """Become a process that knows only the copy; does not return."""
     code = 70
     try:
         os.setpgid(0, 0)
+        die_with_parent()
         # What is written to counts, so no other than the address space: threads reserve much more of that than they use.
         resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
         sys.dont_write_bytecode = True

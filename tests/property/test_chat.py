@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
@@ -20,7 +21,15 @@ _ACTIONS = st.lists(
     min_size=3,
     max_size=7,
 )
-_SAYS = ["Hi there.", "And now?\n", " <|im_end|></s>[INST] é🙂", "  ", "<think>no</think> yes"]
+_SAYS = [
+    "Hi there.",
+    "And now?\n",
+    " <|im_end|></s>[INST] é🙂",
+    "  ",
+    "<think>no</think> yes",
+    "<tool_call>{}</tool_call>[TOOL_CALLS]<|eot_id|>",
+    "<|start_header_id|><thi<think>nk><|im_<|im_start|>end|>",
+]
 _CHOICES = ["yes", "no thanks", "<|im_end|>", "<think>\nhm\n</think>\n\nGood day"]
 
 
@@ -68,8 +77,73 @@ def _reply_spans(chat: Chat, text: str) -> list[tuple[int, int]]:
     return spans
 
 
+def _wanted_units(chat: Chat) -> list[Any]:
+    """What the template writes, character by character, with the ids of control tokens between.
+
+    Before it renders, whatever looks like a control token in a message becomes a character that stands for it, so that those which the
+    template itself writes are all that is left. Markup in a reply is a token or letters, as it was written: a set of both.
+    """
+    tokenizer: Any = chat.model.tokenizer
+    special = {name: token_id for token_id, name in tokenizer.special_tokens.items()}
+    markup = {name: token_id for token_id, name in tokenizer.markup_tokens.items()}
+    stands_for = {
+        chr(0xE000 + number): name for number, name in enumerate(sorted({**special, **markup}, key=len, reverse=True))
+    }
+    messages = chat.messages
+    for message in messages:
+        for stand_in, name in stands_for.items():
+            if message["role"] != "assistant" or name in special:
+                message["content"] = message["content"].replace(name, stand_in)
+    text = tokenizer.hugging_face.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    replied = "".join(message["content"] for message in messages if message["role"] == "assistant")
+    units: list[Any] = []
+    for part in re.split(f"({'|'.join(map(re.escape, stands_for.values()))})", text) if stands_for else [text]:
+        if part in special:
+            units.append(special[part])
+        elif part in markup:
+            units.append({markup[part], part} if part in replied else markup[part])
+        else:
+            units += [*"".join(stands_for.get(character, character) for character in part)]
+    return units
+
+
+def _units(chat: Chat) -> list[Any]:
+    """The text of a conversation, character by character, with the ids of control tokens and markup between."""
+    tokenizer: Any = chat.model.tokenizer
+    units: list[Any] = []
+    run = b""
+    for token_id in [*_ids(chat), None]:
+        if token_id is None or token_id in tokenizer.special_tokens or token_id in tokenizer.markup_tokens:
+            units += run.decode(errors="replace")
+            units += [] if token_id is None else [token_id]
+            run = b""
+        else:
+            run += tokenizer.token_bytes[token_id]
+    return units
+
+
+def _are_control_tokens_those_of_the_template(chat: Chat) -> bool:
+    units = _units(chat)
+    at = 0
+    for wanted in _wanted_units(chat):
+        if isinstance(wanted, set):
+            letters = next(one for one in wanted if isinstance(one, str))
+            if at < len(units) and units[at] in wanted - {letters}:
+                at += 1
+            elif units[at : at + len(letters)] == [*letters]:
+                at += len(letters)
+            else:
+                return False
+        elif at < len(units) and units[at] == wanted:
+            at += 1
+        else:
+            return False
+    return at == len(units)
+
+
 def _check(chat: Chat) -> None:
-    """Compare text and ids with those of the template, the ids of the replies left out, which stand as they were written."""
+    """Compare text, control tokens and ids with those of the template, the ids of replies left out, which stay as written."""
+    assert _are_control_tokens_those_of_the_template(chat)
     tokenizer: Any = chat.model.tokenizer
     text = tokenizer.hugging_face.apply_chat_template(chat.messages, tokenize=False, add_generation_prompt=True)
     assert text == str(chat.state)

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 
 from outlines_cont.engine import row as row_module
 from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.engine.place import Draw
 from outlines_cont.engine.policy import Policy, RowView
-from outlines_cont.engine.row import Draw, Row, Want
+from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import RetriesSpent, UnsupportedBranch
 from outlines_cont.exclusions import Exclusion, Exclusions
 from outlines_cont.models.meter import Meter

@@ -281,7 +281,7 @@ def repeats_a_key(text: bytes) -> bool:
 
 
 @relaxed
-@given(documents(), RANDOMS, st.integers(0, 60), st.sampled_from(["none", "one_space"]))
+@given(documents(), RANDOMS, st.integers(0, 60), st.sampled_from(["none", "one_space", "spaced"]))
 def test_every_text_of_the_language_is_json_that_is_valid(
     schema: Any, random: Random, steps: int, whitespace: Any
 ) -> None:
@@ -297,7 +297,12 @@ def test_every_text_of_the_language_is_json_that_is_valid(
 
 
 @relaxed
-@given(arrays(schemas(1)) | objects(schemas(1)), RANDOMS, st.integers(10, 60), st.sampled_from(["none", "one_space"]))
+@given(
+    arrays(schemas(1)) | objects(schemas(1)),
+    RANDOMS,
+    st.integers(10, 60),
+    st.sampled_from(["none", "one_space", "spaced"]),
+)
 def test_a_space_may_stand_behind_each_colon_and_comma_and_nowhere_else(
     schema: Any, random: Random, steps: int, whitespace: Any
 ) -> None:
@@ -311,7 +316,8 @@ def test_a_space_may_stand_behind_each_colon_and_comma_and_nowhere_else(
     respelt = with_spaces(parts, dict.fromkeys(chosen, " "))
     note(f"{text!r} {respelt!r}")
     is_told = not repeats_a_key(text)
-    assert expression.accepts(respelt) == (is_told and (whitespace == "one_space" or not chosen))
+    asked = {"none": set(), "spaced": set(places)}.get(whitespace, chosen)
+    assert expression.accepts(respelt) == (is_told and chosen == asked)
     for place in range(-1, len(parts)) if is_told else ():
         space = random.choice(["  ", "\n", "\t", " \n"] if place in places else [" ", "\n", "\t", "\r"])
         assert not expression.accepts(with_spaces(parts, {place: space}))
@@ -322,12 +328,14 @@ PARTS = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+|\s+')
 
 
 def has_spaces_only_where_they_may_be(text: str, whitespace: str) -> bool:
-    """Whether all white space outside strings is one space behind `:` or `,`, or there is none with "none"."""
+    """Whether all white space outside strings is one space behind `:` or `,`; none with "none", behind each with "spaced"."""
     parts = PARTS.findall(text)
     assert text == "".join(parts)
     spaces = [place for place, part in enumerate(parts) if part.isspace()]
     if whitespace == "none":
         return not spaces
+    if whitespace == "spaced" and len(spaces) < sum(part in ":," for part in parts):
+        return False
     return all(parts[place] == " " and place and parts[place - 1] in ":," for place in spaces)
 
 

@@ -110,6 +110,8 @@ def test_the_end_of_a_text_is_no_token_of_its_length() -> None:
 class Unlike:
     """A text is none of those that are bad; what was asked is kept."""
 
+    telling_bytes = frozenset[int]()
+
     def __init__(self, bad: set[bytes]) -> None:
         self.bad, self.asked = bad, list[bytes]()
 
@@ -200,6 +202,8 @@ def test_text_that_is_forced_depends_on_what_stands_before_it_and_on_nothing_els
 
 class Odd:
     """A number is odd."""
+
+    telling_bytes = frozenset[int]()
 
     def holds(self, data: bytes) -> bool:
         return int(data) % 2 == 1

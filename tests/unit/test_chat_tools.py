@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,11 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from transformers import MistralConfig, MistralForCausalLM
 
-from outlines_cont import Chat, ChatError, OptionError, continuous, generate, models, samplers
+from outlines_cont import Chat, ChatError, OpenCall, OptionError, StreamEvent, continuous, generate, models, samplers
+from outlines_cont.chats.open_calls import OpenCalls
 from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import GENERIC, HERMES, LLAMA3, MISTRAL, ToolForm, form_of
 from tests.chat_models import PLAIN, TEMPLATES, chat_model
@@ -148,10 +150,123 @@ def test_free_text_calls_where_the_conversation_has_tools() -> None:
     (call,) = chat.assistant(_caller("Qwen3"), max_tokens=200).tool_calls
     assert call.name == "get_weather"
     assert chat.assistant(generate.choice(model, ["No."])).value == "No."
-    for generator in (None, generate.text(model)):
-        with pytest.raises(OptionError, match=r"chat.assistant\(\)` writes text or calls"):
-            chat.stream(generator)
+    with pytest.raises(OptionError, match="no `retract` in a reply that may call"):
+        chat.stream(retract=True)
     assert "".join(event.text for event in chat.stream(generate.choice(model, ["No."]))) == "No."
+
+
+def _told(events: list[StreamEvent]) -> list[tuple[str, dict[str, Any], str]]:
+    """The calls that events tell of: the first event of each says the name, the last has all arguments."""
+    calls: dict[int, list[OpenCall]] = {}
+    for event in events:
+        if event.call is not None:
+            calls.setdefault(event.call.index, []).append(event.call)
+    found = []
+    for index, parts in sorted(calls.items()):
+        assert {(index, parts[0].id, parts[0].name)} == {(part.index, part.id, part.name) for part in parts}
+        assert [False] * (len(parts) - 1) == [part.is_whole for part in parts[:-1]]
+        text = "".join(part.text for part in parts)
+        if parts[-1].is_whole:
+            given = Tool.of(get_weather).values(json.loads(text))
+            assert {key: given[key] for key in parts[-1].arguments} == parts[-1].arguments
+            found.append((parts[0].name, parts[-1].arguments, parts[0].id))
+    return found
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_a_stream_tells_of_calls_as_they_are_written(kind: str) -> None:
+    form = replace(MISTRAL, separator=None) if kind == "Mistral" else None
+    asked = Chat(chat_model(kind), tool_form=form, tools=[get_weather]).user("Rain?")
+    for limit in (90, 15, 1):
+        called = asked.assistant(_caller(kind), tools=[get_weather], max_tokens=limit)
+        stream = asked.stream(_caller(kind), tools=[get_weather], max_tokens=limit)
+        events = list(stream)
+        assert called == stream.chat
+        assert list(called.state.rows[0][0].token_ids) == list(stream.chat.state.rows[0][0].token_ids)
+        assert called.messages[-1]["content"].startswith("".join(event.text for event in events).rstrip())
+        told = _told(events)
+        assert [(call.name, call.id) for call in called.tool_calls] == [(name, id) for name, _, id in told]
+        if called.tool_calls:
+            assert called.tool_calls[0].arguments.items() >= told[0][1].items()
+            firsts = [event.call for event in events if event.call is not None]
+            assert len(firsts) > 3  # they grow
+            assert firsts[0].arguments == {}
+        asked_length = len(asked.state.rows[0][0].token_ids)
+        assert tuple(called.state.rows[0][0].token_ids[asked_length:]) == tuple(
+            i for event in events for i in event.token_ids
+        )
+        assert [called.finish_reason] == [event.finish_reason for event in events if event.finish_reason]
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_call_that_was_cut_goes_on_as_if_it_had_not_been(kind: str, is_asked: bool) -> None:
+    form = replace(MISTRAL, separator=None) if kind == "Mistral" else None
+    caller = _caller(kind)
+    chat = Chat(chat_model(kind), tool_form=form, tools=[get_weather]).user("Rain?")
+    tools = [get_weather] if is_asked or kind in ("Llama 3", "plain") else None
+    whole = chat.assistant(caller, tools=tools, max_tokens=30)
+    written = len(whole.state.rows[0][0].token_ids) - len(chat.state.rows[0][0].token_ids)
+    for first in (1, 4, written - 1):
+        cut = chat.assistant(caller, tools=tools, max_tokens=first)
+        assert cut.finish_reason == "length"
+        if cut.tool_calls:
+            continue
+        gone_on = cut.resume(caller, tools=tools, max_tokens=30 - first)
+        assert gone_on == whole
+        assert list(whole.state.rows[0][0].token_ids) == list(gone_on.state.rows[0][0].token_ids)
+        assert [call.arguments for call in whole.tool_calls] == [call.arguments for call in gone_on.tool_calls]
+
+
+def test_a_stream_of_text_is_that_of_the_reply_where_no_call_comes() -> None:
+    model = chat_model("Llama 3")
+    before = LLAMA3.before
+    inside = generate.fsm(model, f"It is {before} or {before[:4]}so.")
+    chat = Chat(model, tools=[get_weather]).user("Rain?")
+    for text in (f"It is {before} or {before[:4]}so.", before[:5], "No."):
+        writer = generate.fsm(model, text)
+        stream = chat.stream(writer, tools=[get_weather], max_tokens=80)
+        events = list(stream)
+        assert text == "".join(event.text for event in events) == stream.chat.messages[-1]["content"]
+        assert (stream.chat == chat.assistant(writer, tools=[get_weather], max_tokens=80), stream.chat.tool_calls) == (
+            True,
+            (),
+        )
+        assert [event.call for event in events if event.call is not None] == []
+    left = chat.stream(inside, tools=[get_weather], max_tokens=80)
+    for event in left:
+        if event.text:
+            break
+    assert left.chat.messages[-1]["content"].startswith("I")
+    assert list(left) == []
+
+
+def test_a_stream_of_calls_is_read_without_holding_up_an_event_loop() -> None:
+    chat = Chat(chat_model("Qwen3"), tools=[get_weather]).user("Rain?")
+
+    async def read() -> tuple[list[StreamEvent], Chat]:
+        async with chat.stream(_caller("Qwen3"), max_tokens=200) as stream:
+            return [event async for event in stream], stream.chat
+
+    events, called = asyncio.run(read())
+    assert called == chat.assistant(_caller("Qwen3"), max_tokens=200)
+    assert len(_told(events)) == len(called.tool_calls)
+
+
+@pytest.mark.parametrize("form", [HERMES, LLAMA3, MISTRAL])
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_calls_are_told_whatever_pieces_they_come_in(form: ToolForm, size: int) -> None:
+    calls = [("get_weather", {"city": "Oslo", "days": 3}), ("Stop", {"reason": "late"})]
+    calls = calls if form.separator else calls[:1]
+    marker = form.marker("[TOOL_CALLS]")
+    text = form.written(calls)[len(marker) :]
+    read = OpenCalls(form, [Tool.of(get_weather), Tool.of(Stop)], 7, marker)
+    parts = [part for at in range(0, len(text), size) for part in read.push(text[at : at + size])]
+    for index, (name, arguments) in enumerate(calls):
+        own = [part for part in parts if part.index == index]
+        assert {(name, f"call{7 + index:05d}")} == {(part.name, part.id) for part in own}
+        assert json.dumps(arguments) == "".join(part.text for part in own)
+        assert ([part.is_whole for part in own], own[-1].arguments) == ([False] * (len(own) - 1) + [True], arguments)
 
 
 @pytest.mark.parametrize("form", [HERMES, LLAMA3, MISTRAL])
@@ -171,6 +286,42 @@ def test_what_the_form_writes_it_reads(form: ToolForm) -> None:
     assert expression.accepts(rest)
     assert not expression.accepts(rest.replace("late", "soon"))
     assert not expression.accepts(rest.replace('": ', '":'))  # as no template would write it
+
+
+def test_a_call_of_a_pydantic_model_is_an_object_of_it() -> None:
+    class Place(BaseModel):
+        """Name a place."""
+
+        city: Literal["Oslo"] = Field(alias="theCity")
+        stop: Stop
+
+    called = Chat(chat_model("Qwen3")).user("x").assistant(_caller("Qwen3"), tools=[Place], max_tokens=60)
+    place = called.tool_calls[0].run()
+    assert isinstance(place, Place)
+    assert (place.city, isinstance(place.stop, Stop), place.model_dump(by_alias=True)["theCity"]) == (
+        "Oslo",
+        True,
+        "Oslo",
+    )
+
+
+def test_a_tool_may_leave_its_arguments_open() -> None:
+    """Most tools of MCP do: any other members, values of any type, and what only a check can tell."""
+    schema = {
+        "type": "object",
+        "properties": {"tags": {"type": "array", "uniqueItems": True, "maxItems": 2}, "any": {}},
+    }
+    tool = Tool.of({"name": "f", "title": None, "description": None, "inputSchema": schema})
+    assert (tool.description, tool.message["function"]["parameters"]) == ("", schema)
+    text = HERMES.written([("f", {"tags": [1, {"a": "b, c: d"}], "other": ["x"]}), ("f", {})]).removeprefix(
+        "<tool_call>"
+    )
+    expression = HERMES.expression([tool], "<tool_call>")
+    assert expression.accepts(text)
+    assert not expression.accepts(text.replace('"tags": [1,', '"tags":[1,'))
+    assert not expression.accepts(text.replace('[1, {"a": "b, c: d"}]', "[1, 1]"))
+    called = Chat(chat_model("Qwen3")).user("x").assistant(_caller("Qwen3"), tools=[tool], max_tokens=40)
+    assert called.finish_reason in ("length", "constraint")
 
 
 def test_mistral_common_renders_by_itself() -> None:

@@ -24,6 +24,8 @@ UNIQUE = {"type": "array", "items": {"enum": [1, 2, 3, True, "a"]}, "minItems": 
 class Longer:
     """A text has more than so many bytes."""
 
+    telling_bytes = frozenset[int]()
+
     def __init__(self, size: int) -> None:
         self.size = size
 

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_extract_shows_each_field_when_it_is_whole_and_writes_the_same_lines(folder: Path) -> None:
-    arguments = ["extract", "in.txt", "--schema", "streamed.py:Order"]
+    arguments = ["extract", "in.txt", "--schema", "streamed.py:Order", "--max-tokens", "200"]
     plain = CliRunner().invoke(app, arguments)
     streamed = CliRunner().invoke(app, [*arguments, "--stream"])
     assert streamed.exit_code == 0, streamed.output

@@ -110,10 +110,10 @@ def test_an_error_with_slots_is_raised_as_it_is() -> None:
 
 def test_reprs_are_short_and_show_errors() -> None:
     result = control.run(random_model(), _one_of_three, "the", check=False)
-    assert repr(result).startswith("Result(3 forks, errors: [1: TypeError(")
+    assert repr(result).startswith("Result(3 forks, errors: [1: UnknownOption(")
     assert repr(result).endswith(f", {len(result.events)} events)")
     assert len(repr(result)) < 140
-    assert "error=TypeError(" in repr(result.forks[1])
+    assert "error=UnknownOption(" in repr(result.forks[1])
     assert "error=" not in repr(result.forks[0])
 
     async def script() -> None:

@@ -587,3 +587,66 @@ def test_an_error_in_a_policy_of_a_piece_is_raised_where_the_script_waits_for_it
     result = control.run(random_model(), script, "the name").check()
     assert result.text.endswith("!")
     assert caught
+
+
+@pytest.mark.parametrize("sampler", [samplers.greedy(), samplers.multinomial(temperature=1.5)])
+@pytest.mark.parametrize("draft", ["lookup", "right", "wrong"])
+def test_a_draft_of_a_piece_changes_no_text(sampler: samplers.Sampler, draft: str) -> None:
+    """Pieces, forks and cuts between them write what they write without a draft, and right guesses save forwards."""
+    model = random_model()
+    written: list[list[int]] = []
+
+    class Oracle:
+        """Guesses what was written before, or something else."""
+
+        def propose(self, token_ids: list[int]) -> list[int]:
+            known = next((ids for ids in written if ids[: len(token_ids)] == list(token_ids)), list(token_ids))
+            return [(i + (draft == "wrong")) % 200 + 3 if draft == "wrong" else i for i in known[len(token_ids) :][:4]]
+
+    def script(guess: object) -> control.Script:
+        async def run() -> None:
+            start = label()
+            await gen(regex="[ab]{3}c{2}[ab]{4}", draft=guess, name="first")
+            await fixed(" and ")
+            await gen(max_tokens=6, stop_at="q", draft=guess)
+            which = await fork(2)
+            await fixed(f"{which}:", following=start if which else None)
+            await gen(choice=["abcabc", "abcab", "xyz"], draft=guess, temperature=0.7)
+            await gen(max_tokens=5)
+
+        return run
+
+    with model.meter() as plain_meter:
+        plain = control.run(model, script(None), "abcab ", sampler=sampler, rng=3)
+    written += [list(fork.state.rows[0][0].token_ids) for fork in plain.forks if fork.state is not None]
+    with model.meter() as meter:
+        guessed = control.run(
+            model, script("lookup" if draft == "lookup" else Oracle()), "abcab ", sampler=sampler, rng=3
+        )
+    assert plain.texts == guessed.texts
+    assert written == [list(fork.state.rows[0][0].token_ids) for fork in guessed.forks if fork.state is not None]
+    assert plain.captures == guessed.captures
+    assert (meter.proposed_tokens > 0, plain_meter.proposed_tokens) == (True, 0)
+    if draft == "right":
+        assert meter.accepted_tokens > 5
+        assert meter.forwards < plain_meter.forwards
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("heal", "following=label"),
+        ("guidance", "no second sequence"),
+        ("min_tokens", "option of a call"),
+        ("sampler", r"control.run\(..., sampler=...\)"),
+        ("max_token", "Did you mean `max_tokens`"),
+        ("draft", "expected 'lookup', a model"),
+    ],
+)
+def test_what_a_piece_does_not_take_is_refused_with_what_to_write(option: str, advice: str) -> None:
+    async def script() -> None:
+        await gen(**{option: 5})  # type: ignore[arg-type]
+
+    with pytest.raises(OptionError, match=advice) as refused:
+        control.run(random_model(), script, "a")
+    assert option == refused.value.option

@@ -71,6 +71,14 @@ def _rounded(texts: list[str]) -> list[float]:
     return [float(figure) for text in texts for figure in ROUNDED.findall(text)]
 
 
+def test_every_page_has_a_title_and_says_something() -> None:
+    pages = {
+        path.name: path.read_text(encoding="utf-8") for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    }
+    assert len(pages) > 20
+    assert [name for name, text in pages.items() if not text.startswith("# ") or len(text) < 500] == []
+
+
 @pytest.mark.parametrize(
     "page", sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 )

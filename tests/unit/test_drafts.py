@@ -28,8 +28,10 @@ from outlines_cont import (
 )
 from outlines_cont.drafts.ngram_index import NgramIndex
 from outlines_cont.engine.accept_rate import Graded
+from outlines_cont.engine.branch import TokenSet
 from outlines_cont.engine.forward_costs import ForwardCosts
 from outlines_cont.engine.guess_length import LONGEST, GuessLength
+from outlines_cont.engine.masking import Masker
 from outlines_cont.engine.row_draft import RowDraft
 from outlines_cont.errors import DraftWarning
 from outlines_cont.models import HuggingFaceModel
@@ -231,6 +233,27 @@ def test_what_has_to_follow_is_guessed_as_the_tokenizer_spells_it() -> None:
 
 
 # -- where it is taken -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["greedy", "multinomial"])
+def test_what_a_right_guess_brings_is_drawn_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each forward draws once, for its row and for all places behind the guess."""
+    plain = continuous(generate.text(a_model(), sampler=SAMPLERS[name]))("the cat", max_tokens=24, rng=3)
+    model, draws = steady(a_model(), monkeypatch), list[int]()
+    masked = Masker.masked
+
+    def counted(masker: Masker, logits: torch.Tensor, masks: Sequence[TokenSet]) -> torch.Tensor:
+        draws.append(len(masks))
+        return masked(masker, logits, masks)
+
+    monkeypatch.setattr(Masker, "masked", counted)
+    knows = Knows(rows_of(plain))
+    with model.meter() as meter:
+        state = continuous(generate.text(model, sampler=SAMPLERS[name]))("the cat", max_tokens=24, rng=3, draft=knows)
+    assert rows_of(state) == rows_of(plain)
+    assert meter.saved_forwards >= 8
+    assert len(draws) <= meter.forwards + 1  # what comes last has no place behind it in any guess
+    assert sum(draws) >= meter.sampled_tokens
 
 
 def test_every_call_takes_a_draft() -> None:
@@ -531,3 +554,24 @@ class _Silent:
     def guess(self, wishes: object) -> None: ...
 
     def keep(self, memories: object) -> None: ...
+
+
+def test_what_is_noted_of_a_guess_is_the_kind_of_its_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guess may end in tokens that the constraint forces, of which nothing is to be learned."""
+    noted: list[Any] = []
+    note = RowDraft.note
+
+    def listens(self: RowDraft, kind: Any, is_right: bool) -> None:
+        noted.append(kind)
+        note(self, kind, is_right)
+
+    monkeypatch.setattr(RowDraft, "note", listens)
+    model = steady(a_model(), monkeypatch)
+    write = continuous(generate.regex(model, "([xy]{1,2}-of-the-){5}"))
+    plain = write("the name", rng=1)
+    noted.clear()
+    for wrong_every in (0, 3):
+        draft = Knows(rows_of(plain), wrong_every=wrong_every)
+        assert written(plain) == written(write("the name", rng=1, draft=draft))
+    assert noted
+    assert None not in noted

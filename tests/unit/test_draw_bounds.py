@@ -41,3 +41,15 @@ def test_the_last_number_draws_the_last_token_that_can_be_drawn(size: int) -> No
         assert int(token_id) < stop
         (token_id,), _ = inverse_cdf(logits, torch.tensor([0.0], dtype=torch.float64))
         assert int(token_id) == 0
+
+
+@pytest.mark.parametrize("size", [4097, 4200, 70_001])
+def test_behind_the_end_there_is_nothing_to_draw(size: int) -> None:
+    """The last block of a row is not full: what is added up in it may be a little less than what the number stands for."""
+    generator = torch.Generator().manual_seed(size)
+    logits = torch.randn(400 if size < 10_000 else 40, size, generator=generator)
+    logits[:, size - size % 64 + size % 64 // 2 :] = -torch.inf
+    logits[:, size - size % 64] = 9.0
+    token_ids, logprobs = inverse_cdf(logits, torch.full((len(logits),), LAST, dtype=torch.float64))
+    assert logprobs.isfinite().all()
+    assert logits.gather(-1, token_ids[:, None]).isfinite().all()

@@ -7,6 +7,7 @@ import json
 import re
 import runpy
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    with warnings.catch_warnings(action="error"):  # what the tests ignore, too
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     return capsys.readouterr().out.splitlines()
 
 
@@ -46,7 +48,9 @@ def test_every_example_has_a_test() -> None:
         "stream_json.py",
         "stream_logits.py",
         "system_prompt.py",
+        "template.py",
         "think_longer.py",
+        "transformers_generate.py",
         "uppercase.py",
     }
 
@@ -277,3 +281,21 @@ def test_logits_of_another_engine_become_the_text_of_our_own_loop(capsys: pytest
 
     assert text.startswith('{"')
     assert re.fullmatch(r"ended by '\"price\"' after \d+ tokens", end)
+
+
+def test_generate_of_transformers_writes_records(capsys: pytest.CaptureFixture[str]) -> None:
+    *records, begun, first, last = run("transformers_generate.py", capsys)
+
+    assert [line.split(":")[0] for line in records] == ["greedy", "greedy", "beams", "beams"]
+    assert all(re.search(r"customer='.+' quantity=-?\d+ currency='...'$", line) for line in records)
+    assert begun == "so far: "
+    assert last.startswith(first)
+
+
+def test_a_template_is_run_for_three_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    *rows, cost = run("template.py", capsys)
+
+    assert len(rows) == 3
+    for row in rows:
+        assert re.fullmatch(r"(order (\d+)|(invoice|complaint) -) \{'customer': .*, 'item': .*\}", row)
+    assert re.fullmatch(r"3 programs in \d+ forwards, \d+ tokens fed", cost)

@@ -60,6 +60,7 @@ SENTENCES: list[tuple[Any, dict[str, Any], list[str]]] = [
     ({"type": "string", "format": "time"}, {"formats": "annotate"}, [spelling.STRINGS]),
     ({"type": "array", "items": {"type": "null"}}, {}, [spelling.ONE_SPACE]),
     ({"type": "array", "items": {"type": "null"}}, {"whitespace": "none"}, [spelling.NO_SPACE]),
+    ({"type": "array", "items": {"type": "null"}}, {"whitespace": "spaced"}, [spelling.SPACED]),
     (
         {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": False},
         {},

@@ -220,3 +220,18 @@ def test_a_share_of_fewer_tokens_is_a_view() -> None:
     share = RowKV.of_layers(KVStore(), [(torch.zeros(1, 5, 2), torch.zeros(1, 5, 2))])
     assert [len(share[:n]) for n in (0, 3, 5, 9)] == [0, 3, 5, 5]
     assert share[:3].parts[0].buffer is share.parts[0].buffer
+
+
+def test_what_was_copied_is_not_held_by_the_batch_that_copied_it() -> None:
+    model = random_model()
+    first = KVBatch(model, [None])
+    first.feed([[3, 4, 5, 6]], [[]])
+    kv = first.release(0)
+    assert kv is not None
+    (source,) = kv.buffers
+    copied = KVBatch(model, [kv[:2], kv[:3]], sharing=None)
+    assert copied not in source.users
+    read = KVBatch(model, [kv, kv], sharing=Sharing(1, 1))
+    assert read in source.users
+    read.release_all()
+    assert read not in source.users

@@ -108,6 +108,8 @@ def test_all_but_finitely_many_texts_of_an_endless_language_are_never_empty() ->
 
 def test_alternatives_with_one_check_are_checked_together() -> None:
     class Never:
+        telling_bytes = frozenset[int]()
+
         def holds(self, data: bytes) -> bool:
             return False
 

@@ -67,8 +67,28 @@ def test_markup_begins_and_ends_with_punctuation_and_has_a_letter_between() -> N
         "### Answer:",
         "\n<a>\n",
         "<1>",
+        "<s>",
+        "<search>",
     ]
-    text = ["word", "two words", "C++", ".com", "don't", "   ", "\n\n", "▁▁", "->", "...", "é", "12", "日本", ""]
+    text = [
+        "<b>",
+        "</h1>",
+        "<table>",
+        "word",
+        "two words",
+        "C++",
+        ".com",
+        "don't",
+        "   ",
+        "\n\n",
+        "▁▁",
+        "->",
+        "...",
+        "é",
+        "12",
+        "日本",
+        "",
+    ]
     assert markup == list(markup_in(dict(enumerate(markup + text))).values())
 
 
@@ -177,6 +197,22 @@ def test_a_row_keeps_its_markup_only_where_the_same_is_wanted() -> None:
     row = StateRow.of_prompt(tokenizer.encode_inside("x t"), RandomStream(0))
     found = aligned(row, [*inside, *letters], tokenizer).token_ids
     assert sum(i in tokenizer.markup_tokens for i in found) == 1
+
+
+@pytest.mark.parametrize("kind", ["Gemma", "GPT-2", "slow"])
+def test_html_is_text_in_a_prompt_and_encoded_as_the_tokenizer_encodes_it(kind: str) -> None:
+    """Gemma has tags of HTML as added tokens; a page that a user writes down is what such a model was trained on."""
+    given: Any = _KINDS[kind]()
+    given.add_tokens([AddedToken(text, normalized=False) for text in ("<b>", "</b>", "<h1>", "</h1>", "<think>")])
+    tokenizer = Tokenizer(given)
+    assert {*tokenizer.markup_tokens.values()} == {"<think>"}
+    text = "x <h1>A <b>bold</b> one</h1>"
+    ids = {token: i for i, token in enumerate(tokenizer.token_bytes) if token in (b"<b>", b"</b>", b"<h1>", b"</h1>")}
+    assert len(ids) == 4
+    assert {*ids.values()} <= {*tokenizer.encode(text)}
+    assert {*ids.values()} <= {*encode_letters(text, tokenizer)}
+    assert tokenizer.text_bytes(encode_letters(text, tokenizer)) == text.encode()
+    assert tokenizer.encode(text) == tokenizer.encode_special(text)
 
 
 def test_a_tokenizer_of_the_library_without_added_tokens_has_no_markup() -> None:

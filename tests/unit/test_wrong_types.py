@@ -17,6 +17,7 @@ from outlines_cont import OptionError, control, generate, models, policies, samp
 from outlines_cont.errors import UnknownOption
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import random_model
+from tests.saved_model import save_model
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +108,11 @@ def test_what_constraints_are_made_of_is_checked(
         make()
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("saved"))
+
+
 class Order(BaseModel):
     name: str
 
@@ -125,10 +131,13 @@ class Order(BaseModel):
         (lambda m, o: policies.ban(["a"], **o), "ignorecase", "Did you mean `ignore_case`?"),
         (lambda m, o: policies.replace({"a": "b"}, **o), "atmost", "Did you mean `at_most`?"),
         (lambda m, o: control.run(m, None, "a", **o), "budgets", "Did you mean `budget`?"),
+        (lambda m, o: control.arun(m, None, "a", **o), "budgets", "options of `arun` .* Did you mean `budget`?"),
         (lambda m, o: generate.text(m, **o), "max_tokens", "Give it to the call"),
         (lambda m, o: generate.choice(m, ["a"], **o), "guidance", "Give it to the call"),
         (lambda m, o: generate.text(m, **o), "max_new_tokens", "option of a call: Write `max_tokens`"),
         (lambda m, o: generate.text(m, **o), "temperature", "Give it to the sampler"),
+        (lambda m, o: generate.text(m)("a", **o), "tool", r"chat\.assistant\(tools=\[function\]\)"),
+        (lambda m, o: generate.text(m)("a", **o), "tools", "Tools belong to conversations"),
         (lambda m, o: generate.text(m)("a", **o), "sampler", r"generate\.text\(model, sampler=...\)"),
         (lambda m, o: generate.text(m)("a", **o), "whitespace", r"generate\.json\(model, schema, whitespace=...\)"),
     ],
@@ -142,10 +151,41 @@ def test_an_option_that_there_is_none_of_is_named_with_what_was_meant(
     assert f"got `{option}`" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("devise", "Did you mean `device`?"),
+        ("kv_budget", "Did you mean `kv_budget_bytes`?"),
+        ("atn_implementation", "Did you mean `attn_implementation`?"),
+        ("torch_dtype", "Write `dtype`."),
+        ("load_in_4bit", "quantization_config"),
+        ("nothing_like_it", "options of `models.transformers`"),  # transformers says so
+    ],
+)
+def test_an_option_of_loading_that_there_is_none_of_is_named(saved: Path, option: str, advice: str) -> None:
+    with pytest.raises(UnknownOption, match=advice) as refused:
+        models.transformers(saved, **{option: 5})
+    assert option == refused.value.option
+
+
+def test_an_option_of_loading_that_there_is_reaches_transformers(saved: Path) -> None:
+    network: Any = models.transformers(
+        saved, attn_implementation="eager", rms_norm_eps=0.5, local_files_only=True
+    ).hugging_face
+    assert (network.config._attn_implementation, network.config.rms_norm_eps) == ("eager", 0.5)
+
+
 def test_a_function_that_knows_its_options_keeps_its_signature() -> None:
     assert "top_k" in inspect.signature(samplers.multinomial).parameters
     assert "registry" not in inspect.signature(generate.json).parameters
     assert samplers.multinomial.__name__ == "multinomial"
+    of_best, of_multinomial = (inspect.signature(made).parameters for made in (samplers.best_of, samplers.multinomial))
+    assert [*of_best] == [*of_multinomial]
+    assert (of_best["n"].default, of_multinomial["n"].default) == (inspect.Parameter.empty, 1)
+    with pytest.raises(TypeError, match="'n'"):
+        samplers.best_of()  # type: ignore[call-arg, unused-ignore]
+    with pytest.raises(UnknownOption, match="options of `best_of` .* Did you mean `top_k`"):
+        samplers.best_of(2, topk=3)  # type: ignore[call-arg, unused-ignore]
 
 
 def test_the_prefix_cache_of_a_model_is_turned_off_by_its_bytes() -> None:

@@ -1,0 +1,9 @@
+"""Constraints for `model.generate` of transformers: a logits processor, and a function that lists the allowed tokens.
+
+Both follow a token FSM over the ids of the rows; the engine does not run. May import `models`, `policies`, `engine` (masks) and `fsm`.
+"""
+
+from outlines_cont.adapters.allowed_tokens import AllowedTokens, prefix_allowed_tokens_fn
+from outlines_cont.adapters.processor import ConstraintProcessor, logits_processor
+
+__all__ = ["AllowedTokens", "ConstraintProcessor", "logits_processor", "prefix_allowed_tokens_fn"]

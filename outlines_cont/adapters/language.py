@@ -1,0 +1,61 @@
+"""What a user wants to be written, as an expression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fsm
+from fsm import Expression
+from fsm.checker import checks_of
+from fsm.schema.check import DISTINCT_KEYS
+from outlines_cont.errors import OptionError
+
+CHECKS = ("refuse", "ignore")
+# Of two members with one key the last counts when JSON is read, so a value conforms whether a key comes twice or not; but not their number.
+_COUNTING = {"minProperties", "maxProperties"}
+
+
+def expression_of(constraint: Any, checks: str) -> Expression:
+    """Return the language of a constraint that was given in one of the forms of `logits_processor`.
+
+    Raises:
+        OptionError: it has none of these forms, or it has checks that nobody would make.
+        fsm.FSMError: the schema or the pattern is malformed.
+    """
+    if checks not in CHECKS:
+        raise OptionError(f"expected 'refuse' or 'ignore' as `checks`, got {checks!r}", "checks")
+    expression = _made(constraint)
+    listed = [] if checks == "ignore" else _binding_checks(expression)
+    if listed:
+        raise OptionError(
+            f"expected a constraint that a token automaton holds, got one with checks ({'; '.join(listed)}): where a check fails, a text "
+            "has to be written otherwise, and `model.generate` does not go back. Use `generate.json`, which does; or write the schema "
+            "without these keywords; or pass `checks='ignore'` and validate the result yourself.",
+            "constraint",
+        )
+    return expression
+
+
+def _binding_checks(expression: Expression) -> list[str]:
+    """Return what is checked and might make a value fail, for people."""
+    counts = any(line.keyword in _COUNTING for line in expression.report)
+    return list(dict.fromkeys(str(check) for check in checks_of(expression.node) if check != DISTINCT_KEYS or counts))
+
+
+def _made(constraint: Any) -> Expression:
+    if isinstance(constraint, Expression):
+        return constraint
+    if not isinstance(constraint, str):
+        return fsm.json_schema(constraint)
+    if constraint.lstrip().startswith("{"):
+        raise OptionError(
+            f"expected an expression, a schema, or a pattern, got {_short(constraint)}, which looks like a schema as JSON text. "
+            "Write `fsm.json_schema(text)` if it is one, `fsm.regex(text)` if it is a pattern, `fsm.choice([text])` if it stands for "
+            "itself.",
+            "constraint",
+        )
+    return fsm.regex(constraint)
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 60 else f"{text[:57]!r}..."

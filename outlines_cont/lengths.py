@@ -1,0 +1,43 @@
+"""What is said of the values of a schema that may be of any length, where no call bounds them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from fsm.caller import stacklevel_of_user
+from outlines_cont.errors import UnboundedWarning
+from outlines_cont.interfaces import LanguageModel
+
+_MAX_NAMED = 5
+
+Unbounded = Sequence[tuple[str, str]]
+"""Values that may be of any length: JSON pointers, and keywords that would bound them; see `fsm.Report`."""
+
+
+def named_lengths(unbounded: Unbounded) -> str:
+    """Return the values and what would bound them in words, such as "'#/properties/name' (`maxLength`)"."""
+    named = [f"{pointer!r} (`{keyword}`)" for pointer, keyword in unbounded[:_MAX_NAMED]]
+    more = f" and {len(unbounded) - _MAX_NAMED} more" if len(unbounded) > _MAX_NAMED else ""
+    return f"{', '.join(named)}{more}"
+
+
+def warn_of_lengths(model: LanguageModel, source: str, unbounded: Unbounded, limit: int | None) -> None:
+    """Say which values may be of any length, once for each schema and model.
+
+    Args:
+        model: remembers what was said.
+        source: tells the schema from others.
+        unbounded: what the schema leaves open.
+        limit: the most tokens of a piece, as no call has said.
+    """
+    told: set[str] = model.memo.setdefault("told_lengths", set())
+    if source in told:
+        return
+    told.add(source)
+    warnings.warn(
+        f"{named_lengths(unbounded)} may be of any length, and no `max_tokens` is given: a piece is cut after {limit} tokens. "
+        "Pass `max_tokens=...`, or bound the values by the keywords in brackets, in pydantic by `Field(max_length=...)`.",
+        UnboundedWarning,
+        stacklevel=stacklevel_of_user(),
+    )

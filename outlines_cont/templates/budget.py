@@ -1,0 +1,129 @@
+"""`TemplateBudget`: what one run of a template may use, and `Usage`: what it has used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from time import perf_counter
+from typing import Any
+
+from outlines_cont.errors import OptionError, TemplateBudgetError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateBudget:
+    """The limits of one run of a template, each row by itself. None is no limit.
+
+    Attributes:
+        tokens: of its text and of what is generated, together.
+        steps: rounds of loops, calls, filters and generators.
+        characters: that expressions read and make, and that are written, together; an item of a list counts as one.
+        seconds: from its first step on, with the time in which the model runs.
+    """
+
+    tokens: int | None = 16_384
+    steps: int | None = 100_000
+    characters: int | None = 10_000_000
+    seconds: float | None = 600.0
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if value is None:
+                continue
+            is_count = limit.name != "seconds"
+            right = isinstance(value, int) if is_count else isinstance(value, int | float) and math.isfinite(value)
+            if isinstance(value, bool) or not right or value <= 0:
+                kind = "an int above 0" if is_count else "a number of seconds above 0"
+                raise OptionError(f"expected {kind} or None as `{limit.name}`, got {value!r}", limit.name)
+
+
+class Usage:
+    """What one run has used so far. Every method raises `TemplateBudgetError` where that is more than the budget allows."""
+
+    def __init__(self, budget: TemplateBudget) -> None:
+        self.budget = budget
+        self._num_steps = 0
+        self._num_characters = 0
+        self._started: float | None = None
+
+    def step(self) -> None:
+        """Count one step."""
+        self._num_steps += 1
+        limit = self.budget.steps
+        if limit is not None and self._num_steps > limit:
+            raise _spent("steps", limit, self._num_steps, "Let loops end earlier")
+        self.check_time()
+
+    def rounds(self, count: int) -> None:
+        """Check whether there is room for so many steps, without counting them."""
+        limit = self.budget.steps
+        if limit is not None and count > limit:
+            raise _spent("steps", limit, count, "Take a smaller range")
+
+    def characters(self, count: int) -> None:
+        """Count characters that were made, or are about to be."""
+        self._num_characters += count
+        limit = self.budget.characters
+        if limit is not None and self._num_characters > limit:
+            raise _spent("characters", limit, self._num_characters, "Write less, and make no long texts of short ones")
+
+    def value(self, value: object) -> None:
+        """Count the characters and items of a value, what is inside of it included."""
+        todo = [value]
+        while todo:
+            found = todo.pop()
+            if isinstance(found, dict):
+                self.characters(len(found))
+                todo += [*found.keys(), *found.values()]
+            elif isinstance(found, list | tuple | set | frozenset):
+                self.characters(len(found))
+                todo += found
+            elif isinstance(found, int):
+                self.characters(1 + found.bit_length() // 3)
+            elif isinstance(found, Sequence | Mapping | Set):
+                self.characters(len(found))
+
+    def tokens(self, used: int) -> None:
+        """Check how many tokens there are."""
+        limit = self.budget.tokens
+        if limit is not None and used > limit:
+            raise _spent("tokens", limit, used, "Let loops end earlier, or give generators a smaller `max_tokens`")
+
+    def check_time(self) -> None:
+        """Check the clock, which begins with the first call."""
+        now = perf_counter()
+        if self._started is None:
+            self._started = now
+        limit = self.budget.seconds
+        if limit is not None and now - self._started > limit:
+            raise _spent("seconds", limit, now - self._started, "Let loops end earlier")
+
+
+def _spent(limit: str, allowed: float, reached: float, advice: str) -> TemplateBudgetError:
+    return TemplateBudgetError(
+        f"expected a template that runs with {allowed:,} {limit}, and it goes on. {advice}, or raise `TemplateBudget({limit}=)`.",
+        limit,
+        allowed,
+        reached,
+    )
+
+
+_usage: ContextVar[Usage | None] = ContextVar("usage", default=None)
+
+
+def usage() -> Usage:
+    """Return that of the template that runs; where none runs, as while one is compiled, one of its own."""
+    return _usage.get() or Usage(TemplateBudget())
+
+
+def enter(used: Usage) -> Any:
+    """Make `used` that of the template that runs from now on; give what is returned to `leave`."""
+    return _usage.set(used)
+
+
+def leave(token: Any) -> None:
+    """Undo `enter`."""
+    _usage.reset(token)

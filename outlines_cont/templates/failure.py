@@ -1,0 +1,112 @@
+"""What a template has failed with, and where: the line, and the column where it is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from types import TracebackType
+
+from jinja2 import TemplateSyntaxError, UndefinedError
+from jinja2.environment import Template as JinjaTemplate
+from jinja2.exceptions import SecurityError, TemplateRuntimeError
+
+from outlines_cont.errors import BudgetError, OutlinesContError, TemplateBudgetError, TemplateError, located_at
+from outlines_cont.templates.place import Place
+
+_FILE = "<template>"
+_QUOTED = re.compile(r"'([^']*)'")
+
+
+def syntax_failure(error: TemplateSyntaxError, source: str, origin: str) -> TemplateError:
+    """Return what to say of a template that cannot be read."""
+    line = int(error.lineno)
+    column = error.lineno.column if isinstance(error.lineno, Place) else None
+    shown = _shown(source, line)
+    return TemplateError(
+        f"{origin}, {where(line, column)}: expected a Jinja template, got one that cannot be read: {error.message}{shown}",
+        line,
+        column,
+    )
+
+
+def failure(
+    error: Exception,
+    template: JinjaTemplate,
+    source: str,
+    names: Mapping[tuple[int, str], int],
+    at: Place | None,
+    known: Iterable[str],
+) -> Exception:
+    """Return an error of a run with its place.
+
+    Args:
+        error: as it came out of the template.
+        template: what ran.
+        source: its text.
+        names: the column of each name in a line.
+        at: the place of the generator that was running, None where none was.
+        known: names that had a value.
+    """
+    line = _line(error.__traceback__, template)
+    column: int | None = None
+    if at is not None:
+        line, column = int(at), at.column
+    quoted = _QUOTED.match(str(error))
+    if isinstance(error, UndefinedError) and line is not None and quoted is not None:
+        column = names.get((line, quoted[1]), column)
+        error = UndefinedError(f"{error.message}.{near(quoted[1], known)}")
+    place = "the template" if line is None else where(line, column)
+    return _told(error, place, line, column, _shown(source, line))
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """Return what to say of a name that is close to one of some."""
+    found = get_close_matches(name, names, 1)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def where(line: int, column: int | None) -> str:
+    """Return a place in words."""
+    return f"line {line}" if column is None else f"line {line}, column {column}"
+
+
+def _told(error: Exception, place: str, line: int | None, column: int | None, shown: str) -> Exception:
+    if isinstance(error, RecursionError):
+        return TemplateError(f"{place}: expected a template that is not nested so deeply{shown}", line, column)
+    if isinstance(error, UndefinedError):
+        return TemplateError(f"{place}: expected a value for each name, but {error.message}{shown}", line, column)
+    if isinstance(error, SecurityError):
+        return TemplateError(
+            f"{place}: expected a template that stays in its sandbox, but {error.message}{shown}", line, column
+        )
+    if isinstance(error, TemplateError):
+        told = TemplateError(f"{place}: {error}{shown}", line, column)
+        return told
+    if isinstance(error, TemplateBudgetError | BudgetError | OutlinesContError):
+        return located_at(error, place, line, column)
+    if type(error).__module__.partition(".")[0] == "fsm":
+        error.add_note(f"This was {place} of the template{shown}")
+        return error
+    kind = "" if isinstance(error, TemplateRuntimeError) else f"{type(error).__name__}: "
+    return TemplateError(
+        f"{place}: expected a template that runs, but it fails with {kind}{error}{shown}", line, column
+    )
+
+
+def _shown(source: str, line: int | None) -> str:
+    lines = source.split("\n")
+    if line is None or not 1 <= line <= len(lines):
+        return ""
+    text = lines[line - 1].strip()
+    return f"\n    {text[:160]}" if text else ""
+
+
+def _line(traceback: TracebackType | None, template: JinjaTemplate) -> int | None:
+    """Return the line of the template that an error has passed last."""
+    found = None
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == _FILE:
+            found = template.get_corresponding_lineno(traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found

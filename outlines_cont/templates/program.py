@@ -1,0 +1,340 @@
+"""`TemplateProgram`: one run of a template: it writes to one state, and waits for what is generated."""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType, coroutine
+from typing import Any
+
+from jinja2.environment import Template as JinjaTemplate
+
+from outlines_cont.errors import EmptyPrompt, TemplateError
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.special_names import control_names_of
+from outlines_cont.options import Options
+from outlines_cont.prompt_row import check_length, prompt_row
+from outlines_cont.random_stream import RandomStream
+from outlines_cont.run import Run
+from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.state import SequenceState
+from outlines_cont.streams.event import StreamEvent
+from outlines_cont.streams.feed import Feed
+from outlines_cont.streams.options import StreamOptions
+from outlines_cont.templates.budget import TemplateBudget, Usage, enter, leave
+from outlines_cont.templates.marked_text import given_parts
+from outlines_cont.templates.piece import Piece, piece_of
+from outlines_cont.templates.place import Place
+from outlines_cont.templates.result import TemplateResult
+from outlines_cont.templates.rewriting import Site
+from outlines_cont.tokens import Tokens, prompt_ids
+from outlines_cont.user_code import shielded
+
+_current: ContextVar[TemplateProgram] = ContextVar("template")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all rows of a call have in common.
+
+    Attributes:
+        model: what writes.
+        sampler: how tokens are drawn where a generator does not say.
+        budget: of each row.
+        in_loops: names whose captures are lists.
+        failure: from an error, the place of the generator that ran, and names that had a value, to the error with its place.
+    """
+
+    model: LanguageModel
+    sampler: Sampler | BeamSearch | None
+    budget: TemplateBudget
+    in_loops: frozenset[str]
+    failure: Callable[[Exception, Place | None, Iterable[str]], Exception] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A piece, and where it is asked for."""
+
+    site: Site
+    piece: Piece
+
+
+class TemplateProgram:
+    """One run of a template.
+
+    Attributes:
+        run: what generates now; None where nothing does.
+        error: what has gone wrong.
+        news: for a stream: names, texts and events since they were last taken.
+        is_over: whether it has come to its end.
+    """
+
+    def __init__(
+        self,
+        template: JinjaTemplate,
+        values: Mapping[str, Any],
+        settings: Settings,
+        state: SequenceState | None,
+        stream: RandomStream,
+        shown: StreamOptions | None = None,
+    ) -> None:
+        self.run: Run | None = None
+        self.error: Exception | None = None
+        self.is_over = False
+        self.news: deque[tuple[str | None, str, StreamEvent | None]] = deque()
+        self._shown = shown
+        self._feeds: list[Feed | None] = []
+        self._settings = settings
+        self._template = template
+        self._values = values
+        self._usage = Usage(settings.budget)
+        self._state = state
+        self._stream = stream
+        self._num_given = len(state.rows[0][0].token_ids) if state is not None else 0
+        self._given_text = str(state) if state is not None else ""
+        self._written: list[str] = []  # text that is not part of the state yet
+        self._captures: dict[str, list[Any]] = {}
+        self._reasons: dict[str, list[str]] = {}
+        self._request: _Request | None = None
+        self._at: Place | None = None  # the place of the generator that runs
+        self._limit: int | None = None  # of the tokens of the piece, where the budget has set it
+        self._main: Coroutine[_Request, Any, None] | None = None
+
+    # -- what the template calls ---------------------------------------------------------------------------------------
+
+    async def generate(self, site: Site, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+        """Generate a piece; return its value, or an empty text where that is not to be written again."""
+        settings, self._at = self._settings, site.place
+        piece = piece_of(site.kind, args, options, settings.model, settings.sampler)
+        value = await _ask(_Request(site, piece))
+        self._at = None
+        return "" if site.is_written else value
+
+    def captured(self, name: str) -> Any:
+        """Return the value that was generated last under a name.
+
+        Raises:
+            KeyError: there is none yet.
+        """
+        return self._captures[name][-1]
+
+    @property
+    def captures(self) -> dict[str, Any]:
+        """All values so far, as in the result."""
+        return self._shaped(self._captures)
+
+    # -- what runs it --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Run to the first piece, or to the end."""
+        self._main = self._written_by()
+        self._go_on(partial(self._main.send, None))
+
+    def resume(self) -> None:
+        """Take in the piece that has ended, and run to the next one, or to the end."""
+        assert self._request is not None
+        assert self._main is not None
+        try:
+            send = partial(self._main.send, self._taken(self._request))
+        except Exception as error:
+            send = partial(self._throw, error)
+        self._go_on(send)
+
+    def check(self) -> bool:
+        """Return whether there is time left; without it the program has failed."""
+        try:
+            self._usage.check_time()
+        except Exception as error:
+            self.cancel()
+            self._go_on(partial(self._throw, error))
+            return False
+        return True
+
+    def cancel(self) -> None:
+        """Let go of the rows that run; what they have written is kept."""
+        if self.run is not None:
+            left, self.run = self.run.leave(), None
+            self._state = self._state if self._is_searching else left
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.cancel()
+        self.is_over = True
+        if self._main is not None:
+            self._main.close()
+
+    def pull(self) -> None:
+        """Note what is new of the piece that runs, between two steps, where somebody wants to see it."""
+        if self.run is not None and self._feeds and self._request is not None:
+            name = self._request.piece.name
+            self.news += [(name, event.text, event) for event in self.run.pull(self._feeds)]
+
+    def result(self) -> TemplateResult:
+        """Return what it has come to."""
+        state = self._state if self.run is None or self._is_searching else self.run.snapshot()
+        text = "" if state is None else str(state)[len(self._given_text) :]
+        captures, reasons = self.captures, self._shaped(self._reasons)
+        return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _written_by(self) -> None:
+        """Run the template; what it writes between two pieces is put into the state when the second one begins."""
+        parts = self._template.root_render_func(self._template.new_context({**self._values}))
+        async for part in parts:  # type: ignore[attr-defined]
+            try:
+                self._usage.characters(len(part))
+                self._written.append(part)
+            except Exception as error:
+                await parts.athrow(error)  # type: ignore[attr-defined]  # where it was written, so that it has a line
+        self._flush()
+
+    def _go_on(self, send: Callable[[], _Request]) -> None:
+        """Run the template to its next piece, and begin that; or to its end."""
+        usage, program = enter(self._usage), _current.set(self)
+        try:
+            self._request = self._checked(shielded(send))
+            while not self._has_begun(self._request):
+                pass
+        except StopIteration:
+            self._end(None)
+        except Exception as error:
+            self._end(error)
+        finally:
+            _current.reset(program)
+            leave(usage)
+
+    def _checked(self, request: object) -> _Request:
+        if isinstance(request, _Request):
+            return request
+        # Somebody awaits what nobody will answer, such as a future.
+        self._throw(
+            TemplateError(
+                "expected a function that can be called, got one that waits for an event loop. Call it before, and give its result."
+            )
+        )
+        raise TemplateError("expected a template that ends after an error, but it goes on")
+
+    def _throw(self, error: Exception) -> _Request:
+        """Raise an error in the template, where it waits."""
+        assert self._main is not None
+        return self._main.throw(error)
+
+    @property
+    def _is_searching(self) -> bool:
+        """Whether the piece is one of a search, whose text is known at its end."""
+        request = self._request
+        return request is not None and isinstance(request.piece.generator.sampler, BeamSearch | BestOf)
+
+    def _has_begun(self, request: _Request) -> bool:
+        """Begin a piece; where that fails, tell the template where it waits, so that the error has a line, and return False."""
+        try:
+            self._begin(request)
+        except Exception as error:
+            self._request = self._checked(shielded(self._throw, error))
+            return False
+        return True
+
+    def _end(self, error: Exception | None) -> None:
+        self.is_over = True
+        if error is not None:
+            self.error = self._settings.failure(error, self._at, [*self._values, *self._captures])
+            traceback.clear_frames(error.__traceback__)  # they hold keys and values
+
+    def _begin(self, request: _Request) -> None:
+        """Begin a piece after what was written."""
+        self._flush()
+        state = self._opened()
+        piece = request.piece
+        run = Run(piece.generator, state, self._limited(piece.options), rng=piece.rng)
+        self._feeds = []
+        if self._shown is not None and not self._is_searching:
+            self._feeds = run.feeds(self._shown)
+        run.submit()
+        self.run = run
+
+    def _taken(self, request: _Request) -> Any:
+        """Take in a piece; return its value."""
+        assert self.run is not None
+        before, run, self.run = self._state, self.run, None
+        generator = request.piece.generator
+        state = run.collect()
+        if isinstance(generator.sampler, BeamSearch):
+            state = state.best()
+        row = state.rows[0][0]
+        self._state = state if row.error is None else before
+        if self._shown is not None and self._is_searching and self._state is not None:
+            self.news.append((request.piece.name, str(self._state)[len(str(before)) :], None))
+        used = len(row.token_ids) - self._num_given
+        if self._limit is not None and row.finish_reason == "length" and used >= self._limit:
+            self._usage.tokens(used + 1)
+        value = generator.value_of(state, request.piece.given)
+        if request.piece.name is not None:
+            self._captures.setdefault(request.piece.name, []).append(value)
+            self._reasons.setdefault(request.piece.name, []).append(row.finish_reason)
+        return value
+
+    def _limited(self, options: Options) -> Options:
+        """Return the options of a piece with no more tokens than the budget has left."""
+        limit, used = self._settings.budget.tokens, self._num_tokens
+        self._limit = None
+        if limit is None or (options.max_tokens is not None and used + options.max_tokens <= limit):
+            return options
+        if used >= limit:
+            self._usage.tokens(used + 1)
+        self._limit = limit
+        return replace(options, max_tokens=limit - used, has_max_tokens=True)
+
+    @property
+    def _num_tokens(self) -> int:
+        return 0 if self._state is None else len(self._state.rows[0][0].token_ids) - self._num_given
+
+    def _flush(self) -> None:
+        """Put what was written at the end of the state; texts that follow each other are encoded as one."""
+        written, self._written = self._written, []
+        for text in given_parts(written, control_names_of(self._settings.model.tokenizer)):
+            if self._shown is not None:
+                self.news.append((None, text.text, None))
+            self._state = self._begun(text) if self._state is None else self._state + text
+        self._usage.tokens(self._num_tokens)
+
+    def _begun(self, text: Tokens) -> SequenceState:
+        model = self._settings.model
+        token_ids, num_start = prompt_ids(text, model)
+        self._usage.tokens(len(token_ids))
+        check_length(model, token_ids)
+        row = prompt_row(token_ids, model, self._stream, num_start)
+        return SequenceState(model, ((row,),), self._stream.seed)
+
+    def _opened(self) -> SequenceState:
+        """Return the state; where nothing was written yet, that of an empty text."""
+        if self._state is None:
+            state = self._begun(Tokens(""))
+            if not state.rows[0][0].token_ids:
+                raise EmptyPrompt(
+                    "expected some text before the first generator: the tokenizer puts no token at the beginning, so there would be "
+                    "nothing to continue. Write some, such as a line break."
+                )
+            self._state = state
+        return self._state
+
+    def _shaped(self, found: Mapping[str, list[Any]]) -> dict[str, Any]:
+        """Return values by name: lists for names in loops, and for those that came again."""
+        lists = self._settings.in_loops
+        shaped = {name: [*items] if name in lists or len(items) > 1 else items[0] for name, items in found.items()}
+        return shaped | {name: [] for name in sorted(lists - shaped.keys())}
+
+
+@coroutine
+def _ask(request: _Request) -> Generator[_Request, Any, Any]:
+    return (yield request)
+
+
+def current() -> TemplateProgram:
+    """Return the program that runs."""
+    return _current.get()

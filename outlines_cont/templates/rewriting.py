@@ -1,0 +1,364 @@
+"""`Rewritten`: the syntax tree of a template, checked, and changed so that generators know where they stand.
+
+- A call of `gen`, `choice`, `json` or `grammar` becomes a filter with its place, which no name of the template can stand for.
+- A name that is generated is looked up when it is read, as the value that it has then.
+- Loops count their rounds, and comparisons and `~` are charged for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import meta, nodes
+from jinja2.visitor import NodeTransformer
+
+from outlines_cont.errors import TemplateError
+from outlines_cont.templates.failure import where
+from outlines_cont.templates.piece import KINDS
+from outlines_cont.templates.place import Place
+
+# Names of filters that no template can write.
+GENERATE, CAPTURED, STEP, SIZED, CONCATENATE, SPECIAL = (
+    " generate",
+    " captured",
+    " step",
+    " sized",
+    " concatenate",
+    " special",
+)
+CAPTURES = "captures"
+
+_COLLECTED: dict[type[nodes.Node], str] = {
+    nodes.Macro: "a macro",
+    nodes.CallBlock: "a `call` block",
+    nodes.FilterBlock: "a `filter` block",
+    nodes.AssignBlock: "a `set` block",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a generator stands in a template.
+
+    Attributes:
+        line, column: its place.
+        kind: `gen`, `choice`, `json` or `grammar`.
+        is_written: whether it is the whole of a `{{ ... }}`, so that its value is not written once more.
+    """
+
+    line: int
+    column: int
+    kind: str
+    is_written: bool
+
+    @property
+    def place(self) -> Place:
+        """Its place."""
+        return Place(self.line, self.column)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A template that can be compiled.
+
+    Attributes:
+        tree: the changed tree.
+        names: the values that it reads.
+        generated: the names that it generates, as far as they stand in the template as texts.
+        in_loops: those of them that stand in a loop: lists of values.
+        columns: of names, by line and name.
+        texts: that the author has written, between the tags and as constants.
+    """
+
+    tree: nodes.Template
+    names: frozenset[str]
+    generated: frozenset[str]
+    in_loops: frozenset[str]
+    columns: dict[tuple[int, str], int]
+    texts: tuple[str, ...]
+
+
+def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = False) -> Rewritten:
+    """Return a template for compilation.
+
+    Args:
+        tree: as Jinja has parsed it.
+        given: names that every template can read.
+        special: special tokens in its text are control tokens.
+
+    Raises:
+        TemplateError: it does what cannot be done here.
+    """
+    for node in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
+        kind = type(node).__name__.lower().replace("fromimport", "import")
+        raise _refused(node, f"expected one template without other files, got `{kind}`. Write its text here")
+    calls = {call: _name(call) for call in tree.find_all(nodes.Call) if _kind(call) is not None}
+    generated = frozenset(name for name in calls.values() if name is not None)
+    taken = next((call for call, name in calls.items() if name in given), None)
+    if taken is not None:
+        raise _refused(taken.node, f"expected another name than `{calls[taken]}`, which every template can read")
+    columns = {(int(n.lineno), n.name): _place(n).column for n in reversed([*tree.find_all(nodes.Name)])}
+    _check_stored(tree, generated)
+    own = frozenset(KINDS) | given | {CAPTURES}
+    names = _undeclared(tree) - own - generated
+    texts = _texts(tree)
+    rewriter = _Rewriter(_looked_up(tree, generated), special)
+    changed = rewriter.visit(tree)
+    return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, texts)
+
+
+def _undeclared(tree: nodes.Template) -> frozenset[str]:
+    """Return the names that are read and not set. Nothing is computed: `meta.find_undeclared_variables` computes what is constant."""
+    assert tree.environment is not None
+    tracker = meta.TrackingCodeGenerator(tree.environment)
+    tracker.optimizer = None
+    tracker.visit(tree)
+    return frozenset(tracker.undeclared_identifiers)
+
+
+def _texts(tree: nodes.Template) -> tuple[str, ...]:
+    parts = [part for output in tree.find_all(nodes.Output) for part in output.nodes]
+    data = [part.data for part in parts if isinstance(part, nodes.TemplateData)]
+    return (*data, *(part.value for part in parts if isinstance(part, nodes.Const) and isinstance(part.value, str)))
+
+
+def _kind(node: nodes.Node) -> str | None:
+    """Return the function by which a call generates; None for any other call."""
+    is_call = isinstance(node, nodes.Call) and isinstance(node.node, nodes.Name) and node.node.name in KINDS
+    return node.node.name if is_call else None  # type: ignore[attr-defined]
+
+
+def _name(call: nodes.Call) -> str | None:
+    """Return the name of what a call generates, where it stands there as a text."""
+    first = call.args[0] if call.args else next((pair.value for pair in call.kwargs if pair.key == "name"), None)
+    return first.value if isinstance(first, nodes.Const) and isinstance(first.value, str) else None
+
+
+def _place(node: nodes.Node) -> Place:
+    return node.lineno if isinstance(node.lineno, Place) else Place(node.lineno, 1)
+
+
+def _refused(node: nodes.Node, message: str) -> TemplateError:
+    place = _place(node)
+    return TemplateError(f"{where(place, place.column)}: {message}.", int(place), place.column)
+
+
+def _stores(tree: nodes.Node) -> Iterator[nodes.Name]:
+    return (name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param"))
+
+
+def _own_sets(tree: nodes.Template) -> dict[nodes.Name, nodes.Node]:
+    """Return the names that are set to what is generated under them, as in `{% set n = gen("n") | int %}`, with what they are set to."""
+    found: dict[nodes.Name, nodes.Node] = {}
+    for node in tree.find_all(nodes.Assign):
+        if isinstance(node.target, nodes.Name):
+            calls = [node.node, *node.node.find_all(nodes.Call)]
+            if any(_kind(call) is not None and _name(call) == node.target.name for call in calls):  # type: ignore[arg-type]
+                found[node.target] = node.node
+    return found
+
+
+def _check_stored(tree: nodes.Template, generated: frozenset[str]) -> None:
+    """Refuse names that mean two things."""
+    own = _own_sets(tree)
+    inside = {call for node in own.values() for call in (node, *node.find_all(nodes.Call))}
+    for call in tree.find_all(nodes.Call):
+        generated_name = _name(call) if _kind(call) is not None else None
+        if call not in inside and any(target.name == generated_name for target in own):
+            raise _refused(
+                call.node,
+                f"expected one meaning of `{generated_name}`, which is `set` elsewhere. Write `{{% set {generated_name} = ... %}}` here, "
+                "too",
+            )
+    for name in _stores(tree):
+        if name.name in KINDS or name.name == CAPTURES:
+            raise _refused(
+                name, f"expected another name than `{name.name}`, which generates here, got it as a variable"
+            )
+        if name.name in generated and name not in own:
+            raise _refused(
+                name,
+                f"expected one meaning of `{name.name}`, which is generated, got a variable of the same name. Give one of them another "
+                "name",
+            )
+
+
+def _looked_up(tree: nodes.Template, generated: frozenset[str]) -> frozenset[str]:
+    """Return the generated names that are read as what was generated last; one that is `set` is a variable of Jinja."""
+    return generated - {target.name for target in _own_sets(tree)}
+
+
+class _Rewriter(NodeTransformer):
+    """Changes a tree.
+
+    Attributes:
+        in_loops: names that are generated in loops.
+    """
+
+    def __init__(self, looked_up: frozenset[str], special: bool) -> None:
+        self.in_loops: set[str] = set()
+        self._looked_up = looked_up
+        self._num_loops = 0
+        self._collected: list[str] = []
+        self._written_once: set[int] = set()  # calls whose value is not written again
+        self._allowed: set[int] = set()  # calls that stand where nothing is written
+        self._changes: dict[type[nodes.Node], Any] = {
+            nodes.For: self._loop,
+            nodes.Output: self._output,
+            nodes.Assign: self._assignment,
+            nodes.If: self._condition,
+            nodes.ExprStmt: self._statement,
+            nodes.With: self._with_block,
+            nodes.Call: self._call,
+            nodes.Name: self._read,
+            nodes.Compare: self._comparison,
+            **({nodes.TemplateData: self._data} if special else {}),
+            nodes.Concat: self._concatenation,
+            **dict.fromkeys(_COLLECTED, self._collector),
+        }
+
+    def get_visitor(self, node: nodes.Node) -> Any:
+        """Return what changes a node; None for one of which only the parts change."""
+        return self._changes.get(type(node))
+
+    def _loop(self, node: nodes.For) -> nodes.Node:
+        """Have every round counted, also those that the condition leaves out."""
+        self._allow(node.iter)
+        node.iter = self.visit(node.iter)
+        place = _place(node)
+        with self._inside(["a recursive loop"] if node.recursive else []):
+            self._num_loops += 1
+            if node.test is not None:
+                node.test = nodes.And(_filter(nodes.Const(True), STEP, place), self.visit(node.test), lineno=place)
+            node.body = [_step(place), *self._all(node.body)]
+            self._num_loops -= 1
+            node.else_ = self._all(node.else_)
+        return node
+
+    def _collector(self, node: nodes.Node) -> nodes.Node:
+        """Note that what is written inside is collected first."""
+        with self._inside([_COLLECTED[type(node)]]):
+            return self.generic_visit(node)
+
+    def _output(self, node: nodes.Output) -> nodes.Node:
+        """Let a generator that is the whole of a tag, or of a branch of an inline `if`, write once."""
+        todo = [*node.nodes]
+        while todo:
+            child = todo.pop()
+            if isinstance(child, nodes.CondExpr):
+                self._allow(child.test)
+                todo += [child.expr1, *([child.expr2] if child.expr2 is not None else [])]
+            elif _kind(child) is not None:
+                self._written_once.add(id(child))
+                self._allowed.add(id(child))
+        return self.generic_visit(node)
+
+    def _assignment(self, node: nodes.Assign) -> nodes.Node:
+        """Let generators stand anywhere in what is set."""
+        self._allow(node.node)
+        return self.generic_visit(node)
+
+    def _condition(self, node: nodes.If) -> nodes.Node:
+        """Let generators stand anywhere in the condition."""
+        self._allow(node.test)
+        return self.generic_visit(node)
+
+    def _statement(self, node: nodes.ExprStmt) -> nodes.Node:
+        """Let generators stand anywhere in `{% do ... %}`."""
+        self._allow(node.node)
+        return self.generic_visit(node)
+
+    def _with_block(self, node: nodes.With) -> nodes.Node:
+        """Let generators stand anywhere in the values."""
+        for value in node.values:
+            self._allow(value)
+        return self.generic_visit(node)
+
+    def _call(self, node: nodes.Call) -> nodes.Node:
+        """Make a generator of a call of one."""
+        kind = _kind(node)
+        if kind is None:
+            return self.generic_visit(node)
+        place = _place(node.node)
+        self._check_call(node, kind)
+        name = _name(node)
+        if self._num_loops and name is not None:
+            self.in_loops.add(name)
+        site = (int(place), place.column, kind, id(node) in self._written_once)
+        args, kwargs = self._all(node.args), self._all(node.kwargs)
+        dynamic = [None if part is None else self.visit(part) for part in (node.dyn_args, node.dyn_kwargs)]
+        return nodes.Filter(nodes.Const(site), GENERATE, args, kwargs, *dynamic, lineno=place)
+
+    def _read(self, node: nodes.Name) -> nodes.Node:
+        """Look a generated name up; refuse a generator that is not called."""
+        if node.name in KINDS:
+            raise _refused(node, f"expected a call, `{node.name}(...)`, got `{node.name}` alone")
+        if node.ctx == "load" and (node.name in self._looked_up or node.name == CAPTURES):
+            name = None if node.name == CAPTURES else node.name
+            return _filter(nodes.Const(name), CAPTURED, _place(node))
+        return node
+
+    def _data(self, node: nodes.TemplateData) -> nodes.Node:
+        """Mark text of the template."""
+        return _filter(nodes.Const(node.data), SPECIAL, _place(node))
+
+    def _comparison(self, node: nodes.Compare) -> nodes.Node:
+        """Charge for what is compared."""
+        self.generic_visit(node)
+        node.expr = _filter(node.expr, SIZED, _place(node))
+        for operand in node.ops:
+            operand.expr = _filter(operand.expr, SIZED, _place(node))
+        return node
+
+    def _concatenation(self, node: nodes.Concat) -> nodes.Node:
+        """Charge for what `~` makes."""
+        self.generic_visit(node)
+        return _filter(nodes.List(node.nodes, lineno=node.lineno), CONCATENATE, _place(node))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _all(self, parts: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        for part in parts:
+            changed = self.visit(part)
+            found += changed if isinstance(changed, list) else [changed]
+        return found
+
+    def _allow(self, expression: nodes.Node) -> None:
+        """Note that nothing is written where an expression stands."""
+        for call in (expression, *expression.find_all(nodes.Call)):
+            self._allowed.add(id(call))
+
+    def _check_call(self, node: nodes.Call, kind: str) -> None:
+        if self._collected:
+            raise _refused(
+                node.node,
+                f"expected `{kind}` where text is written at once, got it in {self._collected[-1]}, whose text is collected first. Write "
+                "it outside",
+            )
+        if id(node) not in self._allowed:
+            raise _refused(
+                node.node,
+                f"expected `{kind}(...)` alone in its `{{{{ ... }}}}`, got it inside of an expression, whose value would be written after "
+                f'it. Write `{{{{ {kind}("name", ...) }}}}`, or `{{% set name = {kind}(...) %}}`, which writes it there, and go on with '
+                "`name`",
+            )
+
+    @contextmanager
+    def _inside(self, collected: list[str]) -> Iterator[None]:
+        self._collected += collected
+        try:
+            yield
+        finally:
+            del self._collected[len(self._collected) - len(collected) :]
+
+
+def _filter(node: nodes.Expr, name: str, place: Place) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None, lineno=place)
+
+
+def _step(place: Place) -> nodes.ExprStmt:
+    return nodes.ExprStmt(_filter(nodes.Const(True), STEP, place), lineno=place)

@@ -1,0 +1,254 @@
+"""`TemplateSandbox`: what a template may do, and what each thing that it does is charged for.
+
+Jinja's immutable sandbox with strict names, in its asynchronous form, so that a template can wait for what is generated. The sandbox
+itself bounds neither time nor memory. Here filters and methods of texts, lists and numbers are those of a list, all of which make no
+more than a product of two sizes that is known before; each is charged for what it reads and makes, and a loop for each round.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set, Sized
+from types import CodeType
+from typing import Any
+
+from jinja2 import StrictUndefined, Undefined
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import _PassArg, pass_context, pass_environment
+
+from outlines_cont.errors import TemplateError
+from outlines_cont.templates.budget import usage
+from outlines_cont.templates.marked_text import MarkedText, joined
+from outlines_cont.templates.place import PlacedLexer
+
+_MAX_POWER_BITS = 4096
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+# Filters that make much of little by a number, or are not the same from run to run, are left out: center, format, random, slice, ...
+_FILTERS = _words(
+    "abs capitalize count d default dictsort first float groupby int items join last length list lower map max min reject rejectattr "
+    "replace reverse round select selectattr sort string sum title trim truncate unique upper wordcount"
+)
+_METHODS = {
+    str: _words(
+        "capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit isidentifier islower isnumeric "
+        "isspace istitle isupper join lower lstrip partition removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip "
+        "split splitlines startswith strip swapcase title upper"
+    ),
+    dict: ["copy", "get", "items", "keys", "values"],
+    list: ["copy", "count", "index"],
+    tuple: ["count", "index"],
+    range: ["count", "index"],
+    set: ["copy", "difference", "intersection", "isdisjoint", "issubset", "issuperset", "union"],
+    frozenset: ["copy", "difference", "intersection", "isdisjoint", "issubset", "issuperset", "union"],
+    bool: [],
+    int: ["bit_length"],
+    float: ["is_integer"],
+    bytes: [],
+}
+
+
+class TemplateSandbox(ImmutableSandboxedEnvironment):
+    """The environment of all templates."""
+
+    # All of them, or Python's compiler would compute those of constants before any limit holds.
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
+
+    def __init__(self) -> None:
+        # Nothing is HTML, so nothing is escaped. Without the optimizer nothing is computed before the template runs.
+        super().__init__(
+            undefined=StrictUndefined,
+            autoescape=False,
+            optimized=False,
+            enable_async=True,
+            keep_trailing_newline=True,
+            extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"],
+            finalize=_written,
+        )
+        self.filters = {name: _counted(self.filters[name], pass_context) for name in _FILTERS}
+        self.filters |= {
+            "join": _counted(self.filters["join"], pass_context, _join_cost),
+            "replace": _counted(self.filters["replace"], pass_context, _replace_cost),
+            "tojson": _counted(_tojson, pass_context),
+            "special": _counted(special_text, pass_context),
+        }
+        self.tests = {name: _counted(test, pass_environment) for name, test in self.tests.items()}
+        for name in ("lipsum", "cycler", "joiner"):
+            del self.globals[name]
+        self.globals["range"] = _range
+        self.concat = _concat  # type: ignore[method-assign]
+
+    @property
+    def lexer(self) -> PlacedLexer:
+        """A lexer whose tokens know their column."""
+        return PlacedLexer(self)
+
+    def _compile(self, source: str, filename: str) -> CodeType:
+        """Compile Python; what it warns of, such as `1[2]`, is an error when it runs."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return super()._compile(source, filename)
+
+    def call(self, context: Context, callee: Any, /, *args: Any, **options: Any) -> Any:
+        """Call what a template may call."""
+        used = usage()
+        used.step()
+        used.value([args, options])
+        _check_method(callee, args)
+        return _measured(super().call(context, callee, *args, **options))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Compute `left operator right` where the result cannot be huge."""
+        used = usage()
+        if operator == "*":
+            for sized, count in ((left, right), (right, left)):
+                if isinstance(sized, Sized) and isinstance(count, int):
+                    used.characters(len(sized) * max(count, 0))
+        elif operator == "%" and isinstance(left, str | bytes):
+            raise SecurityError("a text is formatted by `%`; join texts by `~` instead")
+        elif operator == "**":
+            _check_power(left, right)
+        result = super().call_binop(context, operator, left, right)
+        if isinstance(result, Sized):
+            used.characters(len(result))
+        elif isinstance(result, int):
+            used.characters(result.bit_length() // 8)
+        return result
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Return `str.format` as it is, which `call` refuses: a number in it makes any width."""
+        return None
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """Return an item; a slice is charged for."""
+        found = super().getitem(obj, argument)
+        if isinstance(argument, slice) and isinstance(found, Sized):
+            usage().characters(len(found))
+        return found
+
+
+def _check_power(left: Any, right: Any) -> None:
+    if isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > _MAX_POWER_BITS:
+        raise SecurityError(f"a power of more than {_MAX_POWER_BITS} bits is not computed")
+
+
+def _range(*bounds: int) -> range:
+    """Return a range that is no longer than there may be steps."""
+    found = range(*bounds)
+    usage().rounds(len(found))
+    return found
+
+
+def _written(value: Any) -> Any:
+    """Return the text of a value that is written."""
+    if isinstance(value, str | Undefined):
+        return value
+    usage().value(value)
+    if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.isroutine(value):
+        raise TemplateError(
+            f"expected a value that has a text, got {type(value).__name__}. Add `| list` or `| join` to what is lazy, `()` to a function."
+        )
+    return str(value)
+
+
+def _concat(parts: Any) -> str:
+    """Join what a macro or a block has written."""
+    found = [*parts]
+    usage().characters(sum(map(len, found)))
+    return joined(found)
+
+
+def concatenated(values: list[Any]) -> str:
+    """Return `a ~ b`."""
+    return _concat([str(_written(value)) for value in values])
+
+
+def _counted(
+    function: Any,
+    decorate: Callable[[Callable[..., Any]], Callable[..., Any]],
+    cost: Callable[..., int] | None = None,
+) -> Callable[..., Any]:
+    """Return a filter or test that is charged for what it reads and makes. It is never computed by Jinja's compiler."""
+    passed = _PassArg.from_obj(function)
+
+    def counted(first: Any, *args: Any, **options: Any) -> Any:
+        used = usage()
+        used.step()
+        used.value([args, options])
+        if cost is not None:
+            used.characters(cost(*args, **options))
+        given = () if passed is None else (_passed(passed, first),)
+        return _measured(function(*given, *args, **options))
+
+    return decorate(counted)
+
+
+def _passed(kind: _PassArg, first: Any) -> Any:
+    """Return what a function of Jinja wants to be given in front of its arguments, out of the context or the environment."""
+    if not isinstance(first, Context) or kind is _PassArg.context:
+        return first
+    return first.environment if kind is _PassArg.environment else first.eval_ctx
+
+
+def _measured(result: Any) -> Any:
+    """Charge for a result, or for what it will be."""
+    if inspect.isawaitable(result):
+        return _measured_later(result)
+    if isinstance(result, Sequence | Mapping | Set):
+        usage().characters(len(result))
+    return result
+
+
+async def _measured_later(result: Awaitable[Any]) -> Any:
+    return _measured(await result)
+
+
+def _check_method(callee: Any, args: tuple[Any, ...]) -> None:
+    """Refuse methods of Python's own types that are not on the list, and charge for those that multiply.
+
+    Raises:
+        SecurityError: it is not on the list.
+    """
+    owner = getattr(callee, "__self__", None)
+    kind = next((kind for kind in type(owner).__mro__ if kind in _METHODS), None)
+    if kind is None or inspect.ismodule(owner):
+        return
+    name = callee.__name__
+    if name not in _METHODS[kind]:
+        known = ", ".join(_METHODS[kind])
+        raise SecurityError(f"the method `{name}` of {kind.__name__} is not for templates ({known})")
+    if kind is str and name == "replace" and len(args) > 1:
+        usage().characters(_replace_cost(owner, *args[:2]))
+    if kind is str and name == "join" and args:
+        usage().characters(_join_cost(args[0], owner))
+
+
+def _replace_cost(text: Any, old: Any, new: Any, *_: Any) -> int:
+    texts = [found if isinstance(found, Sized) else str(found) for found in (text, old, new)]
+    return (len(texts[0]) // max(len(texts[1]), 1) + 1) * (len(texts[2]) + 1)
+
+
+def _join_cost(items: Any, separator: Any = "", *_: Any, **__: Any) -> int:
+    return len(items) * len(str(separator)) if isinstance(items, Sized) else 0
+
+
+def _tojson(value: Any, indent: int | None = None) -> str:
+    """Return JSON as the generators of this package write it."""
+    if indent is not None and (not isinstance(indent, int) or not 0 <= indent <= 16):
+        raise TemplateError(f"expected an indent from 0 to 16, got {indent!r}")
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def special_text(text: Any) -> MarkedText:
+    """Return a text in which special tokens are control tokens."""
+    if not isinstance(text, str):
+        raise TemplateError(f"expected a text before `special`, got {type(text).__name__}")
+    return MarkedText([(str.__str__(text), True)])

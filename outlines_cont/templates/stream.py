@@ -1,0 +1,110 @@
+"""`TemplateStream`: what a template writes and generates, as it comes, and its result at every moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.streams.closing import Closing
+from outlines_cont.streams.event import StreamEvent
+from outlines_cont.templates.driver import ProgramBatch
+from outlines_cont.templates.program import TemplateProgram
+from outlines_cont.templates.result import TemplateResult
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateEvent:
+    """News of a template. The texts of all events, joined, are the text of its result.
+
+    Attributes:
+        text: new text, whole characters.
+        name: under which it is generated; None for text of the template, and for a generator without a name.
+        event: what a generator has told, with tokens and log-probabilities; None for text of the template, and for a search, whose
+            text comes as a whole.
+    """
+
+    text: str
+    name: str | None = None
+    event: StreamEvent | None = None
+
+
+class TemplateStream(Closing):
+    """Events of one run, one iteration long: `for event in stream`, or `async for event in stream`.
+
+    Nothing is computed before somebody iterates. Whoever leaves the loop ends the work; `result` is what there was then. After
+    `async for` close the stream to be sure (`async with`), as Python ends a loop of that kind later.
+    """
+
+    def __init__(self, model: LanguageModel, program: TemplateProgram) -> None:
+        self._program = program
+        self._batch = ProgramBatch(model, [program], 1)
+        self._is_begun = False
+
+    @property
+    def result(self) -> TemplateResult:
+        """What there is now, with the state in the middle of a piece, too."""
+        return self._program.result()
+
+    def __iter__(self) -> Iterator[TemplateEvent]:
+        """Run, and yield what is new after each step. A second time there is nothing left.
+
+        Raises:
+            As `Template.run` does, after the last event.
+        """
+        if self._begin():
+            return self._events()
+        return iter(())
+
+    async def __aiter__(self) -> AsyncIterator[TemplateEvent]:
+        """Do the same without holding up an event loop."""
+        if not self._begin():
+            return
+        try:
+            self._batch.fill()
+            while self._batch.job is not None:
+                for event in self._news():
+                    yield event
+                await self._batch.engine.advance_async(self._batch.job)
+                # In a thread, since another task may have begun the next step, which holds the lock.
+                await asyncio.to_thread(self._program.pull)
+                self._batch.take()
+            for event in self._news():
+                yield event
+        finally:
+            await self.aclose()
+        self.result.check()
+
+    def close(self) -> None:
+        """End the work, wherever it is; `result` stays what it is now."""
+        self._batch.close()
+        self._program.close()  # where nobody has begun
+
+    async def aclose(self) -> None:
+        """Do the same without holding up an event loop."""
+        await asyncio.to_thread(self.close)
+
+    def _begin(self) -> bool:
+        is_first = not self._is_begun
+        self._is_begun = True
+        return is_first and not self._program.is_over
+
+    def _events(self) -> Iterator[TemplateEvent]:
+        try:
+            self._batch.fill()
+            while self._batch.job is not None:
+                yield from self._news()
+                self._batch.engine.advance(self._batch.job)
+                self._program.pull()
+                self._batch.take()
+            yield from self._news()
+        finally:
+            self.close()
+        self.result.check()
+
+    def _news(self) -> Iterator[TemplateEvent]:
+        news = self._program.news
+        while news:
+            name, text, event = news.popleft()
+            yield TemplateEvent(text, name, event)

@@ -1,0 +1,462 @@
+"""`Template`: a program as a Jinja template, whose generators write on one state."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import aclosing
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, overload
+
+from jinja2 import TemplateSyntaxError, pass_context
+from jinja2.environment import Template as JinjaTemplate
+from jinja2.runtime import Context
+
+from fsm.caller import stacklevel_of_user
+from outlines_cont import generate
+from outlines_cont.engine.engine import check_model, engine_of
+from outlines_cont.errors import (
+    BatchMismatch,
+    ModelMismatch,
+    OptionError,
+    SampleMismatch,
+    SpecialTokenWarning,
+    TemplateError,
+)
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.special_names import control_names_of
+from outlines_cont.policies import ban
+from outlines_cont.random_stream import RandomStream, Rng, open_seeds
+from outlines_cont.samplers import BeamSearch, Sampler, beam_search, best_of, greedy, multinomial
+from outlines_cont.state import SequenceState
+from outlines_cont.streams.options import StreamOptions
+from outlines_cont.templates.budget import TemplateBudget, usage
+from outlines_cont.templates.driver import drive, drive_async
+from outlines_cont.templates.failure import failure, near, syntax_failure
+from outlines_cont.templates.place import Place
+from outlines_cont.templates.program import Settings, TemplateProgram, current
+from outlines_cont.templates.result import TemplateResult
+from outlines_cont.templates.rewriting import (
+    CAPTURED,
+    CONCATENATE,
+    GENERATE,
+    SIZED,
+    SPECIAL,
+    STEP,
+    Site,
+    rewritten,
+)
+from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
+from outlines_cont.templates.stream import TemplateStream
+
+Values = Mapping[str, Any]
+
+
+class Template:
+    """A program as a Jinja template: its text is written as it stands, and its generators write on from there.
+
+        template = Template("Message: {{ text }}\\nKind: {{ choice('kind', ['order', 'complaint']) }}")
+        template.run(model, text="Two lamps, please.").captures["kind"]
+
+    Generators are `gen(name, regex=, ...)`, `choice(name, options)`, `json(name, schema)` and `grammar(name, text)`; names are optional.
+    They take the options of a call (`PieceOptions`), `sampler` and `rng`. A name can be read from there on: `{% if kind == "order" %}`.
+
+    Attributes:
+        source: its text.
+        special: whether special tokens in its text are control tokens.
+        names: the values that it reads.
+        generated: the names that it generates, as far as they stand in it as texts.
+    """
+
+    def __init__(self, source: str, *, special: bool = False, origin: str = "the template") -> None:
+        """Read a template.
+
+        Args:
+            source: its text.
+            special: special tokens that stand in its text are control tokens, as in a chat template; those in values never are.
+                Without it they are letters, but in `{{ "<|im_end|>" | special }}`.
+            origin: what errors call it, such as the name of a file.
+
+        Raises:
+            TemplateError: it cannot be read, or does what cannot be done here.
+        """
+        if not isinstance(source, str):
+            raise OptionError(
+                f"expected the text of a template, got {type(source).__name__}. A file is read by `Template.from_file(path)`.",
+                "source",
+            )
+        self.source = source
+        self.special = bool(special)
+        self._environment = _environment()
+        try:
+            found = rewritten(self._environment.parse(source), frozenset(self._environment.globals), special=special)
+            code = self._environment.compile(found.tree)
+        except TemplateSyntaxError as error:
+            raise syntax_failure(error, source, origin) from None
+        except TemplateError as error:
+            raise TemplateError(f"{origin}, {error}", error.line, error.column) from None
+        except (RecursionError, SyntaxError, MemoryError) as error:
+            raise TemplateError(
+                f"{origin}: expected a template that Python can compile, but it is nested too deeply or too large"
+            ) from error
+        self.names = found.names
+        self.generated = found.generated
+        self._in_loops = found.in_loops
+        self._columns = found.columns
+        self._texts = () if special else found.texts
+        self._template = JinjaTemplate.from_code(self._environment, code, self._environment.globals)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], *, special: bool = False) -> Template:
+        """Read a template from a file in UTF-8; one line break at its end does not count. For `special` see `Template`.
+
+        Raises:
+            TemplateError: the file cannot be read, or is no such template.
+        """
+        try:
+            source = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TemplateError(
+                f"expected a UTF-8 text file as the template, but {str(path)!r} cannot be read: {error}"
+            ) from error
+        return cls(source.removesuffix("\n"), special=special, origin=repr(str(path)))
+
+    def __repr__(self) -> str:
+        shown = self.source if len(self.source) <= 60 else f"{self.source[:57]}..."
+        return f"Template({shown!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the text."""
+        return _again, (self.source, self.special)
+
+    @overload
+    def run(
+        self,
+        model: LanguageModel,
+        /,
+        rows: None = None,
+        *,
+        state: SequenceState | None = None,
+        rng: Rng = None,
+        sampler: Sampler | BeamSearch | None = None,
+        budget: TemplateBudget | None = None,
+        **values: Any,
+    ) -> TemplateResult: ...
+
+    @overload
+    def run(
+        self,
+        model: LanguageModel,
+        /,
+        rows: Iterable[Values],
+        *,
+        state: SequenceState | None = None,
+        rng: Rng = None,
+        sampler: Sampler | BeamSearch | None = None,
+        budget: TemplateBudget | None = None,
+        **values: Any,
+    ) -> list[TemplateResult]: ...
+
+    def run(
+        self,
+        model: LanguageModel,
+        /,
+        rows: Iterable[Values] | None = None,
+        *,
+        state: SequenceState | None = None,
+        rng: Rng = None,
+        sampler: Sampler | BeamSearch | None = None,
+        budget: TemplateBudget | None = None,
+        **values: Any,
+    ) -> TemplateResult | list[TemplateResult]:
+        """Run the template, or one run for each of many rows, together.
+
+        Args:
+            model: what writes.
+            rows: dicts of values, a run for each; `values` are for all of them. Rows share the forwards of the model wherever they are
+                in the template, and what they begin with is fed once.
+            state: what is there already, of one row; the template goes on after it.
+            rng: a seed for samplers that draw, or a list with a seed per row, as for a generator.
+            sampler: how tokens are drawn where a generator does not say; greedy by default.
+            budget: what each run may use; `TemplateBudget()` by default.
+            **values: what the template reads.
+
+        Returns:
+            The result; with `rows` the list of their results, in their order, each with its own error.
+
+        Raises:
+            TemplateError, TemplateBudgetError: without `rows`: the template fails, in the line that they name.
+            IncompleteOutput, and other errors of generators: without `rows`. The attribute `result` is what there was.
+            OptionError: a value that the template does not read, or an argument out of its range.
+        """
+        several = rows is not None
+        programs = self._programs(model, rows, values, state, rng, sampler, budget)
+        results = list(drive(model, programs, _window(model)))
+        return results if several else results[0].check()
+
+    async def arun(
+        self,
+        model: LanguageModel,
+        /,
+        rows: Iterable[Values] | None = None,
+        *,
+        state: SequenceState | None = None,
+        rng: Rng = None,
+        sampler: Sampler | BeamSearch | None = None,
+        budget: TemplateBudget | None = None,
+        **values: Any,
+    ) -> Any:
+        """Do the same as `run` without holding up an event loop; tasks share the steps of one engine. A cancelled one lets its rows go."""
+        several = rows is not None
+        programs = self._programs(model, rows, values, state, rng, sampler, budget)
+        async with aclosing(drive_async(model, programs, _window(model))) as found:
+            results = [result async for result in found]
+        return results if several else results[0].check()
+
+    def iterate(
+        self,
+        model: LanguageModel,
+        /,
+        rows: Iterable[Values],
+        *,
+        state: SequenceState | None = None,
+        rng: Rng = None,
+        sampler: Sampler | BeamSearch | None = None,
+        budget: TemplateBudget | None = None,
+        **values: Any,
+    ) -> Iterator[TemplateResult]:
+        """Do the same as `run` with `rows`, but yield each result once it is there and all before it are. Rows are taken as there is
+        room for them, so that there may be any number.
+        """
+        programs = self._programs(model, rows, values, state, rng, sampler, budget)
+        return drive(model, programs, _window(model))
+
+    def stream(
+        self,
+        model: LanguageModel,
+        /,
+        *,
+        top: int = 0,
+        state: SequenceState | None = None,
+        rng: Rng = None,
+        sampler: Sampler | BeamSearch | None = None,
+        budget: TemplateBudget | None = None,
+        **values: Any,
+    ) -> TemplateStream:
+        """Do the same as `run`, for one run, and tell what is new after each step.
+
+            stream = template.stream(model, text="Two lamps, please.")
+            for event in stream:
+                print(event.text, end="")
+            stream.result.captures
+
+        Args:
+            model: what writes.
+            top: tell for each drawn token so many of the most probable ones, with their log-probabilities.
+            state: as for `run`; so are the others.
+
+        Returns:
+            A stream to iterate over, also with `async for`; its `result` is what there is at every moment.
+        """
+        shown = StreamOptions.of(True, top, False)
+        programs = self._programs(model, None, values, state, rng, sampler, budget, shown)
+        return TemplateStream(model, next(programs))
+
+    def check_values(self, values: Iterable[str]) -> None:
+        """Refuse values by names that the template does not read; without one nothing happens.
+
+        Raises:
+            OptionError: it does not read one of them.
+        """
+        for name in values:
+            if name in self.generated:
+                raise OptionError(f"expected values that the template reads, got {name!r}, which it generates", name)
+            if name not in self.names:
+                read = ", ".join(sorted(self.names)) or "none"
+                raise OptionError(
+                    f"expected values that the template reads ({read}), got {name!r}.{near(name, self.names)}", name
+                )
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _programs(
+        self,
+        model: LanguageModel,
+        rows: Iterable[Values] | None,
+        values: Values,
+        state: SequenceState | None,
+        rng: Rng,
+        sampler: Sampler | BeamSearch | None,
+        budget: TemplateBudget | None,
+        shown: StreamOptions | None = None,
+    ) -> Iterator[TemplateProgram]:
+        """Return the runs of some rows; everything that does not depend on a row is checked here."""
+        is_single, rows = rows is None, [{}] if rows is None else rows
+        check_model(model)
+        generate.text(model, sampler=sampler)
+        self.check_values(values)
+        _check_state(model, state)
+        if budget is not None and not isinstance(budget, TemplateBudget):
+            raise OptionError(
+                f"expected a `TemplateBudget` or None as `budget`, got {budget!r}. Write `TemplateBudget(tokens=..., seconds=...)`.",
+                "budget",
+            )
+        if isinstance(rows, Mapping | str) or not isinstance(rows, Iterable):
+            raise OptionError(
+                f"expected a list of dicts as `rows`, got {type(rows).__name__}. For one row write `**row`.", "rows"
+            )
+        self._warn_of_special(model)
+        settings = Settings(model, sampler, budget or TemplateBudget(), self._in_loops, self._failure)
+        return self._started(rows, values, settings, state, _Streams(rng, state, rows, is_single=is_single), shown)
+
+    def _started(
+        self,
+        rows: Iterable[Values],
+        values: Values,
+        settings: Settings,
+        state: SequenceState | None,
+        streams: _Streams,
+        shown: StreamOptions | None,
+    ) -> Iterator[TemplateProgram]:
+        for index, row in enumerate(rows):
+            if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
+                raise OptionError(f"expected a dict with names as row {index}, got {row!r}"[:300], "rows")
+            stream = streams.of(index)
+            begun = None if state is None else _with_stream(state, stream)
+            given = {**values, **row}
+            yield TemplateProgram(self._template, {"row": given, **given}, settings, begun, stream, shown)
+
+    def _failure(self, error: Exception, at: Place | None, known: Iterable[str]) -> Exception:
+        return failure(error, self._template, self.source, self._columns, at, known)
+
+    def _warn_of_special(self, model: LanguageModel) -> None:
+        """Say so where the author has written a special token, which is letters."""
+        names = control_names_of(model.tokenizer)
+        name = next((found for text in self._texts if (found := names.first_in(text)) is not None), None)
+        if name is not None:
+            warnings.warn(
+                f"expected a template without special tokens, got one in which {name!r} is written, whose letters are encoded. For the "
+                f"control token write {{{{ {name!r} | special }}}}, or give `special=True` for all of the template. What "
+                "stands in values is always letters, and does not warn.",
+                SpecialTokenWarning,
+                stacklevel=stacklevel_of_user(),
+            )
+
+
+def _again(source: str, special: bool) -> Template:
+    """Return a template that was pickled."""
+    return Template(source, special=special)
+
+
+class _Streams:
+    """The random numbers of rows."""
+
+    def __init__(self, rng: Rng, state: SequenceState | None, rows: Iterable[Values], *, is_single: bool) -> None:
+        own = isinstance(rng, Sequence) and not isinstance(rng, str | bytes)
+        size = len(rows) if isinstance(rows, Sized) else len(rng) if isinstance(rng, Sequence) else 1
+        self._seeds, self._is_own = open_seeds(rng, size if own else 1)
+        self._base = state.rows[0][0].stream if state is not None and rng is None else None
+        self._is_single = is_single
+
+    def of(self, index: int) -> RandomStream:
+        """Return the stream of a row: that of the row of a batch of texts, or one that leaves the stream of the state."""
+        if self._base is not None:
+            return self._base if self._is_single else self._base.fork(index)
+        if not self._is_own:
+            return RandomStream(self._seeds[0], index)
+        if index >= len(self._seeds):
+            raise BatchMismatch(f"expected a seed in `rng` for each row, got {len(self._seeds)} and more rows")
+        return RandomStream(self._seeds[index])
+
+
+def _with_stream(state: SequenceState, stream: RandomStream) -> SequenceState:
+    row = replace(state.rows[0][0], stream=stream)
+    return SequenceState(state.model, ((row,),), stream.seed)
+
+
+def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
+    """Refuse a state that a template cannot go on from.
+
+    Raises:
+        OptionError, SampleMismatch, ModelMismatch: it is none, has several rows, or is of another model.
+    """
+    if state is None:
+        return
+    if not isinstance(state, SequenceState):
+        raise OptionError(
+            f"expected a SequenceState or None as `state`, got {type(state).__name__}. A value of the template by this name is given in "
+            "`rows=[{'state': ...}]`.",
+            "state",
+        )
+    if len(state) != 1:
+        raise SampleMismatch(
+            f"expected a state of one row, got one of {state.batch_size} x {state.num_samples}. Run the template for each row: "
+            "`state.take([(b, s)])`."
+        )
+    if state.model is not model:
+        raise ModelMismatch(f"expected a state of {model!r}, the model that runs, got one of {state.model!r}")
+
+
+def _window(model: LanguageModel) -> int:
+    """Return how many rows run at once: twice as many as the engine lets in, so that there is always one to follow."""
+    return 2 * engine_of(model).max_rows
+
+
+@cache
+def _environment() -> TemplateSandbox:
+    """Return the environment of all templates."""
+    made = TemplateSandbox()
+    made.globals |= {
+        "greedy": greedy,
+        "multinomial": multinomial,
+        "best_of": best_of,
+        "beam_search": beam_search,
+        "ban": ban,
+    }
+    made.filters |= {
+        GENERATE: _generate,
+        CAPTURED: _captured,
+        SPECIAL: pass_context(_special),
+        STEP: pass_context(_step),
+        SIZED: pass_context(_sized),
+        CONCATENATE: pass_context(_concatenated),
+    }
+    return made
+
+
+@pass_context
+def _generate(context: Context, site: tuple[Any, ...], /, *args: Any, **options: Any) -> Any:
+    usage().step()
+    return current().generate(Site(*site), args, options)
+
+
+@pass_context
+def _captured(context: Context, name: str | None) -> Any:
+    program = current()
+    if name is None:
+        return program.captures
+    try:
+        return program.captured(name)
+    except KeyError:
+        return context.environment.undefined(hint=f"{name!r} is not generated yet", name=name)
+
+
+def _step(context: Context, value: Any) -> Any:
+    usage().step()
+    return value
+
+
+def _sized(context: Context, value: Any) -> Any:
+    usage().value(value)
+    return value
+
+
+def _special(context: Context, text: str) -> str:
+    return special_text(text)
+
+
+def _concatenated(context: Context, values: list[Any]) -> str:
+    return concatenated(values)

@@ -1,0 +1,406 @@
+"""The adapters for transformers: what they take, what they refuse, and where they say that a text begins."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
+from transformers import BatchEncoding, PreTrainedTokenizerFast
+
+import fsm
+from outlines_cont import (
+    AmbiguousPrompt,
+    DeadEnd,
+    MissingEOS,
+    NotPicklable,
+    OptionError,
+    SequenceState,
+    UnknownOption,
+    VocabularyMismatch,
+    adapters,
+    continuous,
+    generate,
+)
+from outlines_cont.adapters.row_states import OVER, RowStates
+from outlines_cont.adapters.token_fsm import token_table
+from outlines_cont.models.tokenizer import Tokenizer
+from tests.fakes import BOS, EOS, VOCAB_SIZE, FakeTokenizer, random_model
+from tests.vocabularies import byte_level_bpe
+
+TOKENS = FakeTokenizer()
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+def ids(text: str, *, bos: bool = True) -> list[int]:
+    """One token per byte."""
+    return [BOS] * bos + [3 + byte for byte in text.encode()]
+
+
+def allowed(processor: Any, *texts: str) -> list[set[bytes]]:
+    """The bytes that may follow each text; an end is b''."""
+    scores = processor(torch.tensor([ids(text) for text in texts]), torch.zeros(len(texts), VOCAB_SIZE))
+    return [{TOKENS.token_bytes[i] or b"" for i in (~row.isneginf()).nonzero()[:, 0].tolist()} for row in scores]
+
+
+def test_a_constraint_is_an_expression_a_schema_a_type_or_a_pattern() -> None:
+    of_type = adapters.logits_processor(Person, TOKENS)
+    assert [{b"{", b'{"'}] == allowed(of_type, "p")
+    assert allowed(of_type.of(1), '{"n') == allowed(
+        adapters.logits_processor(Person.model_json_schema(), TOKENS).of(1), '{"n'
+    )
+    assert [{b"1", b"2", b"12"}] == allowed(adapters.logits_processor("[12]{1,2}", TOKENS), "p")[:1]
+    assert [{b"1", b"2", b"12"}] == allowed(adapters.logits_processor(fsm.regex("[12]{1,2}"), TOKENS), "p")
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        ('{"type": "object"}', "looks like a schema as JSON text"),
+        (3, "schema"),
+        (Person(name="a", age=1), "Pass the class, `Person`"),
+    ],
+)
+def test_other_constraints_are_refused(constraint: Any, message: str) -> None:
+    with pytest.raises((OptionError, fsm.FSMError, TypeError), match=message):
+        adapters.logits_processor(constraint, TOKENS)
+
+
+def test_checks_are_refused_or_ignored_by_name() -> None:
+    schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+    with pytest.raises(OptionError, match=r"uniqueItems.*generate\.json.*checks='ignore'"):
+        adapters.logits_processor(schema, TOKENS)
+    assert [{b"["}] == allowed(adapters.logits_processor(schema, TOKENS, checks="ignore"), "p")
+    with pytest.raises(OptionError, match="'refuse' or 'ignore' as `checks`, got 'drop'"):
+        adapters.logits_processor(schema, TOKENS, checks="drop")
+
+
+def test_a_key_may_come_twice_where_that_changes_no_verdict() -> None:
+    schema: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "integer"}}
+    processor = adapters.logits_processor(schema, TOKENS)
+    text = '{"a": 1, "a": 2}'
+    assert [{b""}] == allowed(processor.of(1), text)
+    Draft202012Validator(schema).validate(json.loads(text))
+    with pytest.raises(OptionError, match="no key comes twice"):
+        adapters.logits_processor(schema | {"minProperties": 2}, TOKENS)
+
+
+def test_an_end_is_allowed_exactly_where_the_text_belongs_to_the_language() -> None:
+    processor = adapters.logits_processor("a{2}|a{4}", TOKENS).of(1)
+    assert [{b"a"}] == allowed(processor, "a")
+    assert [{b"a", b""}] == allowed(processor, "aa")
+    assert [{b""}] == allowed(processor, "aaaa")
+
+
+def test_rows_that_are_over_may_only_end() -> None:
+    processor = adapters.logits_processor("ab*", TOKENS).of(1)
+    rows = torch.tensor([[BOS, 3 + ord("a"), EOS, 7], [BOS, 3 + ord("x"), 7, 7], [BOS, 3 + ord("a"), EOS, EOS]])
+    scores = torch.zeros(3, VOCAB_SIZE)
+    scores[1, EOS] = -torch.inf  # as `min_new_tokens` does
+    masked = processor(rows, scores)  # type: ignore[arg-type]
+    assert [(~row.isneginf()).nonzero()[:, 0].tolist() for row in masked] == [[EOS]] * 3
+
+
+def test_all_ends_of_a_model_are_allowed() -> None:
+    processor = adapters.logits_processor("a", TOKENS, eos_token_ids=[EOS, 2]).of(1)
+    masked = processor(torch.tensor([ids("a")]), torch.zeros(1, VOCAB_SIZE))  # type: ignore[arg-type]
+    assert (~masked[0].isneginf()).nonzero()[:, 0].tolist() == [1, 2]
+    with pytest.raises(MissingEOS, match="eos_token_ids=model"):
+        adapters.logits_processor("a", FakeTokenizer(eos=False))
+    with pytest.raises(OptionError, match="expected ids from 0 to"):
+        adapters.logits_processor("a", TOKENS, eos_token_ids=9_999)
+    with pytest.raises(OptionError, match="`eos_token_ids`"):
+        adapters.logits_processor("a", TOKENS, eos_token_ids=["</s>"])  # type: ignore[list-item]
+
+
+def test_logits_may_be_wider_than_the_vocabulary_and_not_narrower() -> None:
+    processor = adapters.logits_processor("a", TOKENS).of(1)
+    wide = processor(torch.tensor([ids("p")[:1]]), torch.zeros(1, VOCAB_SIZE + 40))  # type: ignore[arg-type]
+    assert [3 + ord("a")] == (~wide[0].isneginf()).nonzero()[:, 0].tolist()
+    with pytest.raises(VocabularyMismatch, match=r"at least \d+ tokens.*got 100.*vocab_size=100"):
+        processor(torch.tensor([[BOS]]), torch.zeros(1, 100))  # type: ignore[arg-type]
+    narrow = adapters.logits_processor("a", TOKENS, vocab_size=200).of(1)
+    assert narrow(torch.tensor([[BOS]]), torch.zeros(1, 200)).shape == (1, 200)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="a number of tokens as `vocab_size`, got 0"):
+        adapters.logits_processor("a", TOKENS, vocab_size=0)
+
+
+def test_what_other_processors_leave_nothing_of_is_an_error_that_names_them() -> None:
+    processor = adapters.logits_processor("a", TOKENS)
+    scores = torch.zeros(2, VOCAB_SIZE)
+    scores[1, 3 + ord("a")] = -torch.inf
+    with pytest.raises(DeadEnd, match=r"in row 1, 0 tokens behind its prompt.*min_new_tokens"):
+        processor(torch.tensor([ids("p"), ids("q")]), scores)  # type: ignore[arg-type]
+
+
+def test_scores_are_not_changed_and_their_type_stays() -> None:
+    processor = adapters.logits_processor("a", TOKENS)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        scores = torch.randn(1, VOCAB_SIZE).to(dtype)
+        before = scores.clone()
+        assert dtype == processor(torch.tensor([[BOS]]), scores).dtype  # type: ignore[arg-type]
+        assert torch.equal(before, scores)
+
+
+def test_prompts_are_given_in_several_forms() -> None:
+    processor = adapters.logits_processor("ab", TOKENS)
+    rows = torch.tensor([ids("pq"), ids("rs")])
+    for inputs in (BatchEncoding({"input_ids": rows}), {"input_ids": rows}, rows, rows.numpy(), rows.tolist(), 3):
+        assert [{b"b"}] == allowed(processor.of(inputs), "pqa")
+    assert [{b"b"}] == allowed(processor.of(ids("pq")), "pqa")
+    for odd in ("pq", -1, True, None, torch.zeros(1, 3), [[1, 2], [1]], {"text": "pq"}):
+        with pytest.raises((OptionError, KeyError), match="input_ids"):
+            processor.of(odd)
+
+
+def test_a_processor_of_other_prompts_is_refused() -> None:
+    bound = adapters.logits_processor("ab", TOKENS).of({"input_ids": torch.tensor([ids("pq")])})
+    with pytest.raises(AmbiguousPrompt, match="another one in row 0"):
+        allowed(bound, "xya")
+    with pytest.raises(AmbiguousPrompt, match="a prompt of 3 tokens, padding included, got rows of 2"):
+        allowed(bound, "p")
+    assert [{b"a", b"ab"}] == allowed(bound, "pq")
+    with pytest.raises(AmbiguousPrompt, match="another one in row 1"):
+        allowed(bound, "pqa", "xya")
+
+
+def test_new_prompts_are_told_from_texts_that_go_on() -> None:
+    """Each line is a call of the processor; what was a prompt for one call is none for the next."""
+    processor = adapters.logits_processor("[ab]{1,3}", TOKENS)
+    begin, more = {b"a", b"b", b"ab"}, {b"a", b"b", b"ab", b""}
+    assert [begin] == allowed(processor, "p")
+    assert [more] == allowed(processor, "pa")
+    assert [begin, begin] == allowed(processor, "ya", "xb")  # a batch of rows that are no step
+    assert [more, more] == allowed(processor, "xbb", "yaa")  # in another order
+    assert [begin] == allowed(processor, "q")  # shorter
+    assert [begin] == allowed(processor, "r")  # of the same length
+    assert [begin] == allowed(processor, "rx")  # one token more, which the constraint does not allow
+    assert [begin] == allowed(processor, "another")  # longer
+    assert [begin] == allowed(processor, "another")  # the same again
+    assert [more] == allowed(processor, "anothera")
+    assert [begin] == allowed(processor, "another")  # the same prompt in a new call
+
+
+def test_a_row_that_goes_back_is_refused_where_nobody_says_its_prompt() -> None:
+    processor = adapters.logits_processor("[ab]{1,3}", TOKENS)
+    allowed(processor, "p")
+    allowed(processor, "pa")
+    allowed(processor, "paa")
+    with pytest.raises(AmbiguousPrompt, match=r"assisted generation.*processor\.of\(inputs\)"):
+        allowed(processor, "pb")
+    assert [{b"a", b"b", b"ab", b""}] == allowed(processor.of(2), "pb")
+
+
+def test_rows_of_which_some_go_on_are_refused() -> None:
+    processor = adapters.logits_processor("[ab]{1,3}", TOKENS)
+    allowed(processor, "pa", "qa")
+    with pytest.raises(AmbiguousPrompt, match=r"2 rows of which 1 do, such as row 1\. .*of\(inputs\)"):
+        allowed(processor, "rab", "qaa")
+    assert len(allowed(processor.of(2), "pab", "qaa")) == 2
+
+
+def test_a_guess_that_is_not_allowed_does_not_hide_that_a_row_goes_back() -> None:
+    processor = adapters.logits_processor("[ab]{1,3}", TOKENS)
+    for row in ("p", "pa", "pax", "paxx"):
+        allowed(processor, row)
+    with pytest.raises(AmbiguousPrompt):
+        allowed(processor, "pab")
+
+
+def test_threads_have_calls_of_their_own() -> None:
+    processor = adapters.logits_processor("[ab]{2}", TOKENS)
+    found: list[Any] = []
+    allowed(processor, "p")
+    thread = threading.Thread(target=lambda: found.append(allowed(processor, "pa")))
+    thread.start()
+    thread.join()
+    assert [[{b"a", b"b", b"ab"}]] == found
+    assert [{b"a", b"b"}] == allowed(processor, "pa")
+
+
+def test_a_copy_knows_of_no_call() -> None:
+    processor = adapters.logits_processor("[ab]{2}", TOKENS)
+    allowed(processor, "p")
+    assert [{b"a", b"b", b"ab"}] == allowed(copy.deepcopy(processor), "pa")
+    assert [{b"a", b"b"}] == allowed(copy.deepcopy(processor.of(2)), "pa")
+
+
+def test_they_say_what_they_are_and_stay_in_their_process() -> None:
+    processor, function = (
+        make("[ab]{2}", TOKENS) for make in (adapters.logits_processor, adapters.prefix_allowed_tokens_fn)
+    )
+    assert repr(processor.of(1)).startswith("<ConstraintProcessor: regex('[ab]{2}') over 351 tokens, of given")
+    for one in (processor, function, copy.deepcopy(function)):
+        assert "regex('[ab]{2}') over 351 tokens" in repr(one)
+        with pytest.raises(NotPicklable, match=r"adapters\.logits_processor"):
+            pickle.dumps(one)
+
+
+def test_beams_of_a_function_come_one_by_one() -> None:
+    function = adapters.prefix_allowed_tokens_fn("[ab]{2}x", TOKENS)
+
+    def asked(batch_id: int, text: str) -> set[bytes]:
+        return {TOKENS.token_bytes[i] or b"" for i in function(batch_id, torch.tensor(ids(text)))}
+
+    begin, second = {b"a", b"b", b"ab"}, {b"a", b"b"}
+    for batch_id, prompt in ((0, "p"), (1, "q")):
+        assert [begin, begin] == [asked(batch_id, prompt), asked(batch_id, prompt)]
+    assert [second, second] == [asked(0, "pb"), asked(0, "pa")]
+    assert [second, second] == [asked(1, "qa"), asked(1, "qb")]
+    assert [{b"x"}, {b"x"}] == [asked(0, "pab"), asked(0, "pbb")]
+    assert begin == asked(0, "another")
+    assert {b""} == {TOKENS.token_bytes[i] or b"" for i in function.of(2)(0, torch.tensor([*ids("pabx"), EOS]))}
+    with pytest.raises(OptionError):
+        function.of("p")
+
+
+def test_one_row_after_the_other_is_no_beam_and_a_beam_may_be_given_up() -> None:
+    function = adapters.prefix_allowed_tokens_fn("[ab]{2}x", TOKENS)
+
+    def asked(*texts: str) -> list[list[int]]:
+        return [function(0, torch.tensor(ids(text))) for text in texts]
+
+    asked("p", "pa")
+    with pytest.raises(AmbiguousPrompt):
+        asked("pb")
+    first, _, given_up, other = asked("q", "q", "qx", "qa")
+    assert first != [EOS]
+    assert given_up == [EOS]
+    assert [[3 + ord("x")]] * 2 == asked("qab", "qaa")
+    assert [3 + ord("a"), 3 + ord("b")] == other
+
+
+def test_equal_constraints_are_compiled_once() -> None:
+    made = [adapters.logits_processor("[ab]{5}", TOKENS) for _ in range(2)]
+    assert made[0]._masks.token_fsm is made[1]._masks.token_fsm
+    hugging_face = byte_level_bpe()
+    tables = [token_table(Tokenizer(hugging_face), 0, None) for _ in range(2)]
+    assert tables[0].vocabulary.tokens == tables[1].vocabulary.tokens
+
+
+def test_tokens_that_were_added_since_are_seen() -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level_bpe(), eos_token="<|endoftext|>")
+    before = adapters.logits_processor("ab", tokenizer)
+    size = len(tokenizer)
+    tokenizer.add_tokens(["zzyzx"])
+    after = adapters.logits_processor("zzyzx", tokenizer)
+    assert [size, size + 1] == [len(one._masks.table.vocabulary.tokens) for one in (before, after)]
+    assert size in after._masks.token_fsm.allowed_token_ids(after._masks.token_fsm.initial_state)
+
+
+def test_a_model_knows_its_tokens_and_ends() -> None:
+    model = random_model()
+    processor = adapters.logits_processor("ab", model)
+    assert tuple(sorted(model.eos_token_ids)) == processor._masks.table.vocabulary.eos_token_ids
+    with pytest.raises(UnknownOption, match="Did you mean `vocab_size`"):
+        adapters.logits_processor("ab", model, vocabsize=3)  # type: ignore[call-arg]
+
+
+def test_what_is_forgotten_is_read_again() -> None:
+    table = token_table(TOKENS, None, None)
+    states = RowStates(table.token_fsm(fsm.regex("[ab]*")), max_bytes=400)
+    plain = RowStates(table.token_fsm(fsm.regex("[ab]*")))
+    texts = [ids("ab" * n, bos=False) for n in (20, 1, 30, 20, 5)] + [[*ids("a", bos=False), EOS], [7]]
+    rows = [np.array(text, np.int64) for text in texts]
+    assert [plain.after(row) for row in rows] == [states.after(row) for row in rows]
+    assert 1 <= len(states._known) <= 2
+    assert states._nbytes == sum(len(data) + 150 for data in states._known)
+    assert [states.after(row) for row in rows[-2:]] == [OVER, OVER]
+
+
+def test_a_cut_text_goes_on_and_a_whole_one_stays() -> None:
+    model = random_model()
+    processor = adapters.logits_processor("[ab]{3}", model)
+
+    def go_on(rows: torch.Tensor, steps: int) -> torch.Tensor:
+        how = {"attention_mask": torch.ones_like(rows), "do_sample": False, "pad_token_id": EOS}
+        out: Any = model.hugging_face.generate(rows, logits_processor=[processor], max_new_tokens=steps, **how)
+        return out
+
+    cut = go_on(torch.tensor([ids("p")]), 1)
+    whole = go_on(cut, 5)
+    text = TOKENS.decode(whole[0].tolist())
+    assert len(text) == 4
+    assert text[0] == "p"
+    assert set(text[1:]) <= {"a", "b"}
+    assert whole[0, -1:].tolist() == [EOS]
+
+
+def test_a_search_with_more_beams_than_texts_returns_no_other_text() -> None:
+    model = random_model()
+    processor = adapters.logits_processor("a|b", model)
+    rows = torch.tensor([ids("p"), ids("q")])
+    out: Any = model.hugging_face.generate(
+        rows,
+        attention_mask=torch.ones_like(rows),
+        logits_processor=[processor],
+        num_beams=4,
+        num_return_sequences=4,
+        max_new_tokens=4,
+        do_sample=False,
+        pad_token_id=EOS,
+    )
+    texts = [TOKENS.decode(row) for row in out.tolist()]
+    assert {"pa", "pb"} == {*texts[:2]}
+    assert {*texts} <= {"p", "pa", "pb", "q", "qa", "qb"}
+
+
+def test_what_generate_has_fed_for_several_rows_goes_on_as_a_state() -> None:
+    model = random_model()
+    rows = torch.tensor([[EOS, *ids("p")], ids("pq")])
+    mask = torch.tensor([[0, 1, 1], [1, 1, 1]])
+    out: Any = model.hugging_face.generate(
+        rows,
+        attention_mask=mask,
+        logits_processor=[adapters.logits_processor("[ab]|[xy]{6}", model)],
+        max_new_tokens=5,
+        do_sample=False,
+        pad_token_id=EOS,
+        return_dict_in_generate=True,
+    )
+    new = out.sequences[:, 3:]
+    seen = torch.cat([mask, (new != EOS).long()], dim=1)
+    state = SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=seen)
+    plain = [
+        [i for i, real in zip(row, keep, strict=True) if real]
+        for row, keep in zip(out.sequences.tolist(), seen.tolist(), strict=True)
+    ]
+    assert plain == [list(row.token_ids) for group in state.rows for row in group]
+    wanted = continuous(generate.text(model))(plain, max_tokens=4)
+    assert wanted == continuous(generate.text(model))(state, max_tokens=4)
+
+
+def test_threads_do_not_see_the_masks_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlines_cont.engine.masking._FEW_WORDS", 0)  # as with a large vocabulary
+    processor = adapters.logits_processor("[^a]+(é.*)?", TOKENS).of(1)
+    texts = ["", "xé"]  # both allow most tokens, not the same
+    wanted = [allowed(processor, text)[0] for text in texts]
+    assert wanted[0] != wanted[1]
+    wrong: list[str] = []
+
+    def ask(text: str, right: set[bytes]) -> None:
+        wrong.extend(text for _ in range(400) if allowed(processor, text)[0] != right)
+
+    threads = [threading.Thread(target=ask, args=pair) for pair in zip(texts, wanted, strict=True)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []

@@ -1,0 +1,144 @@
+"""Values of a schema that may be of any length: `Report.unbounded`, and what is said of them where no call bounds them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+from typer.testing import CliRunner
+
+import fsm
+from fsm.endless import is_endless
+from outlines_cont import LengthWarning, UnboundedWarning, continuous, generate
+from outlines_cont.cli import app
+from tests.fakes import random_model
+
+
+class Person(BaseModel):
+    name: str
+    nick: str | None = None
+    code: str = Field(pattern="^[A-Z]{3}$")
+    kind: Literal["a", "b"]
+    tags: list[str]
+    few: list[int] = Field(max_length=3)
+    ages: dict[str, int] = {}
+    other: Any = None
+    count: int
+
+
+class Pair(BaseModel):
+    one: Person
+    other: Person
+
+
+def test_the_report_names_what_may_be_of_any_length() -> None:
+    properties = {
+        "name": "maxLength",
+        "nick/anyOf/0": "maxLength",
+        "tags": "maxItems",
+        "tags/items": "maxLength",
+        "ages": "maxProperties",
+        "other": "type",
+    }
+    assert {f"#/properties/{at}": bound for at, bound in properties.items()} == dict(
+        fsm.json_schema(Person).report.unbounded
+    )
+    found = fsm.json_schema(Pair).report.unbounded  # each once, where it is written
+    assert tuple((f"#/$defs/Person/properties/{at}", bound) for at, bound in properties.items()) == found
+
+
+@pytest.mark.parametrize(
+    ("schema", "unbounded"),
+    [
+        ({"type": "string"}, {"#": "maxLength"}),
+        ({"allOf": [{"type": "string"}, {"maxLength": 3}]}, {}),
+        ({"$ref": "#/$defs/s", "$defs": {"s": {"type": "string"}}, "maxLength": 4}, {}),
+        ({"type": "string", "pattern": "^a{3,9}$"}, {}),
+        ({"type": "string", "pattern": "a{3}"}, {"#": "maxLength"}),
+        ({"type": "string", "pattern": "a{3}", "maxLength": 9}, {}),
+        ({"type": "string", "format": "date"}, {}),
+        ({"type": "string", "not": {"const": "a"}}, {"#": "maxLength"}),
+        ({"enum": ["a", ["b"]]}, {}),
+        ({"type": "array", "items": {"type": "integer"}}, {"#": "maxItems"}),
+        ({"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True}, {}),
+        ({"type": "array", "maxItems": 3}, {"#": "type"}),
+        ({"type": "array", "prefixItems": [{"const": 1}], "items": False}, {}),
+        ({"type": "array", "items": {"type": "integer"}, "contains": {"const": 1}}, {"#": "maxItems"}),
+        ({"type": "object", "properties": {"a": {"type": "null"}}}, {"#": "maxProperties"}),
+        ({"type": "object", "properties": {"a": {}}, "additionalProperties": False}, {"#/properties/a": "type"}),
+        ({"type": "object", "maxProperties": 2, "additionalProperties": {"type": "null"}}, {"#": "propertyNames"}),
+        (True, {"#": "type"}),
+        ({"type": ["string", "null"]}, {"#": "maxLength"}),
+    ],
+)
+def test_a_schema_is_bounded_by_all_that_holds_for_a_value(schema: Any, unbounded: dict[str, str]) -> None:
+    assert unbounded == dict(fsm.json_schema(schema).report.unbounded)
+
+
+def test_what_is_bounded_from_outside_is_not_named() -> None:
+    string = fsm.json_schema({"type": "string"})
+    named = (("#", "maxLength"),)
+    assert (
+        named
+        == (string + "x").report.unbounded
+        == ("a" | string).report.unbounded
+        == (string + string).report.unbounded
+    )
+    assert () == (string & fsm.regex(".{9}")).report.unbounded == (~string).report.unbounded
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("a{3}|b", False),
+        ("(a|b?c){2,9}", False),
+        ("a*", True),
+        ("x(a+|b)", True),
+        ("(ab*){2}", True),
+        ("(?!b)a{2}", False),
+    ],
+)
+def test_a_pattern_is_endless_where_a_part_repeats_without_a_bound(pattern: str, expected: bool) -> None:
+    assert expected is is_endless(fsm.regex(pattern).node, {})
+
+
+def test_lengths_are_told_once_where_no_call_bounds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlines_cont.options.DEFAULT_MAX_TOKENS", 5)
+    model = random_model()
+    model.memo.pop("told_lengths", None)
+    short = generate.json(model, {"type": "string", "maxLength": 1})
+    long = generate.json(
+        model, {"type": "array", "minItems": 30, "items": {"type": "integer", "minimum": 0, "maximum": 9}}
+    )
+    with warnings.catch_warnings(action="error"):
+        continuous(short)("a")
+        state = continuous(long)("a", max_tokens=4)
+        generate.regex(model, "a?b*c")  # a pattern shows its length
+    said = r"^'#' \(`maxItems`\) may be of any length, .* cut after 5 tokens"
+    with pytest.warns(LengthWarning) as told:
+        continuous(long)("a")
+    assert [(UnboundedWarning, True)] == [(one.category, bool(re.search(said, str(one.message)))) for one in told[:1]]
+    assert __file__ == told[0].filename  # the line of the user
+    with pytest.warns(LengthWarning) as again:
+        assert {"length"} == {
+            done.finish_reasons[0][0] for done in (continuous(long)("a"), continuous(long).resume(state))
+        }
+    assert [LengthWarning, LengthWarning] == [one.category for one in again]  # they were cut
+
+
+def test_the_command_says_so_before_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_text("")
+    (tmp_path / "name.json").write_text('{"type": "object", "properties": {"name": {"type": "string"}}}')
+    given = ["extract", str(tmp_path / "rows.txt"), "--schema", str(tmp_path / "name.json")]
+    told = CliRunner().invoke(app, given)
+    assert told.stderr.startswith(
+        "Note: '#' (`maxProperties`), '#/properties/name' (`maxLength`) may be of any length; a record is cut after 1024 tokens. "
+        "Say --max-tokens"
+    )
+    assert "Note" not in CliRunner().invoke(app, [*given, "--max-tokens", "1024"]).stderr
+    described = CliRunner().invoke(app, ["schema", str(tmp_path / "name.json")])
+    assert "any length: '#' (`maxProperties`), '#/properties/name' (`maxLength`)" in described.stdout.replace("\n", " ")
