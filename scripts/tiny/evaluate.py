@@ -1,11 +1,15 @@
 """Measure the bundled model on held-out messages, through the public names of the library.
 
-Run from the repository's root: `python -m scripts.tiny.evaluate --count 500`. Two sets of messages are drawn, with names
+Run from the repository's root: `python -m scripts.tiny.evaluate --count 500`. Four sets of messages are drawn, with names
 and places that training never shows, and read greedily:
 
 - *demo*: messages that tell every fact of the demo's record; kind, record and due date are chained on one state;
 - *other*: messages of every kind, each asked for a record of its own drawn schema, straight from the message; kind and due
-  date are chained on a second state.
+  date are chained on a second state;
+- *wide*: messages in many styles, some of kind `other`, each asked for the demo's record with the due date, null where it
+  is not told;
+- *chat*: the same in the chat form, the record in the first turn, the kind in the second, the due date, where there is one,
+  in the third.
 
 A field is right when its JSON value equals the expected one, a record when all of its fields are. Values inside objects and
 arrays count one by one.
@@ -17,7 +21,7 @@ import platform
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,14 +31,16 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from outlines_cont import continuous, generate, models
+from outlines_cont import Chat, continuous, generate, models
 from outlines_cont.continuation import Continuation
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state import SequenceState
 from scripts.tiny.corpus import DEMO_KINDS, DUE_PATTERN, KINDS, Message, MessageSource, Task, demo_task, draw_task
+from scripts.tiny.wide import OTHER, WideSource, full_reading
 
 BATCH_SIZE = 16
 MAX_TOKENS = 400
+SETS = ("demo", "other", "wide", "chat")
 
 
 @dataclass(slots=True)
@@ -53,7 +59,11 @@ class Tally:
     def record(self, prefix: str, detail: str, message: Message, task: Task, value: Any) -> None:
         """Count the fields and the whole of one record, in all and under `detail`."""
         expected, received = dict(leaves(task.record)), dict(leaves(value))
-        bad = {path: (want, received.get(path)) for path, want in expected.items() if want != received.get(path)}
+        bad = {
+            path: (want, received.get(path))
+            for path, want in expected.items()
+            if path not in received or want != received[path]
+        }
         for path in expected:
             self.add(f"{prefix} fields", path not in bad)
             self.add(f"{prefix} fields, {detail}", path not in bad)
@@ -103,7 +113,9 @@ class Evaluation:
         self._model = model
         self._rng = random.Random(f"evaluate {seed}")
         self._source = MessageSource(held_out=True)
-        self._kind = continuous(generate.choice(model, KINDS))
+        self._wide_rng = random.Random(f"evaluate wide {seed}")
+        self._wide_source = WideSource(held_out=True)
+        self._kind = continuous(generate.choice(model, (*KINDS, OTHER)))
         self._due = continuous(generate.regex(model, DUE_PATTERN))
         self.tally = Tally()
 
@@ -134,23 +146,54 @@ class Evaluation:
             state = self._json(task.schema)(f"Message: {message.text}\nRecord: ", max_tokens=MAX_TOKENS)
             self.tally.record("other", task.name, message, task, state.value)
 
+    def wide(self, count: int) -> None:
+        """Read `count` messages in many styles."""
+        messages = [self._wide_source.draw(self._wide_rng) for _ in range(count)]
+        tasks = [full_reading(message) for message in messages]
+        kinds = values_of(
+            self._kind([f"Message: {message.text}\nKind: " for message in messages], max_tokens=MAX_TOKENS)
+        )
+        state = self._json(tasks[0].schema)([f"Message: {m.text}\nRecord: " for m in messages], max_tokens=MAX_TOKENS)
+        for message, task, kind, record in zip(messages, tasks, kinds, values_of(state), strict=True):
+            self.tally.answer("wide kinds", message, message.kind, kind)
+            self.tally.record("wide", message.kind, message, task, record)
+
+    def chat(self, count: int) -> None:
+        """Read `count` messages in conversations."""
+        messages = [self._wide_source.draw(self._wide_rng) for _ in range(count)]
+        tasks = [full_reading(message) for message in messages]
+        record = generate.json(self._model, tasks[0].schema, whitespace="none")
+        chats = Chat.replies([Chat(self._model).user(m.text) for m in messages], record, max_tokens=MAX_TOKENS)
+        asked = [chat.user("What kind of message is it?") for chat in chats]
+        sorts = Chat.replies(asked, generate.choice(self._model, (*KINDS, OTHER)), max_tokens=MAX_TOKENS)
+        for message, task, chat, sort in zip(messages, tasks, chats, sorts, strict=True):
+            self.tally.record("chat", "first turn", message, task, chat.value)
+            self.tally.answer("chat kinds", message, message.kind, sort.value)
+        dated = [(message, chat) for message, chat in zip(messages, sorts, strict=True) if "due" in message.facts]
+        due = generate.regex(self._model, DUE_PATTERN)
+        for (message, _), chat in zip(
+            dated, Chat.replies([c.user("When is it due?") for _, c in dated], due), strict=True
+        ):
+            self.tally.answer("chat due dates", message, message.due, chat.value)
+
     def _json(self, schema: dict[str, Any]) -> Continuation:
         return continuous(generate.json(self._model, schema, whitespace="none"))
 
 
-def evaluate(model: HuggingFaceModel, count: int, seed: int, console: Console) -> dict[str, Any]:
-    """Return the figures of `count` messages of each set, and the wrong answers."""
+def evaluate(model: HuggingFaceModel, sets: list[str], count: int, seed: int, console: Console) -> dict[str, Any]:
+    """Return the figures of `count` messages of each of `sets`, and the wrong answers."""
     evaluation = Evaluation(model, seed)
+    reads: dict[str, Callable[[int], None]] = {name: getattr(evaluation, name) for name in sets}
     started = time.monotonic()
     with Progress(console=console, transient=True) as progress:
-        for name, read in (("demo", evaluation.demo), ("other", evaluation.other)):
+        for name, read in reads.items():
             task = progress.add_task(name, total=count)
             for begin in range(0, count, BATCH_SIZE):
                 size = min(BATCH_SIZE, count - begin)
                 read(size)
                 progress.advance(task, size)
     return {
-        "messages": {"demo": count, "other": count},
+        "messages": dict.fromkeys(sets, count),
         "seed": seed,
         "seconds": round(time.monotonic() - started, 1),
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
@@ -174,14 +217,15 @@ def main() -> None:
     """Read the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="folder of another model (default: the bundled one)")
-    parser.add_argument("--count", type=int, default=500, help="messages in each of the two sets (default: 500)")
+    parser.add_argument("--count", type=int, default=500, help="messages in each set (default: 500)")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS, help="which sets (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="of the messages (default: 0)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON on stdout")
     parser.add_argument("--show", type=int, default=0, metavar="N", help="also print the first N wrong answers")
     args = parser.parse_args()
     console = Console(stderr=args.json)
     model = models.transformers(str(args.model)) if args.model else models.tiny()
-    result = evaluate(model, args.count, args.seed, console)
+    result = evaluate(model, args.sets, args.count, args.seed, console)
     if args.json:
         print(json.dumps(result, ensure_ascii=False))
     else:

@@ -8,7 +8,7 @@ from scripts.tiny.corpus import DEMO_KINDS, Message, MessageSource, Task, demo_t
 from scripts.tiny.documents import Document, chain, neat_documents
 from scripts.tiny.wide import WideSource, reading_task, wide_task
 
-SHARES = {"neat": 0.3, "wide": 0.52, "chat": 0.18}
+SHARES = {"neat": 0.33, "wide": 0.54, "chat": 0.13}
 """How much of each is drawn."""
 
 

@@ -27,7 +27,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from scripts.tiny.chats import END, TEMPLATE, TURN_TOKENS
 from scripts.tiny.corpus import CURRENCIES
-from scripts.tiny.documents import Document
+from scripts.tiny.documents import Document, Piece
 from scripts.tiny.mixture import documents
 
 VOCAB_SIZE = 1280
@@ -36,6 +36,10 @@ KEY_WEIGHT = 0.1
 """Weight of the tokens inside a key: the schema forces them, but text without a schema should still look like a record."""
 CODE_WEIGHT = 6.0
 """Weight of a currency's code: one token per record, whose rule is learned late when it counts like any letter of a name."""
+KIND_WEIGHT = 4.0
+"""Weight of a kind, for the same reason."""
+FIRST_WEIGHT = 2.0
+"""Weight of the first token of a value: where it stands in the message is decided there."""
 SPLIT_SHARE = 0.06
 """Share of records whose punctuation is spelled with shorter tokens, as forced text may be."""
 PIECES = r"\s+|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+ ?"
@@ -43,6 +47,7 @@ PIECES = r"\s+|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+ ?"
 
 _KEY = re.compile(r'"(\w+)":')
 _PUNCTUATION = re.compile(r'["{}\[\]:,]{2,}')
+_VALUE_START = re.compile(r'":\[?\{?"?')
 _VALUE_END = re.compile(r'"?(,"|\}+|\},"|\}\},")')
 
 
@@ -109,15 +114,17 @@ class Encoder:
         for number, pairs in enumerate(document.branches, 1):
             start = len(out.ids)
             for place, piece in enumerate(pairs):
-                self._add(out, piece.appended, piece.text, (number, place))
+                self._add(out, piece, (number, place))
             length = len(out.ids) - start
             out.branch += [number] * length
             out.positions += range(size, size + length)
         return out
 
-    def _add(self, out: Encoded, appended: str, generated: str, place: tuple[int, int]) -> None:
-        before = self._tokenizer.encode(appended).ids
-        ids, weights, fields = self._piece(generated)
+    def _add(self, out: Encoded, piece: Piece, place: tuple[int, int]) -> None:
+        before = self._tokenizer.encode(piece.appended).ids
+        ids, weights, fields = self._piece(piece.text)
+        if piece.name in ("kind", "chat kind"):
+            weights = [KIND_WEIGHT] * len(ids)
         out.ids += before + ids
         out.labels += [-1] * (len(before) - 1) + ids + [0]
         out.weights += [0.0] * (len(before) - 1) + weights + [1.0]
@@ -128,6 +135,7 @@ class Encoder:
         encoding = self._tokenizer.encode(text)
         ids, weights, fields = [], [], []
         keys = [match.span() for match in _KEY.finditer(text)]
+        starts = {match.end() for match in _VALUE_START.finditer(text)}
         respell = self._rng is not None and self._rng.random() < SPLIT_SHARE
         field = 0
         for token_id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
@@ -144,6 +152,7 @@ class Encoder:
                 spelled = [i for character in text[start:end] for i in self._tokenizer.encode(character).ids]
             ids += spelled
             weight = KEY_WEIGHT if in_key else CODE_WEIGHT if text[start:end] in CURRENCIES else 1.0
+            weight = FIRST_WEIGHT if weight == 1.0 and start in starts else weight
             weights += [0.0 if len(spelled) > 1 else weight] * len(spelled)
             fields += [field] * len(spelled)
         return ids, weights, fields

@@ -8,7 +8,7 @@ does not tell is null, or an empty text or zero where null is not asked for.
 import datetime
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scripts.tiny import corpus, styles, wide_phrases, words
@@ -17,6 +17,8 @@ from scripts.tiny.names import NameSource
 from scripts.tiny.others import other_text
 from scripts.tiny.phrases import FAMILIES, LABELS, NOISE, Family
 
+OTHER = "other"
+"""The kind of messages that are none of `KINDS`."""
 KIND_WEIGHTS = {
     "order": 5,
     "invoice": 4,
@@ -25,42 +27,20 @@ KIND_WEIGHTS = {
     "quote": 4,
     "meeting": 1.5,
     "application": 1.5,
-    "other": 2.5,
+    OTHER: 3.5,
 }
 READING_FIELDS = (*corpus.DEMO_FIELDS, ("due", "due"))
 OMITTED_SHARE = 0.12
 """Share of the facts of a kind that a message does not tell."""
-EMPTY_SHARE = 0.25
+SPARSE_SHARE = 0.15
+"""Share of the messages that tell few facts: the goods and about one in three of the others."""
+EMPTY_SHARE = 0.06
 """Share of records in which what is not told is an empty text or zero instead of null."""
 
-_NUMBER_WORDS = dict(
-    zip(
-        range(1, 21),
-        [
-            "one",
-            "two",
-            "three",
-            "four",
-            "five",
-            "six",
-            "seven",
-            "eight",
-            "nine",
-            "ten",
-            "eleven",
-            "twelve",
-            "thirteen",
-            "fourteen",
-            "fifteen",
-            "sixteen",
-            "seventeen",
-            "eighteen",
-            "nineteen",
-            "twenty",
-        ],
-        strict=True,
-    )
-) | {2: "two|a pair of|a couple of", 6: "six|half a dozen", 12: "twelve|a dozen|one dozen", 24: "two dozen|twenty-four"}
+_TEENS = ("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty")
+_NUMBER_WORDS = dict(enumerate((*corpus._NUMBERS, *_TEENS), start=1))
+_NUMBER_WORDS |= {2: "two|a pair of|a couple of", 6: "six|half a dozen", 12: "twelve|a dozen|one dozen"}
+_NUMBER_WORDS |= {24: "two dozen|twenty-four"}
 _NUMBER_WORDS |= {25: "twenty-five", 30: "thirty", 40: "forty", 50: "fifty", 60: "sixty", 100: "a hundred|one hundred"}
 _MONEY_WORDS = {
     "EUR": "euro euros Euro Euros EURO Eur eur €",
@@ -111,15 +91,27 @@ def _date_text(rng: random.Random, date: datetime.date) -> str:
     )
 
 
+def _price(rng: random.Random, currency: str) -> float | int:
+    """Return a price; one in three is of a thousand or more, and most of those in yen have five digits or six."""
+    if currency == "JPY" and rng.random() < 0.6:
+        return rng.randint(10, 6000) * rng.choice((10, 100, 100))
+    whole = (
+        rng.randint(1, 10 ** rng.choice((2, 3, 3)))
+        if rng.random() < 0.65
+        else rng.randint(1000, 10 ** rng.choice((4, 4, 5)))
+    )
+    return whole if rng.random() < 0.5 else round(whole + rng.randint(1, 99) / 100, 2)
+
+
 def _money_text(rng: random.Random, price: float | int, currency: str) -> str:
     """Return a price in one of many forms, now and then with a comma before the cents."""
     digits = f"{price:,.2f}" if isinstance(price, float) else f"{price:,}"
     if isinstance(price, int) and rng.random() < 0.25:
         digits += ".00"
     shape = rng.random()
-    if shape < 0.65:
+    if shape < 0.5:
         digits = digits.replace(",", "")
-    elif shape < 0.78 and "." in digits:
+    elif shape < 0.65 and "." in digits:
         digits = digits.replace(",", rng.choice(("", "~", " "))).replace(".", ",").replace("~", ".")
     if rng.random() < 0.3:
         return rng.choice(_MONEY_SIGNS[currency].split("|")) + digits
@@ -144,26 +136,10 @@ def _goods_text(rng: random.Random, source: words.WordSource) -> tuple[str, str,
         text = f"{rng.choice(('the', 'your', 'our', 'those', 'all', 'exactly', 'about', 'these'))} {number} {item}"
         text = f"{number} {item}" if quantity == 1 else text
     else:
-        patterns = [
-            "{q}x {i}",
-            "{q} x {i}",
-            "{q} pcs {i}",
-            "{q} pcs. {i}",
-            "{q} pieces {i}",
-            "{q} of your {i}",
-            "{q} of the {i}",
-            "{i} x{q}",
-            "{i} x {q}",
-            "{q} units of {i}",
-            "{i} ({q})",
-            "{i}: {q}",
-            "{i}, {q} of them",
-            "{i} - {q} pcs",
-            "{q}pcs {i}",
-            "{q} pieces of {i}",
-            "{i} (qty {q})",
-            "{q} * {i}",
-        ]
+        patterns = words.by_bar(
+            "{q}x {i}|{q} x {i}|{q} pcs {i}|{q} pcs. {i}|{q} pieces {i}|{q} of your {i}|{q} of the {i}|{i} x{q}|{i} x {q}|"
+            "{q} units of {i}|{i} ({q})|{i}: {q}|{i}, {q} of them|{i} - {q} pcs|{q}pcs {i}|{q} pieces of {i}|{i} (qty {q})|{q} * {i}"
+        )
         text = rng.choice(patterns).format(q=quantity, i=item)
     return text, item, quantity
 
@@ -181,7 +157,7 @@ class WideSource(MessageSource):
     def draw(self, rng: random.Random, kind: str | None = None, complete: bool = False) -> Message:
         """Return one message, as `MessageSource.draw` does; its kind may be `other`."""
         kind = kind or rng.choices(list(KIND_WEIGHTS), list(KIND_WEIGHTS.values()))[0]
-        if kind == "other":
+        if kind == OTHER:
             return self._other(rng)
         facts, surface = self._facts(rng, kind, complete)
         family = wide_phrases.WIDE_FAMILIES[kind]
@@ -211,10 +187,11 @@ class WideSource(MessageSource):
                 rng, text, surface["noise_person"], surface["company"], rng.choice(("hi", "re: hello", "news", "?"))
             )
         text, _ = _recased(rng, text, {})
-        return Message(text, "other", {}, tuple(fact for fact in FACTS if fact != "urgent"))
+        return Message(text, OTHER, {}, tuple(fact for fact in FACTS if fact != "urgent"))
 
     def _facts(self, rng: random.Random, kind: str, complete: bool) -> tuple[dict[str, Any], dict[str, str]]:
         facts, surface = super()._facts(rng, kind, complete)
+        facts["price"] = _price(rng, facts["currency"])
         noise = datetime.date.fromisoformat(facts["due"]) - datetime.timedelta(days=rng.randint(1, 500))
         surface |= {
             "due": _date_text(rng, datetime.date.fromisoformat(facts["due"])),
@@ -243,7 +220,7 @@ class WideSource(MessageSource):
     ) -> tuple[str, set[str]]:
         core = styles.expanded(rng, rng.choice(family.cores if rng.random() < 0.72 else FAMILIES[kind].cores))
         told = corpus._slots(core)
-        omitted = set() if complete else {f for f in family.mandatory if f != "goods" and rng.random() < OMITTED_SHARE}
+        omitted = set() if complete else _omitted(rng, family)
         missing = set(family.mandatory) - told - omitted
         sentences = []
         while missing:
@@ -259,7 +236,10 @@ class WideSource(MessageSource):
                 template = styles.expanded(rng, rng.choice(pool))
                 sentences.append(template)
                 told |= corpus._slots(template) | ({name} if fact == "urgent" else set())
-        return _written(rng, core, sentences, surface), told
+        greetings = wide_phrases.GREETINGS
+        if kind in ("invoice", "shipment"):  # who is greeted there is the customer
+            greetings = tuple(text for text in greetings if "{noise_person}" not in text)
+        return _written(rng, core, sentences, greetings, surface), told
 
     def _framed(
         self, rng: random.Random, text: str, kind: str, family: Family, surface: Mapping[str, str], told: set[str]
@@ -271,6 +251,12 @@ class WideSource(MessageSource):
             (rng.choice(family.titles), "hello", "question", "Re: Re: " + rng.choice(("yesterday", "your mail", "hi")))
         )
         return styles.framed(rng, text, sender, surface["company" if "company" in told else "noise_company"], subject)
+
+
+def _omitted(rng: random.Random, family: Family) -> set[str]:
+    """Return mandatory facts that a message leaves out, never the goods."""
+    share = 0.65 if rng.random() < SPARSE_SHARE else OMITTED_SHARE
+    return {fact for fact in family.mandatory if fact != "goods" and rng.random() < share}
 
 
 def _pool(kind: str, family: Family, name: str) -> tuple[str, ...]:
@@ -288,7 +274,9 @@ def _sentence_for(rng: random.Random, kind: str, family: Family, missing: set[st
     return rng.choice(_pool(kind, family, name))
 
 
-def _written(rng: random.Random, core: str, sentences: list[str], surface: Mapping[str, str]) -> str:
+def _written(
+    rng: random.Random, core: str, sentences: list[str], greetings: Sequence[str], surface: Mapping[str, str]
+) -> str:
     """Return a core and sentences as a message, with stories, noise, greeting and closing, in one style."""
     rng.shuffle(sentences)
     body = list(sentences)
@@ -299,7 +287,7 @@ def _written(rng: random.Random, core: str, sentences: list[str], surface: Mappi
         at = min(number, len(body)) if rng.random() < 0.6 else rng.randint(0, len(body))
         body.insert(at, styles.expanded(rng, story))
     if rng.random() < 0.4 and not any(text.startswith("^") for text in body):
-        body.insert(0, styles.expanded(rng, rng.choice(wide_phrases.GREETINGS)))
+        body.insert(0, styles.expanded(rng, rng.choice(greetings)))
     if rng.random() < 0.3:
         body.insert(0, styles.expanded(rng, rng.choice(wide_phrases.CLOSINGS)))
     signs = corpus._SIGN_OFFS
@@ -331,7 +319,8 @@ def _list(
     rng: random.Random, kind: str, family: Family, surface: Mapping[str, str], complete: bool
 ) -> tuple[str, set[str]]:
     """Return a message as labels and values, or values alone, between marks of many sorts, and the slots that it tells."""
-    names = [name for name in family.mandatory if complete or name == "goods" or rng.random() > OMITTED_SHARE]
+    omitted = set() if complete else _omitted(rng, family)
+    names = [name for name in family.mandatory if name not in omitted]
     extras = [name for name in family.extras if name in LABELS and name != "urgent"]
     names += rng.sample(extras, min(len(extras), rng.choice((0, 0, 1, 2))))
     if "goods" in names and "item" in surface and rng.random() < 0.6:
@@ -402,6 +391,12 @@ def reading_task(rng: random.Random, message: Message) -> Task:
     return _emptied(rng, Task("reading", corpus._object(schema), record))
 
 
+def full_reading(message: Message) -> Task:
+    """Return the demo's record with the due date, in order, null where the message does not tell it."""
+    schema = {key: {"anyOf": [FACTS[fact][0], {"type": "null"}]} for key, fact in READING_FIELDS}
+    return Task("reading", corpus._object(schema), {key: message.facts.get(fact) for key, fact in READING_FIELDS})
+
+
 def wide_task(rng: random.Random, message: Message) -> Task:
     """Return a record of drawn facts under drawn names, also of facts that the message does not tell."""
     builder = corpus._TaskBuilder(rng, message)
@@ -414,7 +409,7 @@ def wide_task(rng: random.Random, message: Message) -> Task:
     for name in names[: rng.choice((1, 2, 3, 4, 5, 6, 7))]:
         builder.add(name, nullable=rng.random() < 0.3)
     if message.absent and (not message.facts or rng.random() < 0.5):
-        count = rng.randint(1, 7 if message.kind == "other" else 3)
+        count = rng.randint(1, 7 if message.kind == OTHER else 3)
         for name in rng.sample(message.absent, min(len(message.absent), count)):
             builder.add(name, nullable=True)
     return _emptied(rng, builder.build())

@@ -27,7 +27,7 @@ CLOSINGS = _lines("""
 ~(Warmly|Sincerely yours|Respectfully|Faithfully|With best regards|Greetings|Rgds|BR)(,|.|)
 ~Let me know (if that works|what you think|if you need more|please)(.|!|)
 ~(That's all|That would be all|That is it|Nothing else)(.| for now.| from me.|, really.)
-~(Your {noise_company} team|The {noise_company} crew|{noise_company}|{noise_person}, {noise_company})
+~(Your {noise_company} team|The {noise_company} crew|{noise_company})
 """)
 
 STORIES = _lines("""
