@@ -51,7 +51,9 @@ def test_rows_of_a_batch_give_what_they_give_alone() -> None:
 
 def test_a_conversation_needs_no_template_and_feeds_no_token_twice() -> None:
     model = _tiny()
-    chat = Chat(model).system("You take orders.").user("Please send 12 chairs to Anna Berg by 2031-05-14, we pay 90 EUR.")
+    chat = (
+        Chat(model).system("You take orders.").user("Please send 12 chairs to Anna Berg by 2031-05-14, we pay 90 EUR.")
+    )
     with model.meter() as meter:
         chat = chat.assistant(generate.json(model, Order), max_tokens=100)
         assert chat.value == Order(name="Anna Berg", quantity=12, currency="EUR")
