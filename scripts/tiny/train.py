@@ -42,6 +42,8 @@ FIRST_WEIGHT = 2.0
 """Weight of the first token of a value: where it stands in the message is decided there."""
 SPLIT_SHARE = 0.06
 """Share of records whose punctuation is spelled with shorter tokens, as forced text may be."""
+START_SPLIT_SHARE = 0.1
+"""Share of texts that begin with a quotation mark of its own, as where the model would have written null and may not; empty ones all do."""
 PIECES = r"\s+|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+ ?"
 """Spaces stand alone, so that a word is spelled with the same tokens after a space and after a quotation mark."""
 
@@ -150,6 +152,10 @@ class Encoder:
                 and self._rng.random() < 0.5
             ):
                 spelled = [i for character in text[start:end] for i in self._tokenizer.encode(character).ids]
+            is_start = text[start:end] == '":"'
+            is_empty = is_start and text[end : end + 1] == '"'
+            if is_start and self._rng is not None and (is_empty or self._rng.random() < START_SPLIT_SHARE):
+                spelled = [i for part in ('":', '"') for i in self._tokenizer.encode(part).ids]
             ids += spelled
             weight = KEY_WEIGHT if in_key else CODE_WEIGHT if text[start:end] in CURRENCIES else 1.0
             weight = FIRST_WEIGHT if weight == 1.0 and start in starts else weight
