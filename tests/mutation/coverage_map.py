@@ -16,7 +16,7 @@ from tests.mutation.moved import MovedLines
 PACKAGES = ("fsm", "outlines_cont")
 PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=ci", "--tb=line"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is imported before the fork is not rewritten
-EXAMPLES = 20
+EXAMPLES = 60
 """How many examples of a property are run where it is recorded what it runs."""
 IMPORT = ""
 """The name under which lines stand that run before the first test, when modules are imported."""

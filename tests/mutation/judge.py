@@ -126,6 +126,8 @@ class Judge:
         if test not in self._is_sound:
             answer = yield from answered(bench.server, self._request("", "", "", [test]))
             self._is_sound[test] = answer.result == 0
+            if answer.result != 0:
+                print(f"left out, as it fails without a change, too ({answer.result}): {test}", flush=True)
         return self._is_sound[test]
 
     def _request(self, path: str, before: str, after: str, tests: list[str]) -> Request:

@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from outlines_cont import Chat, ChatError, ModelMismatch, NoChatTemplate, OptionError, continuous, generate, samplers
+from outlines_cont import (
+    Chat,
+    ChatError,
+    ModelMismatch,
+    NoChatTemplate,
+    OptionError,
+    continuous,
+    engine_of,
+    generate,
+    samplers,
+)
 from outlines_cont.errors import ContextLengthError, ResumeError, StateFileError
 from outlines_cont.models.tokenizer import Tokenizer
 from outlines_cont.state_file import save_state
@@ -223,6 +233,16 @@ def test_a_reply_streams() -> None:
         next(iter(cut))
     assert len(cut.chat) == 2
     assert cut.chat.finish_reason == "length"
+    assert engine_of(model).num_running == 0
+
+    async def leave() -> Chat:
+        async with chat.stream(generate.text(model), max_tokens=9) as events:
+            await anext(aiter(events))
+            assert engine_of(model).num_running == 1
+        assert engine_of(model).num_running == 0
+        return events.chat
+
+    assert asyncio.run(leave()).finish_reason == "length"
 
 
 def test_a_reply_that_was_cut_is_resumed(tmp_path: Path) -> None:
