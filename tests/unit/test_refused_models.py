@@ -49,11 +49,6 @@ def test_what_a_model_cannot_do_is_said_with_the_reason() -> None:
         bool(chunked.branch),
     ) == (True, False, False, False)
     assert chunked.stack.why == "attention in chunks of columns"
-    network = copy.deepcopy(random_network("llama"))
-    network.set_attn_implementation("eager")
-    eager = models.from_transformers(network, FakeTokenizer()).capabilities
-    assert not bool(eager.branch)
-    assert eager.branch.why == "attention 'eager'; 'sdpa' is needed"
 
 
 def test_a_tokenizer_that_is_none_is_refused() -> None:
