@@ -722,7 +722,7 @@ def _load_extractor(
 
 def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
     text = f"{tally.skipped + tally.rows} rows, {tally.failed} failed, {seconds:.1f} s"
-    if tally.loading_seconds:
+    if tally.loading_seconds >= 0.05:  # workers load models of their own, beside each other
         text += f", {tally.loading_seconds:.1f} of them loading the model"
     if tally.skipped:
         text += f"; {tally.skipped} of them were there already"

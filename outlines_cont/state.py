@@ -332,11 +332,14 @@ class SequenceState:
     ) -> SequenceState:
         """Return a state of rows that transformers has fed, such as those of `model.generate(..., return_dict_in_generate=True)`.
 
+        That the cache is of these rows is taken on trust. After a search with beams it is not: it is that of the beams that ran last, in
+        their order, while the rows are the best that were found.
+
         Args:
             model: the model that the cache was made with.
             token_ids: (R, T) int64; the rows become batch entries.
             cache: R rows and at most T columns; column j belongs to column j of `token_ids`. It is copied.
-            attention_mask: (R, T), 0 for padding; None for no padding.
+            attention_mask: (R, T), 0 for padding, on the left and behind the end of a row; None for no padding.
             rng: the seed of the random streams, as for a prompt.
 
         Raises:

@@ -238,3 +238,9 @@ def test_parquet_without_pyarrow_says_what_to_install(folder: Path, monkeypatch:
         extract(input="in.parquet")
     with pytest.raises(SetupError, match=r"pip install 'outlines-cont\[parquet\]'"):
         extract(output=Path("out.parquet"))
+
+
+def test_a_summary_is_silent_on_loading_where_nothing_was_loaded_here() -> None:
+    workers = Tally(4, rows=4, loading_seconds=0.004)
+    assert _extract_summary(workers, None, 2.0) == "4 rows, 0 failed, 2.0 s"
+    assert _extract_summary(Tally(4, rows=4, loading_seconds=1.0), None, 2.0).endswith("1.0 of them loading the model")
