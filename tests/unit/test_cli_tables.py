@@ -16,9 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outlines_cont.cli import _extract_summary
 from outlines_cont.commands.extract import ExtractCommand
 from outlines_cont.commands.options import ExtractOptions
 from outlines_cont.pipelines.errors import SetupError
+from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.input_format import InputFormat
 from outlines_cont.pipelines.rows import STDIN, RowSource
 from tests.stand_in import standing_in
