@@ -357,7 +357,11 @@ class SequenceState:
         except ValueError as error:
             if isinstance(error, UnsupportedModel):
                 raise
-            raise OptionError(f"the cache does not fit the ids: {error}", "cache") from error
+            raise OptionError(
+                f"the cache does not fit the ids: {error}. After a search with beams the cache is that of the beams, not that of the rows: "
+                "go on with the texts, as prompts.",
+                "cache",
+            ) from error
         groups = []
         for row, (ids, share) in enumerate(zip(token_ids.tolist(), shares, strict=True)):
             stream = RandomStream(seeds[row], 0 if own else row)
@@ -684,7 +688,8 @@ def _checked_ids(token_ids: torch.Tensor, mask: torch.Tensor, vocab_size: int) -
     if token_ids.dim() != 2 or mask.shape != token_ids.shape or not token_ids.numel():
         raise OptionError(
             f"expected `token_ids` and `attention_mask` of one shape (rows, tokens), got {tuple(token_ids.shape)} and "
-            f"{tuple(mask.shape)}",
+            f"{tuple(mask.shape)}. The mask of a prompt lacks the columns that were written since: join 1 for each token to it, 0 behind "
+            "the end of a row.",
             "token_ids",
         )
     if int(token_ids.min()) < 0 or int(token_ids.max()) >= vocab_size:

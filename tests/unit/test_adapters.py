@@ -427,6 +427,10 @@ def test_the_cache_of_several_rows_goes_on_behind_ends_and_padding() -> None:
         return_dict_in_generate=True,
         pad_token_id=EOS,
     )
+    with pytest.raises(OptionError, match=r"of one shape .* join 1 for each token to it, 0 behind the end of a row"):
+        SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=seen)
+    with pytest.raises(OptionError, match="After a search with beams the cache is that of the beams"):
+        SequenceState.from_cache(model, out.sequences[:1], out.past_key_values)
     mask = torch.cat([seen, (out.sequences[:, width:] != EOS).long()], dim=1)
     state = SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=mask)
     write = continuous(generate.regex(model, "[a-z]{3}"))
