@@ -243,6 +243,6 @@ def test_parquet_without_pyarrow_says_what_to_install(folder: Path, monkeypatch:
 
 
 def test_a_summary_is_silent_on_loading_where_nothing_was_loaded_here() -> None:
-    workers = Tally(4, rows=4, loading_seconds=0.004)
-    assert _extract_summary(workers, None, 2.0) == "4 rows, 0 failed, 2.0 s"
-    assert _extract_summary(Tally(4, rows=4, loading_seconds=1.0), None, 2.0).endswith("1.0 of them loading the model")
+    tally = Tally(4, rows=4, loading_seconds=1.0)
+    assert _extract_summary(tally, None, 2.0, has_workers=True) == "4 rows, 0 failed, 2.0 s"
+    assert _extract_summary(tally, None, 2.0) == "4 rows, 0 failed, 2.0 s, 1.0 of them loading the model"
