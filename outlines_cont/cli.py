@@ -675,7 +675,8 @@ def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbo
             with redirect_stdout(sys.stderr):
                 for tally in command.run(partial(_load_extractor, say=say), growing):
                     advance(bar, tally)
-    typer.echo(_extract_summary(command.tally, options.output, time.monotonic() - started), err=True)
+    seconds = time.monotonic() - started
+    typer.echo(_extract_summary(command.tally, options.output, seconds, has_workers=options.has_workers), err=True)
     if command.tally.failed:
         raise typer.Exit(_FAILED_ROWS)
 
@@ -720,9 +721,9 @@ def _load_extractor(
     return load_extractor(options, schema, template, say)
 
 
-def _extract_summary(tally: Tally, output: Path | None, seconds: float) -> str:
+def _extract_summary(tally: Tally, output: Path | None, seconds: float, *, has_workers: bool = False) -> str:
     text = f"{tally.skipped + tally.rows} rows, {tally.failed} failed, {seconds:.1f} s"
-    if tally.loading_seconds:
+    if tally.loading_seconds and not has_workers:  # workers load models of their own, beside each other
         text += f", {tally.loading_seconds:.1f} of them loading the model"
     if tally.skipped:
         text += f"; {tally.skipped} of them were there already"

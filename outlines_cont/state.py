@@ -332,11 +332,14 @@ class SequenceState:
     ) -> SequenceState:
         """Return a state of rows that transformers has fed, such as those of `model.generate(..., return_dict_in_generate=True)`.
 
+        That the cache is of these rows is taken on trust. After a search with beams it is not: it is that of the beams that ran last, in
+        their order, while the rows are the best that were found.
+
         Args:
             model: the model that the cache was made with.
             token_ids: (R, T) int64; the rows become batch entries.
             cache: R rows and at most T columns; column j belongs to column j of `token_ids`. It is copied.
-            attention_mask: (R, T), 0 for padding; None for no padding.
+            attention_mask: (R, T), 0 for padding, on the left and behind the end of a row; None for no padding.
             rng: the seed of the random streams, as for a prompt.
 
         Raises:
@@ -354,7 +357,11 @@ class SequenceState:
         except ValueError as error:
             if isinstance(error, UnsupportedModel):
                 raise
-            raise OptionError(f"the cache does not fit the ids: {error}", "cache") from error
+            raise OptionError(
+                f"the cache does not fit the ids: {error}. After a search with beams the cache is that of the beams, not that of the rows: "
+                "go on with the texts, as prompts.",
+                "cache",
+            ) from error
         groups = []
         for row, (ids, share) in enumerate(zip(token_ids.tolist(), shares, strict=True)):
             stream = RandomStream(seeds[row], 0 if own else row)
@@ -681,7 +688,8 @@ def _checked_ids(token_ids: torch.Tensor, mask: torch.Tensor, vocab_size: int) -
     if token_ids.dim() != 2 or mask.shape != token_ids.shape or not token_ids.numel():
         raise OptionError(
             f"expected `token_ids` and `attention_mask` of one shape (rows, tokens), got {tuple(token_ids.shape)} and "
-            f"{tuple(mask.shape)}",
+            f"{tuple(mask.shape)}. The mask of a prompt lacks the columns that were written since: join 1 for each token to it, 0 behind "
+            "the end of a row.",
             "token_ids",
         )
     if int(token_ids.min()) < 0 or int(token_ids.max()) >= vocab_size:

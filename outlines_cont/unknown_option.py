@@ -42,7 +42,7 @@ def knows_its_options(
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        known = [name for one in (function, also_of) if one is not None for name in _names(one)]
+        known = list(dict.fromkeys(name for one in (function, also_of) if one is not None for name in names_of(one)))
         name_of_function = f"`{function.__name__}`"
 
         @wraps(function)
@@ -57,6 +57,7 @@ def knows_its_options(
     return decorate
 
 
-def _names(function: Callable[..., Any]) -> list[str]:
+def names_of(function: Callable[..., Any]) -> list[str]:
+    """Return the arguments that a function takes by name."""
     kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [name for name, parameter in signature(function).parameters.items() if parameter.kind in kinds]

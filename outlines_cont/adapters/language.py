@@ -45,6 +45,13 @@ def _binding_checks(expression: Expression) -> list[str]:
 def _made(constraint: Any) -> Expression:
     if isinstance(constraint, Expression):
         return constraint
+    is_tokenizer = hasattr(constraint, "vocab_size") or hasattr(constraint, "token_bytes")  # a model has the first, too
+    if is_tokenizer and not isinstance(constraint, type):
+        raise OptionError(
+            f"expected an expression, a schema, a type, or a pattern as the constraint, got {type(constraint).__name__}. "
+            "The constraint comes first: `logits_processor(Order, tokenizer)`.",
+            "constraint",
+        )
     if not isinstance(constraint, str):
         return fsm.json_schema(constraint)
     if constraint.lstrip().startswith("{"):

@@ -58,6 +58,7 @@ class ExtractCommand:
             calibration=None if options.calibration is None else Calibration.load(options.calibration),
             shape=shape_of(self.schema),
             settings=_settings_digest(options, self.template, self.schema),
+            gold=options.gold,
         )
         output = stdout if options.output is None else options.output
         self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=self._look_back)
@@ -154,6 +155,8 @@ def _check_options(options: ExtractOptions) -> None:
             raise SetupError(f"expected a folder that exists for {name}, got {str(path)!r}.")
     if options.save_calibration is not None and not (options.gold and options.samples):
         raise SetupError("expected --gold NAME and --samples N beside --save-calibration: it compares them.")
+    if options.gold is not None and options.report is None and options.save_calibration is None:
+        raise SetupError("expected --report FILE or --save-calibration FILE beside --gold: nothing else looks at it.")
     if options.calibration is not None and not options.samples:
         raise SetupError("expected --samples N beside --calibration: it says what their agreement is worth.")
 

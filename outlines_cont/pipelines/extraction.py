@@ -75,6 +75,7 @@ class LineOptions:
         calibration: what the agreement of samples is worth; None where that is not known.
         shape: that of the records, for the types of a table; None goes by the values.
         settings: a digest of what decides a record beside its row.
+        gold: the field of a row that holds the right record, None where nobody asks for it; a table must have it.
     """
 
     text_field: str = "text"
@@ -84,6 +85,7 @@ class LineOptions:
     calibration: Calibration | None = None
     shape: Shape | None = None
     settings: str = ""
+    gold: str | None = None
 
 
 class Extraction:
@@ -100,7 +102,7 @@ class Extraction:
         at_end: called with the file of lines when it holds all rows; None for nothing.
 
     Raises:
-        SetupError: the input is a table without a column of the messages, or the output is none of this input and these settings.
+        SetupError: the input is a table without a column that is needed, or the output is none of this input and these settings.
     """
 
     def __init__(
@@ -120,7 +122,11 @@ class Extraction:
         has_output = self._lines is not None and self._lines.exists()
         self.tally = Tally(source.count())
         if options.needs_text:
-            _check_text_column(source.columns(), options.text_field)
+            _check_column(source.columns(), options.text_field, "Name the column of the message with --text-field.")
+        if options.gold is not None:
+            _check_column(
+                source.columns(), options.gold, "Name the column of the right records with --gold, or `gold=`."
+            )
         self._rows = iter(source)
         self._done = Done()
         self._keep: int | None = None
@@ -251,18 +257,16 @@ def _details(outcome: Outcome, calibration: Calibration | None) -> dict[str, Any
     return found
 
 
-def _check_text_column(columns: list[str] | None, text_field: str) -> None:
-    """Refuse a table that has no column of the messages, where the prompt asks for one.
+def _check_column(columns: list[str] | None, name: str, advice: str) -> None:
+    """Refuse a table without a column that is needed; of lines nobody knows before they are read.
 
     Raises:
         SetupError: it has none.
     """
-    if columns is None or text_field in columns:
+    if columns is None or name in columns:
         return
     known = ", ".join(map(repr, columns[:12])) + (", ..." if len(columns) > 12 else "")
-    raise SetupError(
-        f"expected a table with the column {text_field!r}, got one with {known}. Name the column of the message with --text-field."
-    )
+    raise SetupError(f"expected a table with the column {name!r}, got one with {known}. {advice}")
 
 
 def _noted(rows: Iterator[InputRow], lines: dict[int, int] | None) -> Iterator[InputRow]:

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, cast
 
+import fsm
 from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, with_ends
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
@@ -28,6 +29,7 @@ from outlines_cont.pipelines.window import ShowValue
 from outlines_cont.prompt import Item
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.tokens import Tokens, start_ids
+from outlines_cont.unknown_option import names_of, unknown_option
 
 Row = str | Mapping[str, Any]
 # So many times the rows in flight may have ended, or wait, behind one that has not: then no other begins before it has.
@@ -58,6 +60,7 @@ class Extractor:
     Raises:
         SetupError: the schema or the template cannot be used.
         OptionError: another argument is out of its range.
+        UnknownOption: there is no such option.
         fsm.FSMError: the model cannot write what the schema asks for.
     """
 
@@ -90,6 +93,7 @@ class Extractor:
             **{"sampler": sampler, "seed": seed, "samples": samples, "batch_size": batch_size, "draft": draft},
             **{"is_scored": is_scored, **options},
         }
+        _check_arguments(model, options)
         _check_count("samples", samples, 0)
         _check_count("batch_size", batch_size, 1)
         drawn = sampler if sampler is not None else samplers.greedy()
@@ -243,6 +247,21 @@ class Extractor:
 
 def _made_again(arguments: dict[str, Any]) -> Extractor:
     return Extractor(**arguments)
+
+
+def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
+    """Refuse what is no model, and options that nothing takes."""
+    if not hasattr(model, "eos_token_ids"):
+        raise OptionError(
+            f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. The schema comes second: "
+            "`Extractor(model, Order)`.",
+            "model",
+        )
+    taken = (Extractor.__init__, generate.json, fsm.json_schema)
+    known = [name for name in dict.fromkeys(name for one in taken for name in names_of(one)) if name != "self"]
+    unknown = next((name for name in options if name not in known), None)
+    if unknown is not None:
+        raise unknown_option("`Extractor`", unknown, known)
 
 
 def _check_count(name: str, value: object, least: int) -> None:

@@ -80,6 +80,8 @@ def run(
             "record, such as a version.",
             "settings",
         )
+    if gold is not None and report is None:
+        raise OptionError(f"expected `report` beside `gold={gold!r}`, got none: nothing else looks at it.", "report")
     path, output = Path(source), Path(destination)
     check_destination(output, path, resume=resume, overwrite=overwrite)
     options = WorkerOptions(
@@ -95,6 +97,7 @@ def run(
         calibration=calibration,
         shape=extractor.columns.shape if isinstance(extractor, Extractor) else None,
         settings=_digest(extractor, settings, keep_text, has_details),
+        gold=gold,
     )
 
     def look_back(file: Path) -> None:

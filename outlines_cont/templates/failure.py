@@ -55,7 +55,7 @@ def failure(
     quoted = _QUOTED.match(str(error))
     if isinstance(error, UndefinedError) and line is not None and quoted is not None:
         column = names.get((line, quoted[1]), column)
-        error = UndefinedError(f"{error.message}.{near(quoted[1], known)}")
+        error = UndefinedError(f"{error.message}.{near(quoted[1], known) or _advice(error.message, quoted[1])}")
     place = "the template" if line is None else where(line, column)
     return _told(error, place, line, column, _shown(source, line))
 
@@ -64,6 +64,13 @@ def near(name: str, names: Iterable[str]) -> str:
     """Return what to say of a name that is close to one of some."""
     found = get_close_matches(name, names, 1)
     return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def _advice(message: str | None, name: str) -> str:
+    """Return how a name gets its value, where it has none."""
+    if message is None or not message.endswith("is undefined"):
+        return ""  # of a value that lacks an attribute
+    return f" Give it in the row, or for all rows: `{name}=...`, on the command line `--set {name}=...`."
 
 
 def where(line: int, column: int | None) -> str:

@@ -404,3 +404,34 @@ def test_threads_do_not_see_the_masks_of_each_other(monkeypatch: pytest.MonkeyPa
     finally:
         sys.setswitchinterval(interval)
     assert wrong == []
+
+
+def test_a_tokenizer_or_a_model_in_the_place_of_the_constraint_is_told_so() -> None:
+    for given in (TOKENS, random_model("llama")):
+        with pytest.raises(OptionError, match="The constraint comes first"):
+            adapters.logits_processor(given, Person)
+
+
+def test_the_cache_of_several_rows_goes_on_behind_ends_and_padding() -> None:
+    model = random_model("llama")
+    rows = [ids("one"), ids("two of them")]
+    width = max(map(len, rows))
+    padded = torch.tensor([[EOS] * (width - len(row)) + row for row in rows])
+    seen = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    processor = adapters.logits_processor(fsm.choice(["a", "bcd"]), TOKENS).of(padded)
+    out = model.hugging_face.generate(
+        padded,
+        attention_mask=seen,
+        logits_processor=[processor],
+        max_new_tokens=9,
+        return_dict_in_generate=True,
+        pad_token_id=EOS,
+    )
+    with pytest.raises(OptionError, match=r"of one shape .* join 1 for each token to it, 0 behind the end of a row"):
+        SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=seen)
+    with pytest.raises(OptionError, match="After a search with beams the cache is that of the beams"):
+        SequenceState.from_cache(model, out.sequences[:1], out.past_key_values)
+    mask = torch.cat([seen, (out.sequences[:, width:] != EOS).long()], dim=1)
+    state = SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=mask)
+    write = continuous(generate.regex(model, "[a-z]{3}"))
+    assert list(write(state + "!")) == list(write(state.detach_cache() + "!"))

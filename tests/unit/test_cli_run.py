@@ -101,3 +101,15 @@ def test_a_run_that_fails_says_where(saved_model: Path, folder: Path) -> None:
     assert (done.exit_code, done.stdout) == (2, "")
     assert "program.jinja" in done.stderr
     assert "line 1" in done.stderr
+
+
+def test_a_name_without_a_value_says_how_it_gets_one(saved_model: Path, folder: Path) -> None:
+    (folder / "program.jinja").write_text("Text: {{ text }}")
+    done = run(saved_model)
+    assert done.exit_code == 1
+    assert (
+        "'text' is undefined. Give it in the row, or for all rows: `text=...`, on the command line `--set text=...`."
+        in done.stderr
+    )
+    (folder / "program.jinja").write_text("Text: {{ row.text.author }}")
+    assert "Give it in the row" not in run(saved_model, "--set", "text=a").stderr

@@ -16,9 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outlines_cont.cli import _extract_summary
 from outlines_cont.commands.extract import ExtractCommand
 from outlines_cont.commands.options import ExtractOptions
 from outlines_cont.pipelines.errors import SetupError
+from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.input_format import InputFormat
 from outlines_cont.pipelines.rows import STDIN, RowSource
 from tests.stand_in import standing_in
@@ -238,3 +240,9 @@ def test_parquet_without_pyarrow_says_what_to_install(folder: Path, monkeypatch:
         extract(input="in.parquet")
     with pytest.raises(SetupError, match=r"pip install 'outlines-cont\[parquet\]'"):
         extract(output=Path("out.parquet"))
+
+
+def test_a_summary_is_silent_on_loading_where_nothing_was_loaded_here() -> None:
+    tally = Tally(4, rows=4, loading_seconds=1.0)
+    assert _extract_summary(tally, None, 2.0, has_workers=True) == "4 rows, 0 failed, 2.0 s"
+    assert _extract_summary(tally, None, 2.0) == "4 rows, 0 failed, 2.0 s, 1.0 of them loading the model"

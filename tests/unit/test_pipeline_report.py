@@ -269,6 +269,7 @@ def test_the_command_writes_a_report_and_learns_what_agreement_is_worth(folder: 
         (["--report", "r.html"], "expected --output FILE beside --report"),
         (["-o", "o.jsonl", "--report", "no/r.html"], "expected a folder that exists for --report"),
         (["-o", "o.jsonl", "--save-calibration", "c.json"], "expected --gold NAME and --samples N"),
+        (["-o", "o.jsonl", "--gold", "gold"], "expected --report FILE or --save-calibration FILE beside --gold"),
         (["-o", "o.jsonl", "--calibration", "c.json"], "expected --samples N beside --calibration"),
         (["-o", "o.jsonl", "--calibration", "c.json", "--samples", "2"], "expected a calibration"),
         (["--workers", "2", "--stream"], "expected --stream or --workers"),
@@ -280,3 +281,17 @@ def test_options_that_need_others_are_refused_before_anything_runs(
     result = CliRunner().invoke(app, ["extract", "in.jsonl", "-s", "s.json", *options])
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
+
+
+def test_a_table_without_the_column_of_right_records_is_refused(folder: Path) -> None:
+    (folder / "in.csv").write_text("text,gold\nmessage,{}\n")
+    options = ["extract", "in.csv", "-s", "s.json", "-o", "o.jsonl", "--report", "r.html", "--gold", "gld"]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 2
+    assert "expected a table with the column 'gld', got one with 'text', 'gold'" in " ".join(result.stderr.split())
+    assert not (folder / "o.jsonl").exists()
+    made = pipelines.Extractor(random_model("llama"), SCHEMA)
+    with pytest.raises(SetupError, match="with --gold, or `gold=`"):
+        pipelines.run("in.csv", made, "o.jsonl", report="r.html", gold="gld")
+    with pytest.raises(OptionError, match="expected `report` beside `gold='gold'`"):
+        pipelines.run("in.csv", made, "o.jsonl", gold="gold")

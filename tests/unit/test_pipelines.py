@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from outlines_cont import OptionError, engine_of, generate, models, pipelines, samplers
+from outlines_cont import OptionError, UnknownOption, engine_of, generate, models, pipelines, samplers
 from outlines_cont.engine.engine import Engine
 from outlines_cont.pipelines.json_paths import leaves, places
 from outlines_cont.pipelines.outcome import Outcome
@@ -456,3 +456,15 @@ def test_an_extractor_is_pickled_by_its_arguments() -> None:
     assert again.model is model
     assert again.columns == made.columns
     assert again.prompt("x") == made.prompt("x")
+
+
+def test_an_extractor_names_the_option_that_was_meant_and_what_comes_first() -> None:
+    model = random_model("llama")
+    with pytest.raises(UnknownOption, match=r"expected options of `Extractor`.*Did you mean `max_tokens`\?") as raised:
+        pipelines.Extractor(model, SCHEMA, max_token=3)
+    assert str(raised.value).count("`schema`") == 1
+    with pytest.raises(OptionError, match="expected a model as the first argument.*The schema comes second"):
+        pipelines.Extractor(SCHEMA, model)  # type: ignore[arg-type]
+    assert pipelines.Extractor(
+        model, SCHEMA, whitespace="none", force=False
+    ).columns  # what `generate.json` takes is taken
