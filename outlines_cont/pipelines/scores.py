@@ -5,11 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.pipelines.json_paths import leaves, places
-from outlines_cont.state_row import StateRow
+
+if TYPE_CHECKING:
+    from outlines_cont.state_row import StateRow
 
 _MISSING = object()
 

@@ -137,4 +137,8 @@ def test_what_is_told_is_what_is_empty_by_itself(properties: dict[str, Any], is_
             empty.append(f"'#/properties/{name}': no value satisfies it")
     lines = told({"type": "object", "properties": properties}, key_order="any" if is_any_order else "schema")
     outermost = [line for line in lines if line.split(":")[0].count("/") == 2]
-    assert empty == [line[: line.index(" satisfies it") + len(" satisfies it")] for line in outermost]
+    said = [line[: line.index(" satisfies it") + len(" satisfies it")] for line in outermost]
+    assert set(said) <= set(empty)
+    # Of an object inside whose keys are open, what its members have to be together is not looked at again.
+    if not any("properties" in schema for schema in properties.values()):
+        assert said == empty
