@@ -4,9 +4,9 @@ Run from the repository's root, on a machine that does nothing else:
 
     OMP_NUM_THREADS=1 python -m benchmarks.pipelines --rows 600 --rounds 3 --other ../older-tree
 
-Each command runs in a process of its own with one thread per worker, and they take turns. Rows per second are those after the first
-that are seen, so neither loading the model nor starting Ray counts; `cpu s` is the processor time of the command, without that of the
-processes of Ray.
+Each command runs in a process of its own with one thread per worker, and they take turns. Rows per second are those between the first
+and the last that are seen, so neither loading the model nor starting and stopping Ray counts; `cpu s` is the processor time of the
+command, without that of the processes of Ray.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ def write_input(folder: Path, count: int) -> None:
 
 
 def run(tree: Path, folder: Path, options: list[str]) -> tuple[float, float]:
-    """Run the command; return rows per second after those that were there first, and the processor seconds of all its processes."""
+    """Run the command; return rows per second after those that were there first, and the processor seconds of all its processes.
+
+    Raises:
+        SystemExit: it failed, or had written too much when its output was first seen.
+    """
     output = folder / "out.jsonl"
     output.unlink(missing_ok=True)
     # The same weights for every tree.
@@ -57,17 +61,21 @@ def run(tree: Path, folder: Path, options: list[str]) -> tuple[float, float]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    first, begun = None, 0
+    seen: list[tuple[float, int]] = []  # when the output had grown, and how long it was
     while process.poll() is None:
-        if first is None and output.exists() and output.stat().st_size:
-            first, begun = time.perf_counter(), output.read_bytes().count(b"\n")
+        size = output.stat().st_size if output.exists() else 0
+        if size and (not seen or size != seen[-1][1]):
+            seen.append((time.perf_counter(), size))
         time.sleep(0.005)
-    ended = time.perf_counter()
-    if process.returncode or first is None:
+    if process.returncode or not seen:
         raise SystemExit(f"the command failed: {' '.join(arguments)}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    rows = output.read_bytes().count(b"\n") - begun
-    return rows / (ended - first), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    (first, size), (last, _) = seen[0], seen[-1]
+    lines = output.read_bytes()
+    rows, begun = lines.count(b"\n"), lines.count(b"\n", 0, size)
+    if begun > rows / 4:
+        raise SystemExit(f"{begun} of {rows} rows were there at once: take more `--rows`")
+    return (rows - begun) / (last - first), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:

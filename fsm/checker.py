@@ -16,6 +16,7 @@ from fsm.errors import BudgetExceeded
 from fsm.node import EMPTY, EPSILON, Check, Kind, Node
 
 _MAX_MEMO = 1 << 16
+"""So many steps of terms are remembered before all are forgotten."""
 _STRUCTURE = frozenset({Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT, Kind.RULE, Kind.CHECK})
 
 
@@ -89,8 +90,8 @@ class Checker:
         root: the language.
         max_readings: most ways to read a text at once.
 
-    Several threads may use one checker. Cost: some 1 us per byte while there is one way to read it, 5 us per way else, and what
-    the checks cost.
+    Several threads may use one checker. Cost: some 3 us per byte of an object of six members whose keys are asked to be distinct, that
+    check included; more for each further way to read a text.
     """
 
     def __init__(self, root: Node, *, max_readings: int = 1_000) -> None:
@@ -145,9 +146,8 @@ class Checker:
         if stack is None:
             return []
         top = stack.top
-        if (
-            not isinstance(top, _Mark) and not top.nullable and not self._has_parts(top)
-        ):  # nothing begins or ends, but for the top
+        # The usual case: nothing begins here, and nothing but the top can end.
+        if isinstance(top, Node) and not top.nullable and not self._has_parts(top):
             target = self._after(top, byte)
             if target is not EPSILON:
                 return [] if target is EMPTY else [_Stack(target, stack.below)]

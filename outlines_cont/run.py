@@ -202,9 +202,13 @@ class Run:
             tell(is_over=True)
         self._collect(job)
 
-    def submit(self) -> None:
-        """Let the rows run from the next step of the engine on, for whoever takes steps for several runs; see `job` and `collect`."""
-        self.engine.submit(self._made())
+    def submit(self) -> Job:
+        """Let the rows run from the next step of the engine on, for whoever takes steps for several runs, and return their job; see
+        `collect` and `take_ended`.
+        """
+        job = self._made()
+        self.engine.submit(job)
+        return job
 
     @property
     def job(self) -> Job:
@@ -230,12 +234,6 @@ class Run:
             self.engine.cancel(job)
             tell(is_over=True)
         self._collect(job)
-
-    def begin(self) -> Job:
-        """Submit the rows and return their job, for one who takes the steps of the engine for several runs; see `take_ended`."""
-        job = self._made()
-        self.engine.submit(job)
-        return job
 
     def cancel(self) -> None:
         """Let the rows go, where they were submitted and still run."""

@@ -14,6 +14,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def near(name: str, names: Iterable[str]) -> str:
+    """Return what to say, behind a sentence, of a name that is written almost like one of some; nothing where none is."""
+    found = get_close_matches(name, [*names], 1)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
 def unknown_option(owner: str, name: str, known: Iterable[str], advice: str = "") -> UnknownOption:
     """Return the error for an option that there is none of.
 
@@ -24,9 +30,9 @@ def unknown_option(owner: str, name: str, known: Iterable[str], advice: str = ""
         advice: what to do; where it is empty, the option that is written most like `name`, if one is.
     """
     known = list(known)
-    near = get_close_matches(name, known, 1)
-    if not advice and near:
-        advice = f"Did you mean `{near[0]}`?"
+    close = get_close_matches(name, known, 1)
+    if not advice and close:
+        advice = f"Did you mean `{close[0]}`?"
     options = ", ".join(f"`{option}`" for option in known)
     return UnknownOption(f"expected options of {owner} ({options}), got `{name}`. {advice}".rstrip(), name)
 

@@ -8,6 +8,7 @@ import fsm
 from fsm import Expression
 from fsm.checker import checks_of
 from fsm.schema.check import DISTINCT_KEYS
+from outlines_cont.engine.branch import shortened
 from outlines_cont.errors import OptionError
 
 CHECKS = ("refuse", "ignore")
@@ -56,13 +57,9 @@ def _made(constraint: Any) -> Expression:
         return fsm.json_schema(constraint)
     if constraint.lstrip().startswith("{"):
         raise OptionError(
-            f"expected an expression, a schema, or a pattern, got {_short(constraint)}, which looks like a schema as JSON text. "
+            f"expected an expression, a schema, or a pattern, got {shortened(constraint)}, which looks like a schema as JSON text. "
             "Write `fsm.json_schema(text)` if it is one, `fsm.regex(text)` if it is a pattern, `fsm.choice([text])` if it stands for "
             "itself.",
             "constraint",
         )
     return fsm.regex(constraint)
-
-
-def _short(text: str) -> str:
-    return repr(text) if len(text) <= 60 else f"{text[:57]!r}..."

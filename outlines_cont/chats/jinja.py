@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from functools import lru_cache
 from types import TracebackType
 
@@ -11,6 +10,7 @@ from jinja2 import TemplateError, TemplateSyntaxError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outlines_cont.errors import ChatError, OptionError
+from outlines_cont.unknown_option import near
 
 # Tags that transformers adds to Jinja; they only mark what a reply is.
 _GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
@@ -41,8 +41,8 @@ def check_option(name: str, source: str) -> None:
     read = names_read(source)
     if name in read and name != "tools":
         return
-    near = get_close_matches(name, [*read, "tools", "tool_form", "template", "rng"], 1)
-    advice = f" Did you mean {near[0]!r}?" if near else f" It reads {', '.join(sorted(read)) or 'none'}."
+    known = [*read, "tools", "tool_form", "template", "rng"]
+    advice = near(name, known) or f" It reads {', '.join(sorted(read)) or 'none'}."
     raise OptionError(
         f"expected options that the chat template reads, got {name!r}, which it does not read.{advice}", name
     )
@@ -52,10 +52,9 @@ def check_role(role: str, source: str | None) -> None:
     """Raise `ChatError` for a role that is none of those known to models, and that the template does not mention either."""
     if role in _ROLES or (source is not None and re.search(rf"[\"']{re.escape(role)}[\"']", source)):
         return
-    near = get_close_matches(role, _ROLES, 1)
-    advice = f" Did you mean {near[0]!r}?" if near else ""
     raise ChatError(
-        f"expected a role that models know, one of {', '.join(_ROLES)}, or one that the chat template mentions, got {role!r}.{advice}"
+        f"expected a role that models know, one of {', '.join(_ROLES)}, or one that the chat template mentions, got {role!r}."
+        f"{near(role, _ROLES)}"
     )
 
 

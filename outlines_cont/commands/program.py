@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -13,7 +12,8 @@ from outlines_cont.commands.options import DType
 from outlines_cont.pipelines.errors import RowError, SetupError
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.input_format import InputFormat
-from outlines_cont.pipelines.output import FileOutput, Output, StreamOutput, check_output
+from outlines_cont.pipelines.outcome import Failure
+from outlines_cont.pipelines.output import FileOutput, Output, StreamOutput, check_output, json_line
 from outlines_cont.pipelines.row import InputRow
 from outlines_cont.pipelines.rows import STDIN, RowSource
 
@@ -148,16 +148,10 @@ class ProgramRun:
 
     def _write(self, output: Output, row: InputRow, result: Any) -> Tally:
         error = result if isinstance(result, Exception) else result.error
-        fields: dict[str, Any] = {**row.fields, "_line": row.line}
-        if error is None:
-            fields |= json_fields(result)
-        else:
-            fields["error"] = {"type": type(error).__name__, "message": str(error)}
-            self.tally.failed += 1
-            if self.tally.first_failure is None:
-                self.tally.first_failure = f"line {row.line}: {type(error).__name__}: {error}"
-        output.write([json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"])
-        self.tally.rows += 1
+        failure = None if error is None else Failure.of(error)
+        told = json_fields(result) if failure is None else {"error": asdict(failure)}
+        output.write([json_line({**row.fields, "_line": row.line, **told})])
+        self.tally.count(row.line, failure)
         return self.tally
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 _WORD_BITS = 32
 _KEPT_IDS = 2_048
+"""Sets of so many ids keep them as a list once that was asked for: 16 KB each."""
 _LIMIT = 2**24
 """Ids are smaller than that: they are told apart in float32, and a set of them takes 2 MB at most."""
 

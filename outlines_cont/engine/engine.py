@@ -541,31 +541,30 @@ class Engine:
             return
         if single:
             self._draw([rows[i] for i in single], logits[single], drawn_from[single])
-        masked = self._masker.masked(drawn_from, [row.mask for row in rows])
         for job in dict.fromkeys(row.job for row in rows if row.job.is_joint):
             if not any(row.is_reading for row in job.rows):
                 mine = [i for i, row in enumerate(rows) if row.job is job]
-                self._choose(lane, job, [rows[i] for i in mine], logits[mine], masked[mine])
+                asked = [rows[i] for i in mine]
+                masked = self._masker.masked(drawn_from[mine], [row.mask for row in asked])
+                self._choose(lane, job, asked, logits[mine], masked)
 
     def _draw(self, rows: list[Row], logits: torch.Tensor, drawn_from: torch.Tensor) -> None:
         """Draw a token for every row, and those that come after it if what was guessed comes true."""
-        places = [row.next_place for row in rows]
+        ends = [(row, row.next_place) for row in rows]
         ahead = [(row, place) for row in rows for place in row.places_ahead()] if foresees(logits) else []
         if ahead:
-            lines = torch.stack([place.logits for _, place in ahead if place.logits is not None])
-            logits, drawn_from = torch.cat([lines, logits]), torch.cat([lines, drawn_from])
-        everyone = [row for row, _ in ahead] + rows
-        draws = self._drawn(everyone, [place for _, place in ahead] + places, logits, drawn_from)
-        for (row, place), draw in zip(ahead, draws, strict=False):
+            lines = torch.stack([place.logits for _, place in ahead])
+            logits, drawn_from = torch.cat([logits, lines]), torch.cat([drawn_from, lines])
+        draws = self._drawn([*ends, *ahead], logits, drawn_from)
+        # First those ahead: where a row takes another token than was guessed, it forgets them.
+        for (row, place), draw in zip(ahead, draws[len(ends) :], strict=True):
             row.foresee(place, draw)
-        for row, draw in zip(rows, draws[len(ahead) :], strict=True):
-            if not fails(row, draw.norm, draw.sampling_logprob):
-                row.take(draw)
+        for row, draw in zip(rows, draws, strict=False):
+            _take(row, draw)
 
-    def _drawn(
-        self, rows: list[Row], places: list[Place], logits: torch.Tensor, drawn_from: torch.Tensor
-    ) -> list[Draw]:
+    def _drawn(self, asked: Sequence[tuple[Row, Place]], logits: torch.Tensor, drawn_from: torch.Tensor) -> list[Draw]:
         """Return what is drawn at each place of a row; rows whose sampler fails have failed."""
+        rows, places = [row for row, _ in asked], [place for _, place in asked]
         masked = self._masker.masked(drawn_from, [place.mask for place in places])
         token_ids, sampling_logprobs = self._token_ids(rows, places, masked)
         normal = logits.log_softmax(dim=-1)  # one kernel, where `logsumexp` takes six
@@ -664,9 +663,15 @@ def _tops(rows: Sequence[Row], logits: torch.Tensor, norm: torch.Tensor) -> list
 def _takes_foreseen(row: Row) -> bool:
     """Take the draw that was made ahead for a row; return whether there was one."""
     draw = row.foreseen()
-    if draw is not None and not fails(row, draw.norm, draw.sampling_logprob):
-        row.take(draw)
+    if draw is not None:
+        _take(row, draw)
     return draw is not None
+
+
+def _take(row: Row, draw: Draw) -> None:
+    """Let a row have what was drawn for it, or fail with why nothing can be."""
+    if not fails(row, draw.norm, draw.sampling_logprob):
+        row.take(draw)
 
 
 def _logits(row: Row) -> torch.Tensor:

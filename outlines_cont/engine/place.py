@@ -43,23 +43,22 @@ class Place:
 
     Attributes:
         length: how many tokens stand before it.
+        logits: (V,), before masks.
         mask: the tokens that may be drawn.
-        temperature: in place of the sampler's; None leaves it to the sampler.
         drawing: how a token is drawn.
         uniform: the random number that it is drawn with; None where it takes none.
-        logits: (V,), for a place ahead.
     """
 
     length: int
+    logits: torch.Tensor
     mask: TokenSet
-    temperature: float | None
     drawing: Drawing
     uniform: float | None
-    logits: torch.Tensor | None = None
 
     def asks_like(self, other: Place) -> bool:
-        """Return whether a draw at one of both is a draw at the other."""
-        return self.length == other.length and self.temperature == other.temperature and self.mask == other.mask
+        """Return whether a draw at one of both is a draw at the other: all that decides it is the same, the random number too."""
+        is_same = self.logits is other.logits and self.drawing is other.drawing and self.uniform == other.uniform
+        return is_same and self.mask == other.mask
 
 
 def foresees(logits: torch.Tensor) -> bool:

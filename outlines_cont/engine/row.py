@@ -308,9 +308,10 @@ class Row:
     @property
     def next_place(self) -> Place:
         """Where the next token is drawn. Greedy rows take no random number, so that their streams do not depend on their neighbours."""
+        assert self.logits is not None
         drawing = self.job.drawing(self.temperature)
         uniform = self.stream.peek() if drawing.needs_random else None
-        return Place(len(self.token_ids), self.mask, self.temperature, drawing, uniform)
+        return Place(len(self.token_ids), self.logits, self.mask, drawing, uniform)
 
     def places_ahead(self) -> list[Place]:
         """Return where tokens are drawn next if what was guessed comes true, as far as logits and masks are known."""
@@ -321,7 +322,7 @@ class Row:
             if logits is None or not asked.mask.is_made or drawing.kind != "standard" or drawing.needs_counts:
                 break
             uniform = self.stream.ahead(asked.num_drawn) if drawing.needs_random else None
-            found.append(Place(length + asked.offset, asked.mask, asked.temperature, drawing, uniform, logits))
+            found.append(Place(length + asked.offset, logits, asked.mask, drawing, uniform))
         return found
 
     def foresee(self, place: Place, draw: Draw) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, tee
 from pathlib import Path
 from time import monotonic
@@ -13,8 +12,8 @@ from typing import Any, BinaryIO, Protocol
 
 from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.errors import SetupError
-from outlines_cont.pipelines.outcome import Outcome
-from outlines_cont.pipelines.output import Done, FileOutput, Output, StreamOutput, check_output, match_done
+from outlines_cont.pipelines.outcome import Failure, Outcome
+from outlines_cont.pipelines.output import Done, FileOutput, Output, StreamOutput, check_output, json_line, match_done
 from outlines_cont.pipelines.row import InputRow
 from outlines_cont.pipelines.rows import RowSource
 from outlines_cont.pipelines.shape import Shape
@@ -61,6 +60,13 @@ class Tally:
     loading_seconds: float = 0.0
     tokens: int = 0
     reused_tokens: int = 0
+
+    def count(self, line: int, failure: Failure | None) -> None:
+        """Count a row that was written, and note the first that has failed."""
+        self.rows += 1
+        if failure is not None:
+            self.failed += 1
+            self.first_failure = self.first_failure or f"line {line}: {failure}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,14 +191,9 @@ class Extraction:
         return FileOutput(self._path, self._keep)
 
     def _count(self, row: InputRow, outcome: Outcome) -> None:
-        tally = self.tally
-        tally.rows += 1
-        tally.tokens += outcome.usage.tokens
-        tally.reused_tokens += outcome.reused_tokens
-        if outcome.failure is not None:
-            tally.failed += 1
-            if tally.first_failure is None:
-                tally.first_failure = f"line {row.line}: {outcome.failure}"
+        self.tally.count(row.line, outcome.failure)
+        self.tally.tokens += outcome.usage.tokens
+        self.tally.reused_tokens += outcome.reused_tokens
 
     def _line(self, row: InputRow, outcome: Outcome) -> bytes:
         options = self._options
@@ -203,8 +204,8 @@ class Extraction:
         if outcome.failure is None:
             fields["record"] = outcome.record
         else:
-            fields["error"] = {"type": outcome.failure.type, "message": outcome.failure.message}
-        return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
+            fields["error"] = asdict(outcome.failure)
+        return json_line(fields)
 
 
 def check_destination(path: Path, source: Path | None, *, resume: bool, overwrite: bool) -> None:

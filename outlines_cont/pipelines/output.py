@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -29,6 +29,11 @@ class Output(Protocol):
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Write lines, line ends included."""
+
+
+def json_line(fields: Mapping[str, Any]) -> bytes:
+    """Return a line of JSON; what UTF-8 cannot hold, such as half a surrogate pair, is replaced."""
+    return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
 
 
 class StreamOutput:

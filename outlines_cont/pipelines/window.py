@@ -90,7 +90,7 @@ class _Call:
 
     def begin(self) -> None:
         """Give the rows to the engine."""
-        self._job = self._run.begin()
+        self._job = self._run.submit()
 
     def cancel(self) -> None:
         """Take the rows from the engine."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from types import TracebackType
 
 from jinja2 import TemplateSyntaxError, UndefinedError
@@ -13,6 +12,7 @@ from jinja2.exceptions import SecurityError, TemplateRuntimeError
 
 from outlines_cont.errors import BudgetError, OutlinesContError, TemplateBudgetError, TemplateError, located_at
 from outlines_cont.templates.place import Place
+from outlines_cont.unknown_option import near
 
 _FILE = "<template>"
 _QUOTED = re.compile(r"'([^']*)'")
@@ -58,12 +58,6 @@ def failure(
         error = UndefinedError(f"{error.message}.{near(quoted[1], known) or _advice(error.message, quoted[1])}")
     place = "the template" if line is None else where(line, column)
     return _told(error, place, line, column, _shown(source, line))
-
-
-def near(name: str, names: Iterable[str]) -> str:
-    """Return what to say of a name that is close to one of some."""
-    found = get_close_matches(name, names, 1)
-    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def _advice(message: str | None, name: str) -> str:

@@ -35,7 +35,7 @@ from outlines_cont.state import SequenceState
 from outlines_cont.streams.options import StreamOptions
 from outlines_cont.templates.budget import TemplateBudget, usage
 from outlines_cont.templates.driver import drive, drive_async
-from outlines_cont.templates.failure import failure, near, syntax_failure
+from outlines_cont.templates.failure import failure, syntax_failure
 from outlines_cont.templates.place import Place
 from outlines_cont.templates.program import Settings, TemplateProgram, current
 from outlines_cont.templates.result import TemplateResult
@@ -51,6 +51,7 @@ from outlines_cont.templates.rewriting import (
 )
 from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
 from outlines_cont.templates.stream import TemplateStream
+from outlines_cont.unknown_option import near
 
 Values = Mapping[str, Any]
 

@@ -28,7 +28,7 @@ from outlines_cont import (
 )
 from outlines_cont.drafts.ngram_index import NgramIndex
 from outlines_cont.engine.accept_rate import Graded
-from outlines_cont.engine.branch import TokenSet
+from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.forward_costs import ForwardCosts
 from outlines_cont.engine.guess_length import LONGEST, GuessLength
 from outlines_cont.engine.masking import Masker
@@ -254,6 +254,31 @@ def test_what_a_right_guess_brings_is_drawn_at_once(name: str, monkeypatch: pyte
     assert meter.saved_forwards >= 8
     assert len(draws) <= meter.forwards + 1  # what comes last has no place behind it in any guess
     assert sum(draws) >= meter.sampled_tokens
+
+
+class Cooling(policies.Policy[int]):
+    """Every third token is the most probable one, which takes no random number, whatever the sampler."""
+
+    def initial(self, row: Any) -> int:
+        return 0
+
+    def advance(self, state: int, token_id: int) -> int:
+        return state + 1
+
+    def branches(self, state: int, row: Any) -> list[Branch]:
+        return [Branch(sample_mask=TokenSet.all, temperature=None if state % 3 else 0.0)]
+
+
+def test_tokens_that_take_no_random_number_do_not_shift_those_of_draws_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = samplers.multinomial(2, temperature=1.5)
+    plain = continuous(generate.text(a_model(), sampler=sampler))("the cat", max_tokens=30, rng=5, policies=[Cooling()])
+    model = steady(a_model(), monkeypatch)
+    knows = Knows(rows_of(plain), wrong_every=7)
+    write = continuous(generate.text(model, sampler=sampler))
+    with model.meter() as meter:
+        state = write("the cat", max_tokens=30, rng=5, policies=[Cooling()], draft=knows)
+    assert written(state) == written(plain)
+    assert meter.saved_forwards >= 20
 
 
 def test_every_call_takes_a_draft() -> None:
