@@ -42,8 +42,10 @@ FIRST_WEIGHT = 2.0
 """Weight of the first token of a value: where it stands in the message is decided there."""
 SPLIT_SHARE = 0.06
 """Share of records whose punctuation is spelled with shorter tokens, as forced text may be."""
-START_SPLIT_SHARE = 0.1
-"""Share of texts that begin with a quotation mark of its own, as where the model would have written null and may not; empty ones all do."""
+START_SPLIT_SHARE = 0.2
+"""Share of texts that begin with a quotation mark of its own, as where the model would have written null and may not; empty ones all do.
+
+The quotation mark is learned, the colon before it is not: which of the two spellings comes is a coin's choice."""
 PIECES = r"\s+|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+ ?"
 """Spaces stand alone, so that a word is spelled with the same tokens after a space and after a quotation mark."""
 
@@ -159,7 +161,7 @@ class Encoder:
             ids += spelled
             weight = KEY_WEIGHT if in_key else CODE_WEIGHT if text[start:end] in CURRENCIES else 1.0
             weight = FIRST_WEIGHT if weight == 1.0 and start in starts else weight
-            weights += [0.0 if len(spelled) > 1 else weight] * len(spelled)
+            weights += [0.0] * (len(spelled) - 1) + [weight if len(spelled) == 1 or is_start else 0.0]
             fields += [field] * len(spelled)
         return ids, weights, fields
 
