@@ -19,7 +19,7 @@ def main() -> None:
         slop = policies.ban(policies.load_phrases(path))
     names = policies.ban(re.compile(r"city.{1,4}P\w{1,8}"))  # antislop's regex bans; here they stream
     write = generate.text(model, sampler=samplers.multinomial(temperature=0.7))
-    prompt = "Message: Hello, this is Marta Keller from Porto. Please send 12 desk lamps.\nRecord: "
+    prompt = "Message: Hello, this is Marta Keller. Please send 12 desk lamps to Porto. We pay 348.50 EUR.\nRecord: "
     print("without:", write(prompt, max_tokens=60, rng=1))
     print("with:   ", end=" ")
     for piece in write.stream(prompt, max_tokens=60, rng=1, policies=[slop, names]):

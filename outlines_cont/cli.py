@@ -482,7 +482,7 @@ def chat(
     """Talk with a chat model; `/help` says what else can be typed.
 
     After each reply a line shows how many tokens were fed to the model, and how many were kept from what came before. The bundled
-    model is no chat model: it reads a message and writes a record.
+    model talks about messages only: it writes their records, and answers short questions.
 
     Exit status: 0, or 2 for a wrong option, a model that cannot be loaded or has no chat template.
     """
@@ -508,7 +508,7 @@ def _chat(
     chosen = make_sampler(sampler)
     model = load_or_refuse(name, device, dtype)
     set_threads(model, 1)
-    begun = begun_chat(model, template, system, name is None, seed)
+    begun = begun_chat(model, template, system, seed)
     if sys.stdin.isatty():
         typer.echo("Type a message, or /help.")
     ChatSession(begun, chosen, max_tokens, sys.stdout).run(terminal_lines())

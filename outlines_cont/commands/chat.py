@@ -18,12 +18,6 @@ from outlines_cont.pipelines.errors import OutputError, SetupError
 from outlines_cont.pipelines.schema import load_schema
 from outlines_cont.tree_picture import shown
 
-# For the bundled model, which has read messages and records, and has no template.
-BUNDLED_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ 'Message: ' + message.content + '\\n' if message.role == 'user' else 'Record: ' + message.content + '\\n' }}"
-    "{% endfor %}{{ 'Record: ' if add_generation_prompt else '' }}"
-)
 HELP = """\
 /schema FILE   replies are JSON of this schema (FILE.json or module:Class); without FILE they are text again
 /fork          a second conversation with the same beginning; /fork N goes to conversation N
@@ -179,7 +173,7 @@ def terminal_lines() -> Iterator[str]:
             sys.stdout.write("\n")
 
 
-def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | None, is_bundled: bool, seed: int) -> Chat:
+def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | None, seed: int) -> Chat:
     """Return a conversation without messages of the user.
 
     Raises:
@@ -192,7 +186,7 @@ def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | Non
         raise SetupError(
             f"expected a Jinja template as --template, but {str(template)!r} cannot be read: {error}"
         ) from error
-    chat = Chat(model, template=source or (BUNDLED_TEMPLATE if is_bundled else None), rng=seed)
+    chat = Chat(model, template=source, rng=seed)
     return chat.system(system) if system else chat
 
 

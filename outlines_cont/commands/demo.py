@@ -21,7 +21,7 @@ from outlines_cont.errors import IncompleteOutput
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state import SequenceState
 
-KINDS = ("order", "invoice", "shipment", "complaint", "quote", "meeting", "application")
+KINDS = ("order", "invoice", "shipment", "complaint", "quote", "meeting", "application", "other")
 DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 VOTES = 3
 """How many more records are sampled to compare with the first one."""

@@ -250,20 +250,21 @@ def test_json_parses_at_a_high_temperature_and_holds_no_phrase() -> None:
         assert "true" not in text
 
 
-def test_a_ban_holds_beside_a_check() -> None:
+@pytest.mark.parametrize("parity", [0, 1])
+def test_a_ban_holds_beside_a_check(parity: int) -> None:
     class Order(BaseModel):
         name: str
 
         @field_validator("name")
         @classmethod
-        def no_marta(cls, name: str) -> str:
-            if name.startswith("M"):
-                raise ValueError("no M")
+        def is_of_length(cls, name: str) -> str:
+            if len(name) % 2 != parity:
+                raise ValueError("one letter more or less")
             return name
 
     record = generate.json(models.tiny(), Order)(MESSAGE, policies=[policies.ban(["Porto", "Keller"])], max_tokens=100)
 
-    assert not record.name.startswith("M")
+    assert len(record.name) % 2 == parity
     assert not re.search("porto|keller", record.name, re.IGNORECASE)
 
 

@@ -254,7 +254,7 @@ def test_tokens_come_with_their_probabilities_and_those_of_others(capsys: pytest
         others = dict(other.rsplit(" ", 1) for other in of.split(", ") if other.count("'") == 2)
         assert others.get(token, probability) == probability
         assert len(re.findall(r" [01]\.\d\d", of)) == 3
-    assert logits.startswith("logits: (1280,), next ")
+    assert logits.startswith("logits: (1283,), next ")
 
 
 def test_a_record_grows_field_by_field(capsys: pytest.CaptureFixture[str]) -> None:
