@@ -16,7 +16,7 @@ from outlines_cont.models import HuggingFaceModel
 FOLDER = Path(__file__).parent
 KINDS = ("order", "invoice", "shipment", "complaint", "quote", "meeting", "application", "other")
 # What the shipped weights reach; the aims are 0.85 of the fields, 0.60 of the records, 0.85 of the kinds, and the demo without a slip.
-FIELDS_REACHED, KINDS_REACHED, DEMO_REACHED = 0.49, 0.37, 12
+FIELDS_REACHED, RECORDS_REACHED, KINDS_REACHED, DEMO_REACHED = 0.86, 0.52, 0.77, 13
 
 
 class Reading(pydantic.BaseModel):
@@ -44,7 +44,7 @@ def _kinds(rows: list[dict[str, Any]]) -> Any:
     return continuous(generate.choice(_tiny(), KINDS))([f"Message: {row['text']}\nKind: " for row in rows])
 
 
-def test_fields_and_kinds_of_messages_in_other_styles_are_no_worse_than_they_were() -> None:
+def test_fields_records_and_kinds_of_messages_in_other_styles_are_no_worse_than_they_were() -> None:
     rows = _gold("other_styles.jsonl")
     record = continuous(generate.json(_tiny(), Reading, whitespace="none"))
     state = record([f"Message: {row['text']}\nRecord: " for row in rows], max_tokens=200)
@@ -56,6 +56,7 @@ def test_fields_and_kinds_of_messages_in_other_styles_are_no_worse_than_they_wer
     fields = sum(map(sum, right)) / sum(map(len, right))
     assert len(rows) == 40
     assert fields >= FIELDS_REACHED, fields
+    assert sum(map(all, right)) / len(rows) >= RECORDS_REACHED, sum(map(all, right))
     assert sum(kinds) / len(rows) >= KINDS_REACHED, sum(kinds)
 
 
