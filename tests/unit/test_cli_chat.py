@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from outlines_cont import Chat, samplers
+from outlines_cont.cli.app import app
 from outlines_cont.cli.chat import HELP, ChatSession
-from outlines_cont.cli.main import app
 from tests.chat_models import PLAIN, chat_model
 
 

@@ -10,9 +10,9 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from outlines_cont import models
+from outlines_cont.cli.app import app
 from outlines_cont.cli.demo import DATE, KINDS, VOTES, Demo, DemoRow, DemoStep, Record, read_messages
 from outlines_cont.cli.demo_table import DemoTable
-from outlines_cont.cli.main import app
 
 STEPS = (
     DemoStep("kind", "order", None, 61, 0, 0),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from outlines_cont.cli import main as cli
+from outlines_cont.cli import app as cli
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, MAX_CHARACTERS
 from outlines_cont.pipelines.rows.reading import OUTPUT_FIELDS

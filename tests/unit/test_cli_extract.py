@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from outlines_cont import continuous, generate, models
-from outlines_cont.cli.main import app
+from outlines_cont.cli.app import app
 from outlines_cont.pipelines.extractor import Extractor
 from tests.page_server import PageServer
 from tests.saved_model import save_model

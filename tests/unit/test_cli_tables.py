@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outlines_cont.cli.app import _extract_summary
 from outlines_cont.cli.extract import ExtractCommand
-from outlines_cont.cli.main import _extract_summary
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.rows.errors import SetupError

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fsm import FSMError, TokenFSM, Vocabulary, choice, draw, json_schema, regex
 from fsm.automaton.shortest import shortest_text
 from fsm.drawing.state_graph import StateGraph, expression_graph
-from outlines_cont.cli.main import app
+from outlines_cont.cli.app import app
 
 SVG = "{http://www.w3.org/2000/svg}"
 
