@@ -44,7 +44,7 @@ fsm.pattern                     <- fsm.expression fsm.recipe fsm.terms
 fsm.lark                        <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.terms
 fsm.tokens                      <- fsm.automaton fsm.drawing fsm.expression fsm.terms
 fsm.types                       <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.terms
-outlines_cont.policies.search   <- fsm fsm.automaton fsm.pattern fsm.terms
+outlines_cont.text_search       <- fsm fsm.automaton fsm.pattern fsm.terms
 fsm.schema                      <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.formats fsm.schema.numbers fsm.terms
 fsm.schema.documents            <- fsm.pattern fsm.schema fsm.schema.formats fsm.terms
 outlines_cont.adapters          <- fsm fsm.automaton fsm.schema fsm.tokens outlines_cont.engine.drawing outlines_cont.models.tokenizer outlines_cont.policies
@@ -59,11 +59,11 @@ outlines_cont.drafts            <- outlines_cont.engine.drawing outlines_cont.en
 outlines_cont.engine            <- outlines_cont.engine.drawing outlines_cont.engine.guessing outlines_cont.engine.guided outlines_cont.kv outlines_cont.policies outlines_cont.samplers outlines_cont.sampling outlines_cont.state
 outlines_cont.state             <- outlines_cont.engine outlines_cont.kv outlines_cont.models.tokenizer outlines_cont.sampling outlines_cont.sampling.kernels
 outlines_cont.pipelines.reports <- outlines_cont.pipelines.rows outlines_cont.state
-outlines_cont.policies          <- fsm fsm.automaton outlines_cont.models.tokenizer outlines_cont.policies.search outlines_cont.state
+outlines_cont.policies          <- fsm fsm.automaton outlines_cont.models.tokenizer outlines_cont.state outlines_cont.text_search
 outlines_cont.engine.drawing    <- outlines_cont.policies outlines_cont.samplers outlines_cont.sampling
 outlines_cont.engine.guessing   <- outlines_cont.engine.drawing outlines_cont.policies outlines_cont.sampling
 outlines_cont.engine.guided     <- outlines_cont.engine.drawing outlines_cont.engine.guessing outlines_cont.kv outlines_cont.policies outlines_cont.state
-outlines_cont.streams           <- outlines_cont.engine.drawing outlines_cont.models.tokenizer outlines_cont.policies outlines_cont.policies.search outlines_cont.samplers outlines_cont.sampling
+outlines_cont.streams           <- outlines_cont.engine.drawing outlines_cont.models.tokenizer outlines_cont.policies outlines_cont.samplers outlines_cont.sampling outlines_cont.text_search
 outlines_cont.events            <- outlines_cont.engine outlines_cont.policies outlines_cont.samplers outlines_cont.streams
 outlines_cont.generation        <- fsm outlines_cont.chats outlines_cont.drafts outlines_cont.engine outlines_cont.engine.guessing outlines_cont.engine.guided outlines_cont.events outlines_cont.policies outlines_cont.samplers outlines_cont.sampling outlines_cont.state
 outlines_cont.generate          <- fsm fsm.automaton fsm.expression fsm.schema outlines_cont.drafts outlines_cont.events outlines_cont.generation outlines_cont.policies outlines_cont.samplers outlines_cont.sampling outlines_cont.state
