@@ -237,8 +237,9 @@ def test_a_dead_end_of_every_hypothesis_is_its_error() -> None:
 
 def test_a_spelling_that_is_behind_at_first_may_turn_out_the_best() -> None:
     tokenizer = FakeTokenizer()
-    t, he, the, x = (tokenizer.encode(text)[0] for text in ("t", "he", "the", "x"))
-    likely = {(): {the: 0.5, t: 0.4}, (t,): {he: 0.9}, (t, he): {x: 0.9}, (the,): {x: 0.01, t: 0.99}}
+    i, ng, inside, g, x, t = (tokenizer.encode(text)[0] for text in ("i", "ng", "in", "g", "x", "t"))
+    likely = {(): {inside: 0.5, i: 0.4}, (i,): {ng: 0.9}, (i, ng): {x: 0.9}, (inside,): {g: 0.9}}
+    likely[inside, g] = {x: 0.01, t: 0.99}
 
     def logits(token_ids: np.ndarray) -> np.ndarray:
         row = np.full(len(tokenizer), -12.0, np.float32)
@@ -247,5 +248,5 @@ def test_a_spelling_that_is_behind_at_first_may_turn_out_the_best() -> None:
         return row
 
     model = models.from_callable(logits, tokenizer)
-    state = continuous(generate.regex(model, "thex", sampler=samplers.beam_search(4), force=False))("a")
-    assert [row.token_ids[2:] for row in state.rows[0]] == [(t, he, x)]
+    state = continuous(generate.regex(model, "ingx", sampler=samplers.beam_search(4), force=False))("a")
+    assert [row.token_ids[2:] for row in state.rows[0]] == [(i, ng, x)]
