@@ -65,7 +65,7 @@ def _chat(model: HuggingFaceModel, options: ExtractOptions) -> Chat:
         SetupError: the model has no chat template.
     """
     try:
-        return begun_chat(model, None, options.system, options.model is None, options.seed)
+        return begun_chat(model, None, options.system, options.seed)
     except NoChatTemplate as error:
         raise SetupError(
             f"expected a model with a chat template beside --chat, got {options.model!r}, whose tokenizer has none. Leave out --chat, and "

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -232,3 +233,20 @@ def test_a_dead_end_of_every_hypothesis_is_its_error() -> None:
     state = continuous(generate.regex(model, "a{2}", sampler=samplers.beam_search(2), force=False))("x")
     assert state.shape[:2] == (1, 1)
     assert isinstance(state.errors[0][0], DeadEnd)
+
+
+def test_a_spelling_that_is_behind_at_first_may_turn_out_the_best() -> None:
+    tokenizer = FakeTokenizer()
+    i, ng, inside, g, x, t = (tokenizer.encode(text)[0] for text in ("i", "ng", "in", "g", "x", "t"))
+    likely = {(): {inside: 0.5, i: 0.4}, (i,): {ng: 0.9}, (i, ng): {x: 0.9}, (inside,): {g: 0.9}}
+    likely[inside, g] = {x: 0.01, t: 0.99}
+
+    def logits(token_ids: np.ndarray) -> np.ndarray:
+        row = np.full(len(tokenizer), -12.0, np.float32)
+        for token_id, probability in likely.get(tuple(token_ids[2:].tolist()), {}).items():
+            row[token_id] = np.log(probability)
+        return row
+
+    model = models.from_callable(logits, tokenizer)
+    state = continuous(generate.regex(model, "ingx", sampler=samplers.beam_search(4), force=False))("a")
+    assert [row.token_ids[2:] for row in state.rows[0]] == [(i, ng, x)]
