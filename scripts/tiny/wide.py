@@ -34,7 +34,7 @@ OMITTED_SHARE = 0.12
 """Share of the facts of a kind that a message does not tell."""
 SPARSE_SHARE = 0.15
 """Share of the messages that tell few facts: the goods and about one in three of the others."""
-EMPTY_SHARE = 0.12
+EMPTY_SHARE = 0.08
 """Share of records in which what is not told is an empty text or zero instead of null."""
 
 _TEENS = ("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty")
