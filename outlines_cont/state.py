@@ -25,7 +25,6 @@ from outlines_cont.flag import checked_bool
 from outlines_cont.indexing import Key, cut, parse_key
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
-from outlines_cont.prefill import prefilled
 from outlines_cont.prompt_row import prompt_row
 from outlines_cont.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.row_bytes import row_text
@@ -207,7 +206,7 @@ class SequenceState:
         Cost: nothing where they are known (a generator has just ended, or they were asked for before); else one forward,
         whose keys and values the state keeps.
         """
-        rows = prefilled(self.model, self._flat)
+        rows = self.model.prefilled(self._flat)
         if any(new is not old for new, old in zip(rows, self._flat, strict=True)):
             # The same value; it has only learned what its tokens lead to.
             object.__setattr__(self, "rows", _grouped(rows, self.num_samples))

@@ -78,7 +78,6 @@ class Engine:
         "_jobs",
         "_lanes",
         "_last_plan",
-        "_lock",
         "_masker",
         "_max_batch_tokens",
         "_max_rows",
@@ -111,7 +110,6 @@ class Engine:
         self._guessing = Guessing(model.device.type)
         self._last_plan: DrawPlan | None = None
         self._answer = threading.Event()
-        self._lock = threading.RLock()
         self._steps: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[None]] = WeakKeyDictionary()
 
     # -- limits --------------------------------------------------------------------------------------------------------
@@ -145,12 +143,12 @@ class Engine:
     @property
     def lock(self) -> threading.RLock:
         """Held during a step; hold it to read rows that run."""
-        return self._lock
+        return self.model.kv_store.lock
 
     @property
     def stats(self) -> EngineStats:
         """What the engine has done so far; a copy."""
-        with self._lock:
+        with self.lock:
             return self._stats.copy()
 
     @property
@@ -167,17 +165,17 @@ class Engine:
         if job.is_over:
             return
         job.is_cancelled = True
-        if self._lock.acquire(blocking=False):
+        if self.lock.acquire(blocking=False):
             try:
                 if self._checkpoint is None:  # else a step of this very thread has yet to end
                     with self._transaction():
                         self._sweep()
             finally:
-                self._lock.release()
+                self.lock.release()
 
     def advance(self, job: Job) -> None:
         """Take a step for all, unless the job is over by the time that it is this thread's turn."""
-        with self._lock:
+        with self.lock:
             if not job.is_over:
                 self.step()
 
@@ -221,7 +219,7 @@ class Engine:
 
         Cost: for each row what its tokens take as tuples; keys and values are shared.
         """
-        with self._lock, torch.inference_mode():
+        with self.lock, torch.inference_mode():
             self._undo()
             held: dict[int, RowKV | None] = {}
             for lane in self._lanes:
@@ -239,7 +237,7 @@ class Engine:
             BaseException: an interrupt, or a mistake of the engine itself. Then the step never was: every row goes on as if
                 nothing had happened, but what it had fed is fed again. What goes wrong in a row is its error, and no one else's.
         """
-        with self._lock, torch.inference_mode():
+        with self.lock, torch.inference_mode():
             started = perf_counter()
             try:
                 with self._transaction():
