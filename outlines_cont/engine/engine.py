@@ -28,13 +28,13 @@ from outlines_cont.engine.checkpoint import Checkpoint
 from outlines_cont.engine.drawing import DrawPlan
 from outlines_cont.engine.failure import fails
 from outlines_cont.engine.guessing import Guessing
-from outlines_cont.engine.guided_row import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.masking import Masker, made_beside
 from outlines_cont.engine.place import Draw, Place, foresees
 from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.shadow import guided
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.errors import KVBudgetError, OptionError, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
@@ -345,7 +345,7 @@ class Engine:
     def _merge(self) -> None:
         """Let lanes that have read their prompts join the first of them."""
         self._lanes = [lane for lane in self._lanes if lane.rows]
-        ready = [lane for lane in self._lanes if not lane.is_reading] if self.model.can_stack else []
+        ready = [lane for lane in self._lanes if not lane.is_prefilling] if self.model.can_stack else []
         for lane in ready[1:]:
             ready[0].join(lane)
             self._lanes.remove(lane)
@@ -368,7 +368,7 @@ class Engine:
             self._keep_prefixes(ended)
             for row, state_row in ended:
                 if not row.job.is_cancelled:
-                    row.job.settle(row, state_row)
+                    row.job.note_end(row, state_row)
         self._lanes = [lane for lane in self._lanes if lane.rows]
         for job in cancelled:
             job.leave()
@@ -431,7 +431,7 @@ class Engine:
         # An answer that comes a little later than the logits is worth waiting for; a late one holds up nobody else for long.
         has_answers = bool(asked) and self._collect(asked, (perf_counter() - started) * _PATIENCE)
         for row in lane.rows:
-            row.settle()
+            row.make_masks()
         ready = [row for row in lane.rows if row.is_ready and not row.job.is_asked]
         if ready:
             started = perf_counter()
@@ -441,7 +441,7 @@ class Engine:
             )
             if self._counts.forwards > forwards and not asked:
                 self._guessing.note_forward(lane.num_fed)
-            while ready := [row for row in ready if row.goes_on()]:
+            while ready := [row for row in ready if row.plan_if_guessed()]:
                 if left := [row for row in ready if not _takes_foreseen(row)]:
                     self._sample(lane, left, torch.stack([*map(_logits, left)]))
                 self._guessing.note_draw()
@@ -472,7 +472,7 @@ class Engine:
         ended = lane.leave()
         self._keep_prefixes(ended)
         for row, state_row in ended:
-            row.job.settle(row, state_row)
+            row.job.note_end(row, state_row)
             if self._room is not None:
                 self._room += 1
 
@@ -532,7 +532,7 @@ class Engine:
 
     def _sample(self, lane: Lane, rows: list[Row], logits: torch.Tensor) -> None:
         """Draw a token for every row; joint jobs choose among theirs when all of them are ready."""
-        drawn_from = guided(rows, logits)
+        drawn_from = guided([row.shadow for row in rows], logits)
         single = [i for i, row in enumerate(rows) if not row.job.is_joint]
         if len(single) == len(rows):
             self._draw(rows, logits, drawn_from)
@@ -540,7 +540,7 @@ class Engine:
         if single:
             self._draw([rows[i] for i in single], logits[single], drawn_from[single])
         for job in dict.fromkeys(row.job for row in rows if row.job.is_joint):
-            if not any(row.is_reading for row in job.rows):
+            if not any(row.awaits_forward for row in job.rows):
                 mine = [i for i, row in enumerate(rows) if row.job is job]
                 asked = [rows[i] for i in mine]
                 masked = self._masker.masked(drawn_from[mine], [row.mask for row in asked])
@@ -556,7 +556,7 @@ class Engine:
         draws = self._drawn([*ends, *ahead], logits, drawn_from)
         # First those ahead: where a row takes another token than was guessed, it forgets them.
         for (row, place), draw in zip(ahead, draws[len(ends) :], strict=True):
-            row.foresee(place, draw)
+            row.guess.foresee(place, draw)
         for row, draw in zip(rows, draws, strict=False):
             _take(row, draw)
 
@@ -648,13 +648,14 @@ def _unit(row: Row) -> Row | Job:
 
 def _tops(rows: Sequence[Row], logits: torch.Tensor, norm: torch.Tensor) -> list[tuple[tuple[int, float], ...]]:
     """Return for each row the most probable tokens with their log-probabilities, as many as it wants."""
-    most = min(max(row.num_top for row in rows), logits.shape[-1])
+    most = min(max(row.tokens.num_top for row in rows), logits.shape[-1])
     if not most:
         return [()] * len(rows)
     values, token_ids = logits.topk(most, dim=-1)
     pairs = zip(token_ids.tolist(), (values - norm[:, None]).tolist(), strict=True)
     return [
-        tuple(zip(ids[: row.num_top], logprobs, strict=False)) for row, (ids, logprobs) in zip(rows, pairs, strict=True)
+        tuple(zip(ids[: row.tokens.num_top], logprobs, strict=False))
+        for row, (ids, logprobs) in zip(rows, pairs, strict=True)
     ]
 
 

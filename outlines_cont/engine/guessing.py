@@ -41,7 +41,7 @@ class Guessing:
                 self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
             for row, wish in zip(asked, wishes, strict=True):
                 if wish.made is not None and wish.made.token_ids:
-                    row.guess(wish.made)
+                    row.feed_guess(wish.made)
         self._since = self.clock()
 
     def _guess(self, drafter: Drafter, wishes: Sequence[Wish]) -> None:

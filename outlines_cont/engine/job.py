@@ -64,7 +64,7 @@ class Job:
             drawing = self._drawings[temperature] = self._drawings[None].at_temperature(temperature)
         return drawing
 
-    def settle(self, row: Row, state_row: StateRow) -> None:
+    def note_end(self, row: Row, state_row: StateRow) -> None:
         """Take in what has become of a row."""
         self.done[row.index] = state_row
         self.rows = [other for other in self.rows if other is not row]

@@ -42,7 +42,7 @@ class Lane:
         return [*self.rows, *(row.shadow for row in self.rows if row.shadow is not None)]
 
     @property
-    def is_reading(self) -> bool:
+    def is_prefilling(self) -> bool:
         """Whether some sequence has more of its prompt to be fed than the one token that every step appends."""
         return any(one.num_pending > 1 and one.cached < len(one.source.token_ids) for one in self.sequences)
 

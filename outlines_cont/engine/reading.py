@@ -40,7 +40,7 @@ class Reading(Row):
         kept = min(source.cached, indices[0])
         held = replace(source, kv=source.kv[:kept] if source.kv is not None and kept else None)
         super().__init__(held, [_Still()], model, counts=counts)
-        del self.token_ids[indices[-1] + 1 :]
+        self.tokens = self.tokens.at(indices[-1] + 1)
         counts.recomputed_tokens += min(source.cached, len(self.token_ids)) - kept
         self.lines: dict[int, torch.Tensor] = {}
         self.num_fed = 0
@@ -72,7 +72,8 @@ class Reading(Row):
             return replace(self.source, error=self.error)
         return replace(self.source, kv=kv, logits=self.lines.get(len(self.source.token_ids) - 1))
 
-    def _plan(self) -> None:
+    def decide(self) -> None:
+        """Wait until all wanted logits are there, and leave."""
         lacking = [index for index in self._indices if index not in self.lines]
         if self.has_ended or not lacking:
             self.want = Want.LEAVE

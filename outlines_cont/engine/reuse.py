@@ -90,7 +90,7 @@ class Reuse:
         source: _Running | None = None
         leader: Row | None = None
         for other, lane in reversed(others):  # those that came last share with those before them already
-            reach = len(other.token_ids) if lane is None or other.is_reading else other.cached
+            reach = len(other.token_ids) if lane is None or other.awaits_forward else other.cached
             # Only who has the same token behind what was found has more.
             if now >= most or reach <= now or other.token_ids[now] != row.token_ids[now]:
                 continue
