@@ -17,18 +17,18 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from outlines_cont.engine.guessing import Guessing
+from outlines_cont.engine.drawing.masking import made_beside
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.lane import Lane
-from outlines_cont.engine.masking import made_beside
+from outlines_cont.engine.proposals import Guessing
 from outlines_cont.engine.recovery import Recovery
 from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler, checked_limit
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.engine.token_draws import TokenDraws
 from outlines_cont.errors import OptionError, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.state_row import StateRow
+from outlines_cont.state.row import StateRow
 
 MAX_BATCH_TOKENS = 4096
 MAX_ROWS = 256
@@ -260,7 +260,7 @@ class Engine:
         else:
             self._scheduler.fork(row, row.branched(row.forks))
 
-    def _step_batch(self, batch: Lane) -> bool:
+    def _step_batch(self, batch: RunningBatch) -> bool:
         """Feed what is pending, take in what was answered meanwhile, and draw; return whether anything was done."""
         self._guessing.guess(batch.rows)
         started, forwards = perf_counter(), self._scheduler.counts.forwards
@@ -278,7 +278,7 @@ class Engine:
             _refuse_deadlock(batch)
         return bool(ready) or has_answers or has_fed
 
-    def _feed(self, batch: Lane) -> torch.Tensor | None:
+    def _feed(self, batch: RunningBatch) -> torch.Tensor | None:
         """Feed what is pending, while lazy masks are made. On failure, bisect the batch until the failing row is alone.
 
         Returns:
@@ -297,7 +297,7 @@ class Engine:
         finally:
             self._stats.forward_seconds += perf_counter() - started
 
-    def _draw(self, batch: Lane, ready: list[Row], logits: torch.Tensor | None, *, is_timed: bool) -> None:
+    def _draw(self, batch: RunningBatch, ready: list[Row], logits: torch.Tensor | None, *, is_timed: bool) -> None:
         """Draw a token for every row that is ready, and go on without a forward as long as what is drawn was guessed."""
         started = perf_counter()
         self._draws.take(batch, ready, logits if len(ready) == len(batch.rows) else None)
@@ -345,7 +345,7 @@ class Engine:
         self._scheduler.remove_over()
 
 
-def _refuse_deadlock(batch: Lane) -> None:
+def _refuse_deadlock(batch: RunningBatch) -> None:
     """Fail the rows of jobs all of whose rows wait: nobody is left who could wake them."""
     for job in dict.fromkeys(row.job for row in batch.rows):
         job.refuse_deadlock()

@@ -9,10 +9,10 @@ from typing import Self
 
 import torch
 
-from outlines_cont.engine.branch import TokenSet
-from outlines_cont.engine.expected import NOTHING_EXPECTED, Expected
-from outlines_cont.engine.kept_logits import KeptLogits
-from outlines_cont.models.meter import Meter
+from outlines_cont.engine.drawing.kept_logits import KeptLogits
+from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
 
 
 class FedTokens:

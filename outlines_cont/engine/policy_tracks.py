@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
-from outlines_cont.engine.ahead import Ahead
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.compose import Track, compose, goes_back
-from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
-from outlines_cont.exclusions import NO_EXCLUSIONS, Exclusion, Exclusions
+from outlines_cont.policies.ahead import RowAhead
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.compose import Track, compose, goes_back
+from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusion, Exclusions
 
 # How often policies may take back what a row has written, and exclude nothing, while it grows no longer than it ever was.
 _MAX_TAKEN_BACK = 10_000
@@ -52,7 +52,7 @@ class PolicyTracks:
     def start(self, policies: Sequence[Policy[Any]], row: RowView) -> None:
         """Let policies steer a row. A piece that is resumed is walked again from its start, so that each has its whole history."""
         written = row.token_ids[row.piece_start :]
-        begun = Ahead([*row.token_ids[: row.piece_start]], row) if written else row
+        begun = RowAhead([*row.token_ids[: row.piece_start]], row) if written else row
         self.tracks = [Track(policy, begun) for policy in policies]
         for token_id in written:
             self.append(token_id)

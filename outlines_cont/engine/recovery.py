@@ -13,8 +13,8 @@ from traceback import clear_frames
 
 from outlines_cont.engine.checkpoint import Checkpoint
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler
 from outlines_cont.errors import KVBudgetError, UnsupportedBranch
 
@@ -66,7 +66,7 @@ class Recovery:
             self._forget()
             self.checkpoint = None
 
-    def bisect(self, batch: Lane, error: Exception) -> None:
+    def bisect(self, batch: RunningBatch, error: Exception) -> None:
         """After an error of its forward have a batch try again with fewer rows; a row, or a joint job, that is alone fails.
 
         Where keys and values have run out of room, rows wait instead until others have ended.

@@ -16,28 +16,28 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet, check_mask
-from outlines_cont.engine.certain import Certain, PieceText
-from outlines_cont.engine.compose import goes_back
-from outlines_cont.engine.expected import Expected
+from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace
 from outlines_cont.engine.fed_tokens import FedTokens
-from outlines_cont.engine.lookahead import MAX_GUESSED, Lookahead
-from outlines_cont.engine.place import Draw, Place
-from outlines_cont.engine.policy import Policy
+from outlines_cont.engine.guessing.expected import Expected
+from outlines_cont.engine.guessing.lookahead import MAX_GUESSED, Lookahead
+from outlines_cont.engine.guessing.row_draft import RowDraft
+from outlines_cont.engine.guided.guidance import guided_logits
+from outlines_cont.engine.guided.shadow import Shadow
 from outlines_cont.engine.policy_tracks import PolicyTracks, PolicyTracksCheckpoint
-from outlines_cont.engine.row_draft import RowDraft
 from outlines_cont.engine.row_guess import RowGuess
 from outlines_cont.engine.row_limits import RowLimits
 from outlines_cont.engine.row_tokens import RowTokens
-from outlines_cont.engine.shadow import Shadow
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
-from outlines_cont.guidance import guided_logits
-from outlines_cont.healing import NO_HEALING, Healing
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
-from outlines_cont.models.meter import Meter
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import Branch, LateTokenSet, TokenSet, check_mask
+from outlines_cont.policies.certain import Certain, PieceText
+from outlines_cont.policies.compose import goes_back
+from outlines_cont.policies.healing import NO_HEALING, Healing
+from outlines_cont.policies.policy import Policy
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.state_row import APPENDED, FORCED, GENERATED, HEALED, WRITTEN, Piece, StateRow
+from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, WRITTEN, Piece, StateRow
 from outlines_cont.user_code import user_code_error
 
 _TAIL_TOKENS = 8
@@ -318,12 +318,12 @@ class Row:
         return [self.mask, *self.guess.masks] if self.want is Want.SAMPLE else []
 
     @property
-    def next_place(self) -> Place:
+    def next_place(self) -> DrawPlace:
         """Where the next token is drawn. Greedy rows take no random number, so that their streams do not depend on their neighbours."""
         assert self.logits is not None
         drawing = self.job.drawing(self.temperature)
         uniform = self.stream.peek() if drawing.needs_random else None
-        return Place(len(self.token_ids), self.logits, self.mask, drawing, uniform)
+        return DrawPlace(len(self.token_ids), self.logits, self.mask, drawing, uniform)
 
     def take(self, draw: Draw) -> None:
         """Append a sampled token, or end on it; the random number that it was drawn with is spent."""
@@ -390,7 +390,7 @@ class Row:
         if self.shadow is not None:
             self.shadow.expect(found.token_ids)
 
-    def places_ahead(self) -> list[Place]:
+    def places_ahead(self) -> list[DrawPlace]:
         """Return where tokens are drawn next if what was guessed comes true; none where both sequences of guidance decide it."""
         if self.shadow is not None:
             return []

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
-from outlines_cont.engine.branch import TokenSet
-from outlines_cont.engine.drawing import Drawing
-from outlines_cont.engine.expected import Expected
-from outlines_cont.engine.lookahead import Asked, Lookahead
-from outlines_cont.engine.place import Draw, Place
-from outlines_cont.engine.row_draft import RowDraft
-from outlines_cont.models.meter import Meter
-from outlines_cont.random_stream import OpenStream
+from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace
+from outlines_cont.engine.drawing.draw_plan import Drawing
+from outlines_cont.engine.guessing.expected import Expected
+from outlines_cont.engine.guessing.lookahead import Asked, Lookahead
+from outlines_cont.engine.guessing.row_draft import RowDraft
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.sampling.random_stream import OpenStream
 
 
 class RowGuess:
@@ -29,7 +29,7 @@ class RowGuess:
         self.masks: list[TokenSet] = []
         self._counts = counts
         self._asked: tuple[Asked, ...] = ()  # what the policies want behind guessed tokens
-        self._draws: dict[int, tuple[Place, Draw]] = {}  # draws made ahead, by the number of tokens before them
+        self._draws: dict[int, tuple[DrawPlace, Draw]] = {}  # draws made ahead, by the number of tokens before them
 
     def fork(self) -> Self:
         """Return the same for a fork of the row."""
@@ -70,7 +70,7 @@ class RowGuess:
 
     def places(
         self, length: int, expected: Expected, drawing_of: Callable[[float | None], Drawing], stream: OpenStream
-    ) -> list[Place]:
+    ) -> list[DrawPlace]:
         """Return where tokens are drawn next if what was guessed comes true, as far as logits and masks are known.
 
         Args:
@@ -79,21 +79,21 @@ class RowGuess:
             drawing_of: how a token is drawn at a temperature.
             stream: the random numbers of the row.
         """
-        found: list[Place] = []
+        found: list[DrawPlace] = []
         for asked in self._asked if expected.is_guess else ():
             logits = expected.logits.get(length + asked.offset)
             drawing = drawing_of(asked.temperature)
             if logits is None or not asked.mask.is_made or drawing.kind != "standard" or drawing.needs_counts:
                 break
             uniform = stream.ahead(asked.num_drawn) if drawing.needs_random else None
-            found.append(Place(length + asked.offset, logits, asked.mask, drawing, uniform))
+            found.append(DrawPlace(length + asked.offset, logits, asked.mask, drawing, uniform))
         return found
 
-    def foresee(self, place: Place, draw: Draw) -> None:
+    def foresee(self, place: DrawPlace, draw: Draw) -> None:
         """Keep a draw that was made ahead."""
         self._draws[place.length] = place, draw
 
-    def foreseen(self, length: int) -> tuple[Place, Draw] | None:
+    def foreseen(self, length: int) -> tuple[DrawPlace, Draw] | None:
         """Return the draw that was made ahead behind so many tokens, and the place that it was made for."""
         return self._draws.get(length)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from outlines_cont.engine.branch import TokenSet
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies.branch import TokenSet
 
 
 @dataclass(frozen=True, slots=True, eq=False)

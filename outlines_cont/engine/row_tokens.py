@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Self
 
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.search_score import SearchScore
-from outlines_cont.state_row import APPENDED, GENERATED, WRITTEN, StateRow, counts_of, num_written
+from outlines_cont.state.row import APPENDED, GENERATED, WRITTEN, StateRow, counts_of, num_written
+from outlines_cont.state.search_score import SearchScore
 
 Top = tuple[tuple[int, float], ...]
 """The most probable tokens of a place, with their log-probabilities."""

@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
-from outlines_cont.models.meter import Meter
-from outlines_cont.state_row import StateRow
+from outlines_cont.meter import Meter
+from outlines_cont.state.row import StateRow
 
 # Beside more rows than these a short text is not worth its copy for the prefix cache: to feed it again costs less in a batch.
 _FEW_ROWS = 8
@@ -41,7 +41,7 @@ class Scheduler:
     def __init__(self, model: LanguageModel, max_batch_tokens: int, max_rows: int) -> None:
         self.max_batch_tokens = checked_limit(max_batch_tokens, "max_batch_tokens")
         self.max_rows = checked_limit(max_rows, "max_rows")
-        self.batches: list[Lane] = []
+        self.batches: list[RunningBatch] = []
         self.waiting: deque[Row] = deque()
         self.jobs: list[Job] = []
         self.submitted: deque[Job] = deque()
@@ -107,7 +107,7 @@ class Scheduler:
             return
         note(row for row in admitted if not row.job.is_steered)
         groups = reuse.groups(admitted) if self._model.can_stack else [[row] for row in admitted]
-        self.batches += [Lane(self._model, group, self.counts) for group in groups]
+        self.batches += [RunningBatch(self._model, group, self.counts) for group in groups]
 
     @property
     def _limit(self) -> int:
@@ -142,14 +142,14 @@ class Scheduler:
         if not self.batches:
             self.room = None
 
-    def put_back(self, batch: Lane, rows: list[Row]) -> None:
+    def put_back(self, batch: RunningBatch, rows: list[Row]) -> None:
         """Let rows wait until others have ended: there is no room for all of them at once."""
         self.waiting.extendleft(reversed(batch.split(rows).rows))
         self.room = max(self.num_running, 1)
 
     # -- who goes ------------------------------------------------------------------------------------------------------
 
-    def leave(self, batch: Lane) -> None:
+    def leave(self, batch: RunningBatch) -> None:
         """Let the rows of a batch that have ended leave, with what they have come to."""
         for row, state_row in self._left(batch):
             row.job.note_end(row, state_row)
@@ -178,7 +178,7 @@ class Scheduler:
         """Forget the jobs that are over."""
         self.jobs = [job for job in self.jobs if not job.is_over]
 
-    def _left(self, batch: Lane) -> list[tuple[Row, StateRow]]:
+    def _left(self, batch: RunningBatch) -> list[tuple[Row, StateRow]]:
         ended = batch.leave()
         self._keep_prefixes(ended)
         return ended

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import torch
 
-from outlines_cont.engine.drawing import DrawPlan
+from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace, foresees
+from outlines_cont.engine.drawing.draw_plan import DrawPlan
+from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.failure import fails
+from outlines_cont.engine.guided.shadow import guided
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.lane import Lane
-from outlines_cont.engine.masking import Masker
-from outlines_cont.engine.place import Draw, Place, foresees
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.shadow import guided
+from outlines_cont.engine.running_batch import RunningBatch
 
 
 class TokenDraws:
@@ -23,7 +23,7 @@ class TokenDraws:
         self._masker = Masker()
         self._last_plan: DrawPlan | None = None
 
-    def take(self, batch: Lane, rows: Sequence[Row], logits: torch.Tensor | None = None) -> None:
+    def take(self, batch: RunningBatch, rows: Sequence[Row], logits: torch.Tensor | None = None) -> None:
         """Draw a token for every row; joint jobs choose among theirs when all of them are ready.
 
         Args:
@@ -47,7 +47,7 @@ class TokenDraws:
                 masked = self._masker.masked(drawn_from[mine], [row.mask for row in asked])
                 _choose(batch, job, asked, logits[mine], masked)
 
-    def take_guessed(self, batch: Lane, rows: Sequence[Row]) -> None:
+    def take_guessed(self, batch: RunningBatch, rows: Sequence[Row]) -> None:
         """Take what was drawn ahead for rows, and draw for those that draw something else."""
         left = [row for row in rows if not _takes_foreseen(row)]
         if left:
@@ -67,7 +67,9 @@ class TokenDraws:
         for row, draw in zip(rows, draws, strict=False):
             _take(row, draw)
 
-    def _drawn(self, asked: Sequence[tuple[Row, Place]], logits: torch.Tensor, drawn_from: torch.Tensor) -> list[Draw]:
+    def _drawn(
+        self, asked: Sequence[tuple[Row, DrawPlace]], logits: torch.Tensor, drawn_from: torch.Tensor
+    ) -> list[Draw]:
         """Return what is drawn at each place of a row; rows whose sampler fails have failed."""
         rows, places = [row for row, _ in asked], [place for _, place in asked]
         masked = self._masker.masked(drawn_from, [place.mask for place in places])
@@ -84,7 +86,7 @@ class TokenDraws:
         ]
 
     def _token_ids(
-        self, rows: Sequence[Row], places: list[Place], masked: torch.Tensor
+        self, rows: Sequence[Row], places: list[DrawPlace], masked: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (R,) token ids and (R,) log-probabilities as they were drawn."""
         drawings = [place.drawing for place in places]
@@ -100,7 +102,7 @@ class TokenDraws:
         return draws.token_ids, draws.logprobs
 
 
-def _choose(batch: Lane, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
+def _choose(batch: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
     """Let a joint job choose what its rows go on with, and put that in their place."""
     going = job.choose(rows, logits, masked)
     plan: list[tuple[int, Row]] = []
