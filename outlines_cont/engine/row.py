@@ -17,16 +17,16 @@ from typing import Any, Self
 import torch
 
 from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace
-from outlines_cont.engine.fed_tokens import FedTokens
 from outlines_cont.engine.guessing.expected import Expected
 from outlines_cont.engine.guessing.lookahead import MAX_GUESSED, Lookahead
 from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.guided.guidance import guided_logits
 from outlines_cont.engine.guided.shadow import Shadow
-from outlines_cont.engine.policy_tracks import PolicyTracks, PolicyTracksCheckpoint
-from outlines_cont.engine.row_guess import RowGuess
-from outlines_cont.engine.row_limits import RowLimits
-from outlines_cont.engine.row_tokens import RowTokens
+from outlines_cont.engine.parts.fed_tokens import FedTokens
+from outlines_cont.engine.parts.policy_tracks import PolicyTracks, PolicyTracksCheckpoint
+from outlines_cont.engine.parts.row_guess import RowGuess
+from outlines_cont.engine.parts.row_limits import RowLimits
+from outlines_cont.engine.parts.row_tokens import RowTokens
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV

@@ -194,7 +194,7 @@ class HuggingFaceModel:
 
     def prefilled(self, rows: Sequence[Any]) -> list[Any]:
         """Return rows of a state with the logits after them known; see `LanguageModel.prefilled`."""
-        found: list[Any] = import_module("outlines_cont.prefill").prefilled(self, rows)
+        found: list[Any] = import_module("outlines_cont.engine.prefill").prefilled(self, rows)
         return found
 
     def new_cache(self) -> DynamicCache:

@@ -12,9 +12,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from outlines_cont.engine import policy_tracks as tracks_module
 from outlines_cont.engine import row as row_module
 from outlines_cont.engine.drawing.draw_place import Draw
+from outlines_cont.engine.parts import policy_tracks as tracks_module
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import RetriesSpent, UnsupportedBranch
 from outlines_cont.meter import Meter
