@@ -387,6 +387,7 @@ class Row:
     def feed_guess(self, found: Lookahead) -> None:
         """Feed what was guessed behind what is pending."""
         self.feed.expected = self.guess.begin(found)
+        found.lend_states(self.policies.tracks)
         if self.shadow is not None:
             self.shadow.expect(found.token_ids)
 

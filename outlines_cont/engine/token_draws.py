@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace, foresees
-from outlines_cont.engine.drawing.draw_plan import DrawPlan
+from outlines_cont.engine.drawing.draw_plan import DrawPlans
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.failure import fails
 from outlines_cont.engine.guided.shadow import guided
@@ -17,11 +17,11 @@ from outlines_cont.engine.running_batch import RunningBatch
 
 
 class TokenDraws:
-    """What an engine draws with; it remembers the last mask and the last plan, which are often the next ones, too."""
+    """What an engine draws with; it remembers the last mask and plans, which often serve again."""
 
     def __init__(self) -> None:
         self._masker = Masker()
-        self._last_plan: DrawPlan | None = None
+        self._plans = DrawPlans()
 
     def take(self, batch: RunningBatch, rows: Sequence[Row], logits: torch.Tensor | None = None) -> None:
         """Draw a token for every row; joint jobs choose among theirs when all of them are ready.
@@ -95,8 +95,7 @@ class TokenDraws:
             uniforms = torch.tensor([place.uniform or 0.0 for place in places], dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):
             counts = [drawing.counts_of(row) for row, drawing in zip(rows, drawings, strict=True)]
-        self._last_plan = DrawPlan.of(drawings, self._last_plan)
-        draws = self._last_plan.draw(masked, uniforms, counts)
+        draws = self._plans.of(drawings).draw(masked, uniforms, counts)
         for index, error in draws.errors.items():
             rows[index].fail(error)
         return draws.token_ids, draws.logprobs

@@ -105,6 +105,11 @@ class Lookahead:
         late = [asked for asked in self.asked if not asked.mask.is_made]
         return [asked.mask for asked in late if chance(self.kinds[: asked.offset]) >= _LIKELY]
 
+    def lend_states(self, tracks: Sequence[Track]) -> None:
+        """Let the tracks of the row take the states of its policies from here where the tokens come as they were guessed."""
+        for track, ahead in zip(tracks, self._tracks, strict=True):
+            track.expect(self.token_ids, ahead)
+
     @property
     def context(self) -> list[int]:
         """All ids: those of the row, and those that are guessed. Not to be changed."""
