@@ -1,7 +1,7 @@
 """`ControlJob`: the forks of one program as rows of the engine.
 
 A program goes on in rounds. All of its forks that want to know what comes next are asked in one round, one after the other in a
-thread, in the order in which they stand in the lanes; what they answer is done when all have answered, and until then no fork of
+thread, in the order in which they stand in the batches; what they answer is done when all have answered, and until then no fork of
 the program takes a token. So the order in which they see and write shared variables does not depend on how long anything takes.
 Other programs do not wait for them.
 """

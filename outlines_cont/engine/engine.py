@@ -1,10 +1,10 @@
 """`Engine`: all rows of one model that run now. Rows come and go between any two steps.
 
-A step asks every row what it wants, lets rows fork and those that have ended leave, feeds what is pending in one forward, and draws a
-token for every row that has logits to draw from. Who steers rows from outside (`Job.ask`) is asked before the forward and answers after
-it. Which rows run is for the `Scheduler` to say, what becomes of a step that fails for `Recovery`.
+A step asks every row what it wants, lets rows fork and those that have ended leave, feeds all pending tokens in one forward, and draws
+a token for every row that has logits to draw from. A controller outside (`Job.ask`) is asked before the forward and answers after it.
+The `Scheduler` says which rows run, and `Recovery` rolls back a step, or bisects a batch, that fails.
 
-Nobody drives an engine in the background: whoever waits for a job takes the steps, for all jobs. Threads take turns.
+No thread of its own runs an engine: a caller that waits for a job takes the steps, for all jobs. Threads take turns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from outlines_cont.engine.drawing.masking import made_beside
+from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.proposals import Guessing
 from outlines_cont.engine.recovery import Recovery
@@ -106,7 +106,7 @@ class Engine:
             f"{self.num_running} rows running>"
         )
 
-    # -- for those who wait --------------------------------------------------------------------------------------------
+    # -- for callers that wait --------------------------------------------------------------------------------------------
 
     @property
     def lock(self) -> threading.RLock:
@@ -125,7 +125,7 @@ class Engine:
         return self._scheduler.num_running
 
     def submit(self, job: Job) -> None:
-        """Let the rows of a job run from the next step on, when there is room. Returns at once."""
+        """Add the rows of a job, which run from the next step on, when there is room. Returns at once."""
         self._scheduler.submitted.append(job)
 
     def cancel(self, job: Job) -> None:
@@ -226,7 +226,7 @@ class Engine:
         self._scheduler.admit(self._recovery.checkpoint.add)
 
     def _plan(self) -> None:
-        """Let every row say what it wants, and those that have ended leave; ask who steers others from outside."""
+        """Have every row decide what it wants, and let those that have ended leave; ask the controllers of steered jobs."""
         self._plan_rows()
         self._answer.clear()
         asked = [job for job in self._scheduler.jobs if job.ask(self._answer.set)]
@@ -289,7 +289,7 @@ class Engine:
         self._stats.rows += len(batch.rows)
         started = perf_counter()
         try:
-            with made_beside([mask for row in batch.rows for mask in row.next_masks], self.model.device):
+            with overlap_mask_computation([mask for row in batch.rows for mask in row.next_masks], self.model.device):
                 return batch.feed(self.max_batch_tokens)
         except Exception as error:
             self._recovery.bisect(batch, error)
@@ -320,7 +320,7 @@ class Engine:
         return has_answers
 
     def _await_answers(self) -> None:
-        """Nothing is left to do but to wait for those who were asked; a little, so that others may submit and cancel."""
+        """Wait for the controllers that were asked, as nothing else is left to do; a short time, so that others may submit and cancel."""
         self._answer.clear()
         asked = [job for job in self._scheduler.jobs if job.is_asked]
         if self._scheduler.num_running and not self._collect_answers(asked, 0.0):
@@ -346,7 +346,7 @@ class Engine:
 
 
 def _refuse_deadlock(batch: RunningBatch) -> None:
-    """Fail the rows of jobs all of whose rows wait: nobody is left who could wake them."""
+    """Fail the rows of jobs all of whose rows wait: no row is left that could wake them."""
     for job in dict.fromkeys(row.job for row in batch.rows):
         job.refuse_deadlock()
 

@@ -1,4 +1,7 @@
-"""`PrefillRow`: a row that only reads. Its tokens are fed beside those of other rows, and it leaves with the logits that were wanted."""
+"""`PrefillRow`: prefill of one sequence.
+
+Its tokens are fed beside those of other rows, nothing is sampled, and it leaves with the logits that were wanted.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from outlines_cont.state.row import StateRow
 
 
 class PrefillRow(Row):
-    """A row that samples nothing.
+    """A row whose tokens are fed for their logits, and that samples nothing.
 
     Attributes:
         lines: (V,) logits after the token at an index, for every wanted index that was fed.
@@ -28,11 +31,11 @@ class PrefillRow(Row):
     def __init__(
         self, source: StateRow, model: LanguageModel, *, counts: Meter, indices: Sequence[int] | None = None
     ) -> None:
-        """Read a row, as far as wanted.
+        """Feed a row as far as its logits are wanted.
 
         Args:
-            source: what is read; it is not changed.
-            model: what reads it.
+            source: what is fed; it is not changed.
+            model: what feeds it.
             counts: where the row counts its work.
             indices: of the tokens after which logits are wanted, ascending, at least one; None for the last token alone.
         """
@@ -67,7 +70,7 @@ class PrefillRow(Row):
         super().fed(count, {})
 
     def leave(self, kv: RowKV | None) -> StateRow:
-        """Return the row as it came, with what was read, or with its error."""
+        """Return the row as it came, with its new keys, values and logits, or with its error."""
         if self.error is not None:
             return replace(self.source, error=self.error)
         return replace(self.source, kv=kv, logits=self.lines.get(len(self.source.token_ids) - 1))
@@ -83,14 +86,14 @@ class PrefillRow(Row):
 
 
 class NullPolicy(Policy[None]):
-    """What stands for the policies of a row that are never asked."""
+    """The policy of a row that never asks its policies (null object)."""
 
     def initial(self, row: RowView) -> None:
-        """Nothing."""
+        """Return None: there is no state."""
 
     def branches(self, state: None, row: RowView) -> list[Branch]:
-        """None."""
+        """Return no branch."""
         return []
 
     def advance(self, state: None, token_id: int) -> Any:
-        """Nothing."""
+        """Return None: there is no state."""

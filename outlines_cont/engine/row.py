@@ -31,7 +31,7 @@ from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.meter import Meter
-from outlines_cont.policies.branch import Branch, LateTokenSet, TokenSet, check_mask
+from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet, check_mask
 from outlines_cont.policies.certain import Certain, PieceText
 from outlines_cont.policies.compose import goes_back
 from outlines_cont.policies.healing import NO_HEALING, Healing
@@ -305,7 +305,7 @@ class Row:
 
     def make_masks(self) -> None:
         """Have a lazy mask made, if it is not yet; its errors are the row's."""
-        if self.is_ready and isinstance(self.mask, LateTokenSet):
+        if self.is_ready and isinstance(self.mask, LazyTokenSet):
             started = perf_counter()
             self.guarded(lambda: self.mask.words)
             self.guess.make_masks()
@@ -734,7 +734,7 @@ class Row:
         check_mask(mask, self._vocab_size, "sample_mask")
         mask = self.limits.with_ends(mask, len(self.token_ids) - self.tokens.kinds.count(HEALED, self.piece_start))
         left = self.policies.left(mask, len(self.token_ids))
-        if not isinstance(mask, LateTokenSet) and not (mask & self.limits.not_eos):
+        if not isinstance(mask, LazyTokenSet) and not (mask & self.limits.not_eos):
             if not (mask & self.limits.eos):
                 raise DeadEnd(
                     f"no token is allowed after {self.place}. "

@@ -52,7 +52,7 @@ class RowGuess:
     def begin(self, found: Lookahead) -> Expected:
         """Take in a guess, and return what is to be fed."""
         if self.draft is not None:
-            self.masks = found.late_masks(self.draft.chance)
+            self.masks = found.lazy_masks(self.draft.chance)
         self._asked = tuple(found.asked)
         self.count("proposed_tokens", found.num_drawn)
         return Expected(tuple(found.token_ids), kinds=tuple(found.kinds))
