@@ -151,11 +151,19 @@ class Engine:
         """Wait until a step has been taken, in a thread; tasks of one event loop wait for the same one."""
         loop = asyncio.get_running_loop()
         step = self._steps.get(loop)
-        if step is None:
+        if step is None or step.done():  # to wait for one that is done would never let the loop forget it
             step = self._steps[loop] = asyncio.ensure_future(asyncio.to_thread(self.advance, job))
-            step.add_done_callback(lambda done: (self._steps.pop(loop, None) and done.cancelled()) or done.exception())
+            step.add_done_callback(self._forget_step)
         # A task that is cancelled leaves the step to the others.
         await asyncio.shield(step)
+
+    def _forget_step(self, step: asyncio.Future[None]) -> None:
+        """Let go of a step that is done, and look at its error, which all tasks that wait for it raise."""
+        loop = step.get_loop()
+        if self._steps.get(loop) is step:
+            del self._steps[loop]
+        if not step.cancelled():
+            step.exception()
 
     def steps(self, job: Job) -> Generator[None, None, None]:
         """Take steps until a job that was submitted is over; whoever stops earlier cancels it.

@@ -441,3 +441,18 @@ def test_a_step_that_draws_without_a_forward_waits_for_nobody(monkeypatch: pytes
     with model.meter() as meter:
         assert continuous(generate.text(model))(state, max_tokens=1).token_ids.shape[-1] > state.token_ids.shape[-1]
     assert (meter.forwards, True in waits) == (0, False)
+
+
+@pytest.mark.timeout(60)
+def test_a_task_that_begins_as_a_step_ends_takes_the_next_one() -> None:
+    model = random_model("llama")
+    generator = continuous(generate.text(model))
+
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        done = engine_of(model)._steps[loop] = loop.create_future()
+        done.set_result(None)
+        state = await generator.acall("a", max_tokens=5)
+        return list(state.rows[0][0].token_ids)
+
+    assert list(generator("a", max_tokens=5).rows[0][0].token_ids) == asyncio.run(main())
