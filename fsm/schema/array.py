@@ -14,8 +14,8 @@ from fsm import node as nodes
 from fsm.node import EMPTY, Node
 from fsm.schema.check import DistinctItems, comparable
 from fsm.schema.context import Context
-from fsm.schema.keyword import Made
-from fsm.schema.place import Conjunction, Place, Steps, values_of
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.place import Conjunction, Place, Steps, negated_values_of, values_of
 
 _OPEN = nodes.literal(b"[")
 _CLOSE = nodes.literal(b"]")
@@ -42,8 +42,8 @@ class _Count:
 
 def array_node(places: Conjunction, context: Context) -> Steps:
     """The arrays that satisfy all places."""
-    lo = max((int(value) for _, value in values_of(places, "minItems")), default=0)
-    hi = min((int(value) for _, value in values_of(places, "maxItems")), default=None)
+    lo, hi = KEYWORDS["minItems"].merged(places, 0), KEYWORDS["maxItems"].merged(places)
+    lo = max((lo, *(some.start + 1 for _, some in negated_values_of(places, "items"))))
     most = _most_different(places, context)
     if (hi is not None and lo > hi) or lo > most:
         return EMPTY
@@ -104,8 +104,8 @@ def _counts(places: Conjunction) -> list[_Count]:
         least, most = place.get("minContains"), place.get("maxContains")
         lo, hi = 1 if least is None else int(least), None if most is None else int(most)
         found.append(_Count(place, "contains", place.below(schema, "contains"), 0, lo, hi))
-    for place, (start, schema) in values_of(places, Made.SOME_ITEM):
-        found.append(_Count(place, "items", place.below(schema, "items"), start, 1, None))
+    for place, some in negated_values_of(places, "items"):
+        found.append(_Count(place, "items", place.below(some.schema, "items"), some.start, 1, None))
     return found
 
 

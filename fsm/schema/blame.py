@@ -17,9 +17,10 @@ from fsm.errors import FSMError, reference
 from fsm.node import Node
 from fsm.schema.context import KeyOrder
 from fsm.schema.document import Document
-from fsm.schema.keyword import KEYWORDS
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.string import pattern_node
 from fsm.schema.place import Conjunction, Place
-from fsm.schema.string import pattern_node, spelled
+from fsm.schema.string import spelled
 
 MAX_NAMED = 8
 _MAX_VISITS = 200
@@ -97,8 +98,8 @@ class _Inquiry:
     def _ask(self, question: _Question, found: dict[str, None], questions: list[_Question]) -> None:
         """Add what is to blame in one place, or further questions about the places that it leads to."""
         place = self._document.settle(question.place)
-        if isinstance(place.schema, bool):
-            if not place.schema:
+        if not isinstance(place.schema, dict):
+            if place.schema is False:
                 found[place.pointer] = None
             return
         before = len(found), len(questions)

@@ -21,8 +21,10 @@ from fsm.errors import SchemaError, reference
 from fsm.schema import matching
 from fsm.schema.dialect import LATEST
 from fsm.schema.formats import NUMBER_FORMATS
-from fsm.schema.keyword import Text, escape
-from fsm.schema.place import Conjunction, Place
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.python_type import Text
+from fsm.schema.place import Conjunction, NegatedKeyword, Place
+from fsm.schema.shape import escape
 from fsm.schema.translation import Translation, needs_translation
 
 if TYPE_CHECKING:
@@ -145,7 +147,7 @@ class TypeCheck:
 
 def is_checkable(places: Conjunction) -> bool:
     """True when these places can be told to a validator: each is a part of a document, asked for or not."""
-    return all(not isinstance(place.schema, dict) or "\0" not in "".join(place.schema) for place in places)
+    return not any(isinstance(place.schema, NegatedKeyword) or place.says(KEYWORDS.of_python_types) for place in places)
 
 
 class SchemaCheck:
@@ -179,7 +181,7 @@ class SchemaCheck:
     def _validator(self) -> Any:
         document, asserts = self._document, self._document.asserts_format
         wanted = _with_proper_references([self._reference(place) for place in self._places])
-        document_to_validate = document.root.schema if self._translation is None else self._translation.root
+        document_to_validate = document.schema if self._translation is None else self._translation.root
         name = LATEST.name if self._translation else document.dialect.name
         uri = f"{_SCHEMES[name]}://json-schema.org/{name}/schema"
         root = plain(document_to_validate, asserts_format=asserts)
@@ -210,13 +212,14 @@ class SchemaCheck:
     @cached_property
     def _translation(self) -> Translation | None:
         """The root in words that the validator knows; None where it has no others."""
-        root, dialect = self._document.root.schema, self._document.dialect
+        root, dialect = self._document.schema, self._document.dialect
         return Translation(root, dialect) if needs_translation(root, dialect) else None
 
     def _reference(self, place: Place) -> Any:
         document, translation = self._document, self._translation
+        assert not isinstance(place.schema, NegatedKeyword)  # see `is_checkable`
         uri = document.resources.uri
-        found = translation.pointer_to(place.schema) if translation else _pointer(document.root.schema, place.schema)
+        found = translation.pointer_to(place.schema) if translation else _pointer(document.schema, place.schema)
         if found is None:
             for name, other in document.registry.items():
                 found = _pointer(other, place.schema)

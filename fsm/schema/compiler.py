@@ -33,14 +33,16 @@ from fsm.schema.array import array_node
 from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
-from fsm.schema.disjoint import types_at
 from fsm.schema.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
 from fsm.schema.empty_place import empty_place
 from fsm.schema.enumeration import names, scalar_node
-from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.python_type import VALIDATOR
+from fsm.schema.keywords.value import types_at
 from fsm.schema.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.object import object_node
-from fsm.schema.place import Conjunction, Place, Steps, values_of
+from fsm.schema.place import Conjunction, NegatedKeyword, Place, Steps, negated_values_of, values_of
+from fsm.schema.shape import JSON_TYPES, Schema, shorten
 from fsm.schema.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 from fsm.schema.tool import refuse_wrapper
@@ -596,8 +598,8 @@ class _Level:
     def _typed(self, places: Conjunction) -> Steps:
         """The values that satisfy places without cases, and pass their validators."""
         node = yield from self._of_types(places)
-        for place, name in values_of(places, Made.VALIDATOR):
-            self._context.note_check(place, Made.VALIDATOR, "it is Python code")
+        for place, name in values_of(places, VALIDATOR):
+            self._context.note_check(place, VALIDATOR, "it is Python code")
             node = nodes.checked(node, self._document.validators[name])
         return node
 
@@ -664,8 +666,8 @@ class _Level:
         try:
             return make(places, types)
         except NotRegular:
-            for keyword in ("multipleOf", Made.NOT_MULTIPLE):
-                for place, _ in values_of(places, keyword):
+            for found in (values_of, negated_values_of):
+                for place, _ in found(places, "multipleOf"):
                     self._context.leave_out(place, "multipleOf", "its multiples are not regular")
             return make(places, types, loosely=True)
 
@@ -685,12 +687,11 @@ _SPACES = {
 }
 _NAMING = frozenset({"properties", "required"})
 _SIMPLE = {"null": NULL, "boolean": BOOLEAN, "integer": INTEGER, "number": NUMBER, "string": STRING}
-_SAYS_MORE = (frozenset(KEYWORDS) | frozenset(Made)) - {"type"}
 
 
-def _simple_node(schema: Schema) -> Node | None:
+def _simple_node(schema: Schema | NegatedKeyword) -> Node | None:
     """The term of a schema that names one scalar type and nothing else."""
-    if not isinstance(schema, dict) or not _SAYS_MORE.isdisjoint(schema):
+    if not isinstance(schema, dict) or not KEYWORDS.besides_type.isdisjoint(schema):
         return None
     name = schema.get("type")
     return _SIMPLE.get(name) if isinstance(name, str) else None

@@ -77,7 +77,6 @@ class Context:
         Raises:
             SchemaError: everything must be exact.
         """
-        keyword = keyword.removeprefix("\0")
         pointer = place.at(keyword)
         if self.is_strict:
             raise SchemaError(

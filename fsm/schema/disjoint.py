@@ -16,18 +16,20 @@ from fsm import work
 from fsm.automaton import Automaton
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.schema.enumeration import identity, values_at
-from fsm.schema.keyword import JSON_TYPES, Made
+from fsm.schema.enumeration import identity
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import ALL_TYPES
+from fsm.schema.keywords.string import pattern_node
+from fsm.schema.keywords.value import types_at, values_at
 from fsm.schema.place import Place
-from fsm.schema.string import pattern_node, spelled
+from fsm.schema.shape import JSON_TYPES
+from fsm.schema.string import spelled
 
 _MAX_PAIRS = 20_000
 _PAIR_WORK = 1
 _MAX_DEPTH = 4  # of schemas for the same value, one in the other
 _MAX_BRANCHES = 50
 _MAX_LEVELS = 2  # of members that are looked into for a difference
-_OF_MEMBERS = frozenset({"properties", "patternProperties", "additionalProperties"})
-_ALL_TYPES = frozenset(JSON_TYPES)
 
 
 class Reader(Protocol):
@@ -56,7 +58,7 @@ class _Signature:
         speakers: places that hold and say something of members.
     """
 
-    types: frozenset[str] = _ALL_TYPES
+    types: frozenset[str] = ALL_TYPES
     values: frozenset[Any] | None = None
     required: frozenset[str] = frozenset()
     tags: dict[str, frozenset[Any]] = field(default_factory=dict)
@@ -184,7 +186,7 @@ def _own_signature(place: Place, reader: Reader) -> _Signature:
     types, values = types_at(place), _scalars(place)
     if values is not None:
         types &= frozenset(name for kind, value in values for name in _types_of(kind, value))
-    return _Signature(types, values, required, tags, (place,) if place.says(_OF_MEMBERS) else ())
+    return _Signature(types, values, required, tags, (place,) if place.says(KEYWORDS.of_members) else ())
 
 
 def _types_of(kind: str, value: Any) -> tuple[str, ...]:
@@ -192,17 +194,6 @@ def _types_of(kind: str, value: Any) -> tuple[str, ...]:
     if kind == "name":
         return ("null",) if value is None else ("boolean",)
     return {"text": ("string",), "number": ("integer", "number")}.get(kind, JSON_TYPES)
-
-
-def types_at(place: Place) -> frozenset[str]:
-    """The JSON types that `type` of a place allows; `number` stands for numbers that are not whole."""
-    names = place.get("type")
-    found = _ALL_TYPES
-    if names is not None:
-        found = frozenset((names,) if isinstance(names, str) else (n for n in names if isinstance(n, str)))
-        found |= {"integer"} if "number" in found else set()
-    made: frozenset[str] | None = place.get(Made.TYPES)
-    return found if made is None else found & made
 
 
 def _scalars(place: Place) -> frozenset[Any] | None:

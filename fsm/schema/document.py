@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from fsm import work
@@ -14,68 +14,22 @@ from fsm.ecma_pattern import read_loosely
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.node import Check
-from fsm.schema.dialect import DRAFT_3, LATEST, Dialect, dialect_named, dialect_of, in_latest_words, is_known
-from fsm.schema.disjoint import are_disjoint, around, types_at
-from fsm.schema.enumeration import pointer_to, schema_of, values_at
+from fsm.schema.dialect import DRAFT_3, LATEST, Dialect, dialect_named, dialect_of, is_known
+from fsm.schema.disjoint import are_disjoint, around
 from fsm.schema.formats import is_known_format, known_formats
-from fsm.schema.keyword import (
-    ANNOTATIONS,
-    JSON_TYPES,
-    KEYWORDS,
-    Made,
-    Schema,
-    check_schema,
-    check_text,
-    meant_by,
-    shorten,
-)
-from fsm.schema.negation import NoNegation, ways_to_fail
-from fsm.schema.older_word import allows_any_type
-from fsm.schema.place import Conjunction, Place, subschemas
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import ALL_TYPES, NoNegation, Way
+from fsm.schema.keywords.misspelling import meant_by
+from fsm.schema.keywords.value import pointer_to, schema_of, types_at, values_at
+from fsm.schema.older_word import allows_any_type, in_latest_words
+from fsm.schema.place import Conjunction, NegatedKeyword, Place
 from fsm.schema.resource import Resources
+from fsm.schema.shape import JSON_TYPES, Schema, check_schema, check_text, shorten
 
-_APPLICATORS = frozenset(
-    {
-        "$ref",
-        "$dynamicRef",
-        Made.RECURSIVE,
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "not",
-        "if",
-        "then",
-        "else",
-        "dependentRequired",
-        "dependentSchemas",
-    }
-)
-_OWN = (frozenset(KEYWORDS) | frozenset(Made)) - _APPLICATORS
-_DEPENDENT = frozenset({"if", "dependentRequired", "dependentSchemas"})
-_SPLITTING = frozenset({"anyOf", "oneOf", "enum", "const"}) | _DEPENDENT
-_ALWAYS = frozenset({"$ref", "$dynamicRef", Made.RECURSIVE, "allOf", "not"})
-_APART = _APPLICATORS | {"enum", "const"}
-_REFERENCE_ONLY = ANNOTATIONS | {"$ref"}
-_ANY_OF_ONLY = ANNOTATIONS | {"anyOf"}
 MAX_EXACT = 200  # cases of one value where negations make them
 MAX_JOINED = 4_000  # the weight of all places in the cases of one value that keywords beside one another multiply
 _MAX_MULTIPLIED = 32  # cases of one value that such keywords make where the rest is left to a check
 _MAX_APART = 60  # branches of `oneOf` that are told from each other one by one
-_HEAVY = frozenset(
-    {
-        "pattern",
-        "format",
-        "contains",
-        "multipleOf",
-        "patternProperties",
-        "propertyNames",
-        Made.NOT_PATTERN,
-        Made.NOT_FORMAT,
-        Made.NOT_MULTIPLE,
-        Made.SOME_ITEM,
-        Made.SOME_MEMBER,
-    }
-)
 _HEAVY_WEIGHT = 10  # of a place with one of these; of others: 1
 _STEP_WORK = 3
 _FEW_STEPS = 500
@@ -89,9 +43,10 @@ _MAX_KEPT = 20_000  # cases that are remembered for those who ask again
 _MAX_SUBSETS = 6  # of the branches of an `anyOf` whose annotations count
 
 Choice = list[Conjunction]
+Made = TypeVar("Made", Schema, Schema | NegatedKeyword)
 
 
-class _Made(NamedTuple):
+class _Chosen(NamedTuple):
     """A choice on the way to a case: where, of how many, and whether this or one before multiplied others."""
 
     place: Place
@@ -106,12 +61,15 @@ class _Way(NamedTuple):
     todo: Conjunction
     seen: frozenset[object]
     types: frozenset[str]
-    made: tuple[_Made, ...]
+    made: tuple[_Chosen, ...]
 
 
 def _weight(place: Place) -> int:
     """What it costs to join a place to others."""
-    return _HEAVY_WEIGHT if place.says(_HEAVY) else 1
+    is_heavy = (
+        place.schema.types != ALL_TYPES if isinstance(place.schema, NegatedKeyword) else place.says(KEYWORDS.heavy)
+    )
+    return _HEAVY_WEIGHT if is_heavy else 1
 
 
 Missing = dict[tuple[int, str], tuple[Place, str]]
@@ -135,7 +93,7 @@ Negations = Literal["all", "small", "none"]
 
 def _is_watched(place: Place) -> bool:
     """Whether it counts which branches of a place hold, for an `unevaluated...` keyword."""
-    return place.is_watched or place.has("unevaluatedProperties") or place.has("unevaluatedItems")
+    return place.is_watched or place.is_watching
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +142,7 @@ class Document:
         limits: bounds of compiling.
         registry: schemas by URI.
         asserts_format: whether `format` can reject a value.
-        validators: checks by the names that `Made.VALIDATOR` gives them.
+        validators: checks by the names that the keywords of Python types give them.
         negations: which of them are worked out.
         is_coarse: whether to make few cases and leave more to checks, where everything together was too much.
         dialect: the name of the one in which the root is written; None: it says so itself.
@@ -207,7 +165,7 @@ class Document:
         dialect: str | None = None,
         is_strict: bool = False,
     ) -> None:
-        self.root = Place(root, "")
+        self.schema, self.root = root, Place(root, "")
         self.limits, self.asserts_format = limits, asserts_format
         self.dialect = dialect_of(root, LATEST, "") if dialect is None else dialect_named(dialect)
         self.keywords: dict[str, str] = {}
@@ -238,7 +196,7 @@ class Document:
     def resources(self) -> Resources:
         """What references lead to outside the root's own pointers; made when first needed."""
         if self._resources is None:
-            self._resources = Resources(self.root.schema, self.registry, self.dialect)
+            self._resources = Resources(self.schema, self.registry, self.dialect)
         return self._resources
 
     def cases(self, places: Conjunction, *, loosely: bool = False) -> Cases:
@@ -283,7 +241,7 @@ class Document:
     def _behind(self, place: Place) -> Place:
         while place.has("$ref"):
             settled = self.settle(place)
-            if not isinstance(settled.schema, dict) or not settled.schema.keys() <= _REFERENCE_ONLY:
+            if not isinstance(settled.schema, dict) or not settled.schema.keys() <= KEYWORDS.alone["$ref"]:
                 break
             self._visit(settled)
             place = self.resolve(settled, "$ref")
@@ -336,11 +294,11 @@ class Document:
             if len(choices) > 1:
                 self.can_be_coarser |= bool(made)
                 is_multiplied = factor > 1 or (bool(made) and made[-1].is_multiplied)
-                made = (*made, _Made(place, len(choices), is_multiplied))
+                made = (*made, _Chosen(place, len(choices), is_multiplied))
             stack.extend(_Way(done, (*chosen, *always), seen, types, made) for chosen in reversed(choices))
         return Cases(list(found.values()), tuple(missing.values()), _CASE_COST * len(found) if num_negated else 0)
 
-    def _factor(self, place: Place, made: tuple[_Made, ...]) -> int:
+    def _factor(self, place: Place, made: tuple[_Chosen, ...]) -> int:
         """How often each choice of a place is combined with others: those of places beside it, not of those around it."""
         if not made:
             return 1
@@ -414,8 +372,8 @@ class Document:
                 return False
             stack.append((one, False))
             settled = self.settle(one)
-            stack += [(below, True) for below in subschemas(settled)]
-            for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
+            stack += [(below, True) for below in KEYWORDS.subschemas(settled)]
+            for keyword in KEYWORDS.references:
                 if settled.has(keyword):
                     stack.append((self.resolve(settled, keyword)._replace(via=None), True))
         return True
@@ -434,7 +392,7 @@ class Document:
         schema = place.schema
         if place.negated or place.is_watched or not isinstance(schema, dict) or "anyOf" not in schema:
             return None
-        if not schema.keys() <= _ANY_OF_ONLY:
+        if not schema.keys() <= KEYWORDS.alone["anyOf"]:
             return None
         self._visit(place)
         return [self._behind(branch) for branch in self._branches(place, "anyOf")]  # `anyOf` alone says no more of them
@@ -443,10 +401,10 @@ class Document:
         """The one case of a place that applies no other schema to its value; the most common of all."""
         place = self.settle(place)
         schema = place.schema
-        if place.negated or not isinstance(schema, dict) or not _APART.isdisjoint(schema):
+        if place.negated or not isinstance(schema, dict) or not KEYWORDS.apart.isdisjoint(schema):
             return None
         self._visit(place)
-        return Cases([(place,) if place.says(_OWN) else ()])
+        return Cases([(place,) if place.says(KEYWORDS.own) else ()])
 
     def _limit_alternatives(self, count: int, places: Conjunction) -> None:
         pointer = places[0].pointer if places else ""
@@ -456,10 +414,11 @@ class Document:
         """The place in the words of the latest draft, in the scope that it begins itself."""
         schema = place.schema
         if not isinstance(schema, dict):
-            check_schema(schema, place.pointer)
+            if not isinstance(schema, NegatedKeyword):
+                check_schema(schema, place.pointer)
             return place
         known, scope = self._settled.get(id(schema)), place.scope
-        if scope is None and schema is not self.root.schema and isinstance(schema.get(self.dialect.identifier), str):
+        if scope is None and schema is not self.schema and isinstance(schema.get(self.dialect.identifier), str):
             scope = self.resources.scope()
         if known is not None and scope is None:
             return place if known is schema else place._replace(schema=known)
@@ -541,9 +500,9 @@ class Document:
         """
         self._visit(self.settle(place))
 
-    def make(self, schema: Schema, *key: object) -> Schema:
+    def make(self, schema: Made, *key: object) -> Made:
         """A schema of our own that stays the same object each time it is asked for."""
-        made: Schema = self._made.setdefault(key, schema)
+        made: Made = self._made.setdefault(key, schema)
         if isinstance(made, dict):
             self._settled[id(made)] = made
             self._visited.add(id(made))
@@ -558,9 +517,9 @@ class Document:
             return None, (), self._failures(place, loosely, missing)
         if place.has("enum") and place.has("const"):
             return None, self._parted(place), None
-        own: Place | None = place if place.says(_OWN) else None
-        always = self._always(place, loosely, missing) if place.says(_ALWAYS) else ()
-        if not place.says(_SPLITTING):
+        own: Place | None = place if isinstance(place.schema, NegatedKeyword) or place.says(KEYWORDS.own) else None
+        always = self._always(place, loosely, missing) if place.says(KEYWORDS.always) else ()
+        if not place.says(KEYWORDS.splitting):
             return own, always, None
         choices = self._choices(place, loosely, missing)
         if own is not None and any(isinstance(value, dict | list) for value in values_at(place) or ()):
@@ -593,7 +552,7 @@ class Document:
     def _always(self, place: Place, loosely: bool, missing: Missing) -> Conjunction:
         """The places that hold beside this one: by references, `allOf` and `not`."""
         found: list[Place] = []
-        for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
+        for keyword in KEYWORDS.references:
             if place.has(keyword):
                 found.append(self.resolve(place, keyword))
         for position, schema in enumerate(place.get("allOf") or ()):
@@ -615,10 +574,10 @@ class Document:
             choices.append(("anyOf", self._subsets(place, branches, missing) if _is_watched(place) else options))
         if place.has("oneOf"):
             choices.append(("oneOf", self._one_of(place, loosely, missing)))
-        if not place.says(_DEPENDENT):
+        if not place.says(KEYWORDS.conditions):
             return choices
         if loosely:
-            for keyword in _DEPENDENT:
+            for keyword in KEYWORDS.conditions:
                 if place.has(keyword):
                     missing[id(place.schema), keyword] = place, keyword
             return choices
@@ -632,7 +591,8 @@ class Document:
             choices.append(("dependentRequired", [(place.beside(without),), (place.beside(needs),)]))
         for name, schema in (place.get("dependentSchemas") or {}).items():
             without = self.make({"properties": {name: False}}, "without", name)
-            needs = self.make({"type": "object", "required": [name]}, "an object with", name)
+            an_object: Schema = {"type": "object", "required": [name]}
+            needs = self.make(an_object, "an object with", name)
             both = (place.beside(needs), place.beside(schema, "dependentSchemas", name))
             choices.append(("dependentSchemas", [(place.beside(without),), both]))
         return choices
@@ -685,13 +645,13 @@ class Document:
         """The ways to fail a place."""
         assert isinstance(place.schema, dict)
         found: Choice = []
-        for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
+        for keyword in KEYWORDS.references:
             if place.has(keyword):
                 found.append((self.resolve(place, keyword),))
         try:
             if loosely or self._negations == "none":
                 raise NoNegation("not")
-            for position, way in enumerate(ways_to_fail(place, asserts_format=self.asserts_format)):
+            for position, way in enumerate(self._ways_to_fail(place)):
                 parts = []
                 for n, part in enumerate(way):
                     if not isinstance(part, Place):
@@ -704,6 +664,18 @@ class Document:
             return [()]
         return found
 
+    def _ways_to_fail(self, place: Place) -> Iterator[Way]:
+        """Yield the ways to fail a place, a keyword at a time: negation is pushed inwards, and no automaton complemented.
+
+        Raises:
+            NoNegation: a way cannot be told.
+        """
+        assert isinstance(place.schema, dict)
+        for name, value in place.schema.items():
+            keyword = KEYWORDS.get(name)
+            if keyword is not None and name in KEYWORDS.enforced and (self.asserts_format or not keyword.is_optional):
+                yield from keyword.failures(keyword, place, value)
+
     def _value_cases(self, place: Place) -> tuple[Place, ...]:
         """The place without its listed values, then a place for its scalars and one for each list and object."""
         known: tuple[Place, ...] | None = self._made.get(("values", id(place.schema)))
@@ -711,9 +683,9 @@ class Document:
             return known
         assert isinstance(place.schema, dict)
         values = values_at(place) or []
-        rest = {k: v for k, v in place.schema.items() if k in _OWN - {"enum", "const"}}
+        rest = {k: v for k, v in place.schema.items() if k in KEYWORDS.own - KEYWORDS.apart}
         scalars = [value for value in values if not isinstance(value, dict | list)]
-        schemas: list[tuple[Schema, str]] = [(rest, place.pointer)]
+        schemas: list[tuple[dict[str, Any], str]] = [(rest, place.pointer)]
         if scalars:
             schemas.append(({"enum": scalars}, place.pointer))
         for position, value in enumerate(values):
@@ -750,7 +722,7 @@ class Document:
         Raises:
             SchemaError: it names nothing that is known, or a place that refers back here without reading anything.
         """
-        reference, pointer = place.get(keyword), place.at(str(keyword).removeprefix("\0"))
+        reference, pointer = place.get(keyword), place.at(keyword)
         check_text(reference, pointer)
         found = self._find(place, keyword, reference, pointer)
         check_schema(found.schema, found.pointer)
@@ -774,7 +746,7 @@ class Document:
             schema, inner = self.resources.find(reference, scope, pointer)
         else:
             self.is_dynamic = True
-            if keyword == Made.RECURSIVE:
+            if keyword == "$recursiveRef":
                 schema, inner = self.resources.recursive(scope, pointer)
             else:
                 schema, inner = self.resources.find(reference, scope, pointer, is_dynamic=True)
@@ -786,7 +758,7 @@ class Document:
         base, _, fragment = reference.partition("#")
         if (base and base != self._base) or (fragment and not fragment.startswith("/")):
             return None
-        node: Any = self.root.schema
+        node: Any = self.schema
         for token in unquote(fragment).split("/")[1:]:
             name = token.replace("~1", "/").replace("~0", "~")
             if isinstance(node, dict) and name in node:
@@ -807,15 +779,11 @@ class Document:
         self._visited.add(id(schema))
         start = place.pointer + "/"
         for keyword, value in schema.items():
-            known = KEYWORDS.get(keyword)
-            if known is not None:
+            if keyword in KEYWORDS.enforced:
                 pointer = start + keyword  # none of them needs an escape
-                known.check(value, pointer)
+                KEYWORDS[keyword].shape.check(value, pointer)
                 self.keywords[pointer] = keyword
-            elif keyword in (Made.VALIDATOR, Made.TEXT):
-                name = keyword.removeprefix("\0")
-                self.keywords[place.at(name)] = name
-            elif keyword not in ANNOTATIONS and keyword != Made.RECURSIVE:
+            elif keyword not in KEYWORDS:
                 self._remark_unknown(place, keyword, value)
         if "pattern" in schema:
             self._remark_pattern(place, "pattern", schema["pattern"])

@@ -10,42 +10,15 @@ from fsm.automaton import Automaton
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.node import Node
-from fsm.schema.keyword import Made, check_text, is_number, shorten
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.value import pointer_to, values_at
 from fsm.schema.number import Demand, check_digits, demand_of, is_whole, number_texts, to_decimal
-from fsm.schema.place import Conjunction, Place, values_of
+from fsm.schema.place import Conjunction, NegatedKeyword, Place, negated_values_of, values_of
+from fsm.schema.shape import is_number, shorten
 from fsm.schema.string import spelled, string_node
 
 _STRINGS_PER_WORK = 10
 _OTHERS_PER_WORK = 1  # numbers become decimals
-_STRING_KEYWORDS = frozenset(
-    {"minLength", "maxLength", "pattern", "format", Made.NOT_PATTERN, Made.NOT_FORMAT, Made.TEXT}
-)
-
-
-def values_at(place: Place) -> list[Any] | None:
-    """The values that `enum` or `const` of a place allows (`Document` parts the two); None where it has neither."""
-    values: list[Any] | None = place.get("enum")
-    return [place.get("const")] if values is None and place.has("const") else values
-
-
-def pointer_to(place: Place, position: int) -> str:
-    """Where `enum` or `const` of a place holds the value at a position of `values_at`."""
-    return f"{place.at('enum')}/{position}" if place.has("enum") else place.at("const")
-
-
-def schema_of(value: dict[str, Any] | list[Any], pointer: str) -> dict[str, Any]:
-    """A schema that only this list or object satisfies. Cost: one level; what lies below is told by `const`."""
-    if isinstance(value, list):
-        schema: dict[str, Any] = {"type": "array", "minItems": len(value), "maxItems": len(value)}
-        return schema | ({"prefixItems": [{"enum": [item]} for item in value]} if value else {})
-    for key in value:
-        check_text(key, pointer)
-    return {
-        "type": "object",
-        "properties": {key: {"enum": [item]} for key, item in value.items()},
-        "required": list(value),
-        "additionalProperties": False,
-    }
 
 
 def identity(value: Any) -> tuple[str, Any]:
@@ -89,7 +62,7 @@ _NAMES = ((None, "null", b"null"), (True, "boolean", b"true"), (False, "boolean"
 
 def names(places: Conjunction, types: frozenset[str]) -> list[tuple[bool | None, bytes]]:
     """Which of null, true and false are of these types and are not excluded, each with its text."""
-    excluded = [other for _, values in values_of(places, Made.NOT_IN) for other in values]
+    excluded = [other for _, values in negated_values_of(places, "enum") for other in values]
     return [
         (value, text) for value, name, text in _NAMES if name in types and not any(value is other for other in excluded)
     ]
@@ -123,14 +96,21 @@ def _parted(place: Place, values: list[Any], limits: Limits) -> tuple[list[str],
     return strings, others
 
 
+def _is_about_strings(place: Place) -> bool:
+    """True when a place says something of strings besides `type` and what it lists."""
+    if isinstance(place.schema, NegatedKeyword):
+        return place.schema.keyword in KEYWORDS.of_strings
+    return place.says(KEYWORDS.of_strings)
+
+
 def _strings(
     values: list[str], types: frozenset[str], places: Conjunction, asserts_format: bool, limits: Limits
 ) -> list[bytes]:
     if "string" not in types:
         return []
-    excluded = {other for _, others in values_of(places, Made.NOT_IN) for other in others if isinstance(other, str)}
+    excluded = {other for _, others in negated_values_of(places, "enum") for other in others if isinstance(other, str)}
     texts = [spelled(value) for value in values if value not in excluded]
-    if texts and any(place.says(_STRING_KEYWORDS) for place in places):
+    if texts and any(map(_is_about_strings, places)):
         automaton = Automaton(string_node(places, asserts_format=asserts_format, limits=limits))
         texts = automaton.accepted(texts)
     return texts

@@ -177,3 +177,16 @@ OUR_FORMATS: dict[str, Callable[[], Node]] = {
     "x-ipv6-interface": address.ipv6_interface,
 }
 """Formats of Python types, see `model.py`."""
+SPELLINGS = {
+    "date": "`date`: no year 0000",
+    "time": "`time`: no leap second, at most 9 digits of a fraction",
+    "date-time": "`date-time`: no year 0000, no leap second, at most 9 digits of a fraction",
+    "hostname": "`hostname`: at most 8 labels, none with `--` in the third and fourth place",
+    "email": "`email`: at most 3 atoms of 20 characters, or 31 in quotes, before `@`, and 8 labels of 31 after it",
+    "regex": "`regex`: groups at most three deep, without names and references",
+    "byte": "`byte`: padded, the bits that stand for nothing zero",
+    "x-mailbox": "e-mail addresses: letters, digits, single dots and hyphens, a host name that is public",
+    "x-clock": "times: no offset, at most 6 digits of a fraction",
+    "x-local-date-time": "times of a day: no offset, at most 6 digits of a fraction",
+}
+"""What is never written though a format allows it, in one sentence each."""

@@ -43,9 +43,10 @@ from fsm.errors import SchemaError
 from fsm.node import Check
 from fsm.schema.check import TypeCheck
 from fsm.schema.decimal_text import DecimalText
-from fsm.schema.keyword import Made, Text, shorten
+from fsm.schema.keywords.python_type import TEXT, VALIDATOR, Text
 from fsm.schema.number import to_decimal
 from fsm.schema.number_range import Bound, higher, lower
+from fsm.schema.shape import shorten
 from fsm.schema.spelling import DECIMAL, URL
 from fsm.schema.uri import MAX_URL_BYTES, url
 
@@ -97,7 +98,7 @@ def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
     checks: dict[str, Check] = reader.checks
     if reader.unsure:
         definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
-        schema = definitions | {"allOf": [schema], Made.VALIDATOR: "whole"}
+        schema = definitions | {"allOf": [schema], VALIDATOR: "whole"}
         checks["whole"] = TypeCheck(", ".join(dict.fromkeys(reader.unsure)), adapter.validate_json)
     return _with_our_formats(schema), checks
 
@@ -202,7 +203,7 @@ class _Reader(GenerateJsonSchema):
             return found
         key = f"{len(self.checks)}"
         self.checks[key] = TypeCheck(name, validator.validate_json)
-        return {"allOf": [found], Made.VALIDATOR: key}
+        return {"allOf": [found], VALIDATOR: key}
 
     def _closed(self, schema: dict[str, Any]) -> dict[str, Any]:
         return {"additionalProperties": False} | schema if schema.get("type") == "object" else schema
@@ -361,7 +362,7 @@ class _Reader(GenerateJsonSchema):
             schema.get("max_digits"),
             schema.get("decimal_places"),
         )
-        return {"type": "string", Made.TEXT: Text(text.node(), DECIMAL)}
+        return {"type": "string", TEXT: Text(text.node(), DECIMAL)}
 
     def url_schema(self, schema: Any) -> dict[str, Any]:
         """A URL, see `uri.py`."""
@@ -378,7 +379,7 @@ class _Reader(GenerateJsonSchema):
         schemes = schema.get("allowed_schemes")
         found: dict[str, Any] = {
             "type": "string",
-            Made.TEXT: Text(url(None if schemes is None else tuple(schemes)), URL),
+            TEXT: Text(url(None if schemes is None else tuple(schemes)), URL),
         }
         if (schema.get("max_length") or MAX_URL_BYTES) < MAX_URL_BYTES:
             return self._asked(schema, "a URL with a length of its own", found)

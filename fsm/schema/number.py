@@ -34,10 +34,10 @@ from fsm.errors import NotRegular
 from fsm.limits import Limits
 from fsm.node import Node
 from fsm.schema.formats import NUMBER_FORMATS
-from fsm.schema.keyword import Made, is_number
 from fsm.schema.multiple import common_multiple, multiples
 from fsm.schema.number_range import DIGIT, MAX_DIGITS, Bound, between, plain, scaled
-from fsm.schema.place import Conjunction, Place, values_of
+from fsm.schema.place import Conjunction, Place, negated_values_of, values_of
+from fsm.schema.shape import is_number
 
 MAX_NOT_DIVISORS = 3  # numbers that a number is no multiple of: their remainders multiply
 MAX_LISTED = 1_000  # multiples in a range that are listed as words rather than counted
@@ -188,9 +188,9 @@ def demand_of(places: Conjunction, *, integers: bool, asserts_format: bool, limi
         decimals = max(decimals, decimals_of(step))
     not_divisors = [
         Fraction(check_digits(value, place, "multipleOf", limits))
-        for place, value in values_of(places, Made.NOT_MULTIPLE)
+        for place, value in negated_values_of(places, "multipleOf")
     ]
-    excluded = [to_decimal(v) for _, values in values_of(places, Made.NOT_IN) for v in values if is_number(v)]
+    excluded = [to_decimal(v) for _, values in negated_values_of(places, "enum") for v in values if is_number(v)]
     return Demand(
         max(lows, key=lambda b: (b.value, not b.inclusive), default=None),
         min(highs, key=lambda b: (b.value, b.inclusive), default=None),
@@ -317,7 +317,7 @@ def _positive(demand: Demand, decimals: int | None) -> Node:
 
 
 def _refusal(places: Conjunction) -> NotRegular:
-    place, value = next(chain(values_of(places, "multipleOf"), values_of(places, Made.NOT_MULTIPLE)))
+    place, value = next(chain(values_of(places, "multipleOf"), negated_values_of(places, "multipleOf")))
     return NotRegular(
         f"`multipleOf` {value!r} over so many numbers is not supported yet: it has more than {MAX_EXACT_DIGITS - 1} decimals, or there are "
         "too many of its kind. Use type 'integer', a divisor such as 0.01, or a narrower range",

@@ -17,7 +17,7 @@ from referencing.jsonschema import DynamicAnchor
 
 from fsm.errors import SchemaError
 from fsm.schema.dialect import Dialect, dialect_named, dialect_of, metaschema_of
-from fsm.schema.keyword import Schema, shorten
+from fsm.schema.shape import Schema, shorten
 
 ROOT_URI = "urn:schema:root"
 """The URI of a root that names none."""

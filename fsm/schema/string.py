@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from json.encoder import encode_basestring  # what `json.dumps(value, ensure_ascii=False)` calls, seven times as fast
-from typing import Any, Literal
+from typing import Literal
 
 from fsm import node as nodes
-from fsm.characters import JSON_CHARACTER, json_spelling, json_text
-from fsm.ecma_pattern import ecma_search
-from fsm.errors import NotRegular, SchemaError
+from fsm.characters import JSON_CHARACTER, json_text
+from fsm.errors import NotRegular
 from fsm.limits import Limits
 from fsm.node import EMPTY, Node
-from fsm.schema.formats import NUMBER_FORMATS, format_node
-from fsm.schema.keyword import Made, Text
-from fsm.schema.place import Conjunction, Place, values_of
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.place import Conjunction, Place, negated_values_of, values_of
 
 FormatPolicy = Literal["assert", "annotate"]
 
@@ -35,27 +32,6 @@ def in_quotes(inside: Node) -> Node:
     return nodes.sequence((QUOTE, inside, QUOTE))
 
 
-def pattern_node(pattern: str, pointer: str, limits: Limits) -> Node:
-    """The inside of the strings in which a pattern is found.
-
-    Raises:
-        SchemaError: it is malformed.
-        NotRegular: it uses what no automaton can tell.
-        BudgetExceeded: it is too long.
-    """
-    limits.check("max_pattern_length", len(pattern), "characters of a pattern", pointer)
-    try:
-        return _found(pattern)
-    except SchemaError:
-        return ecma_search(pattern, json_spelling, pointer=pointer)  # raises again, and says where
-
-
-@lru_cache(maxsize=256)
-def _found(pattern: str) -> Node:
-    """Kept, as large schemas ask for the same few patterns again and again: azure-pipelines.json for 6,000, 67,000 times."""
-    return ecma_search(pattern, json_spelling)
-
-
 def string_node(
     places: Conjunction, *, asserts_format: bool, limits: Limits, left_out: list[tuple[Place, str]] | None = None
 ) -> Node:
@@ -71,40 +47,29 @@ def string_node(
         SchemaError: a pattern that is malformed or not supported.
         BudgetExceeded: a pattern is too long.
     """
-    lo = max((int(value) for _, value in values_of(places, "minLength")), default=0)
-    hi = min((int(value) for _, value in values_of(places, "maxLength")), default=None)
+    lo, hi = KEYWORDS["minLength"].merged(places, 0), KEYWORDS["maxLength"].merged(places)
     if hi is not None and lo > hi:
         return EMPTY
     parts = dict[Node, None]()
-    for keyword in ("pattern", Made.NOT_PATTERN, "format", Made.NOT_FORMAT, Made.NOT_IN, Made.TEXT):
-        for place, value in values_of(places, keyword):
-            if "ormat" in keyword and (not asserts_format or value in NUMBER_FORMATS):
-                continue
-            try:
-                parts[_part(place, keyword, value, limits)] = None
-            except NotRegular:
-                if left_out is None:
-                    raise
-                left_out.append((place, "pattern"))
+    for keyword in KEYWORDS.with_language:
+        if keyword.is_optional and not asserts_format:
+            continue
+        assert keyword.language is not None
+        for is_negated, found in ((False, values_of), (True, negated_values_of)):
+            for place, value in found(places, keyword.name):
+                try:
+                    part = keyword.language(value, place.at(keyword.name), limits)
+                except NotRegular:
+                    if left_out is None:
+                        raise
+                    left_out.append((place, keyword.name))
+                    continue
+                if part is not None:
+                    parts[nodes.complement(part) if is_negated else part] = None
+    for _, values in negated_values_of(places, "enum"):
+        parts[nodes.complement(nodes.words(json_text(v) for v in values if isinstance(v, str)))] = None
     if not parts or lo or hi is not None:
         parts[nodes.repeat(JSON_CHARACTER, lo, hi)] = None
     elif not all(part.kind is not nodes.Kind.COMPLEMENT for part in parts):
         parts[CHARACTERS] = None
     return in_quotes(nodes.intersection(parts) if len(parts) > 1 else next(iter(parts)))
-
-
-def _part(place: Place, keyword: str, value: Any, limits: Limits) -> Node:
-    match keyword:
-        case "pattern":
-            return pattern_node(value, place.at("pattern"), limits)
-        case Made.NOT_PATTERN:
-            return nodes.complement(pattern_node(value, place.at("pattern"), limits))
-        case "format":
-            return format_node(value)
-        case Made.TEXT:
-            assert isinstance(value, Text)
-            return value.node
-        case Made.NOT_FORMAT:
-            return nodes.complement(format_node(value))
-        case _:
-            return nodes.complement(nodes.words(json_text(v) for v in value if isinstance(v, str)))

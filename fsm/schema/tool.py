@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsm.errors import SchemaError
-from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Schema, shorten
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.shape import JSON_TYPES, Schema, shorten
 
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -97,7 +98,7 @@ def _is_bare(value: Mapping[str, Any]) -> bool:
     """True where a value, read as a schema, has no keyword that rejects anything; it is none where its `type` is no type of JSON."""
     named = value.get("type")
     is_ours = isinstance(named, str) and named not in (*JSON_TYPES, "any")
-    return is_ours or KEYWORDS.keys().isdisjoint(value)
+    return is_ours or KEYWORDS.enforced.isdisjoint(value)
 
 
 def _received(tool: object) -> str:
@@ -154,4 +155,4 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _says_something(value: object) -> bool:
-    return isinstance(value, dict) and not KEYWORDS.keys().isdisjoint(value)
+    return isinstance(value, dict) and not KEYWORDS.enforced.isdisjoint(value)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import fsm
 from fsm.errors import EmptyLanguage, SchemaError, SchemaWarning
 from fsm.schema.dialect import dialect_named
-from fsm.schema.keyword import ANNOTATIONS, KEYWORDS, meant_by
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.misspelling import meant_by
 from fsm.schema.translation import Translation
 
 D4, D7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
@@ -102,7 +103,9 @@ def test_what_the_keyword_would_not_take_is_no_misspelling(word: str, value: Any
 def test_nothing_is_suspected_but_names_of_letters(word: str) -> None:
     meant = meant_by(word, {})
     letters = word.replace("_", "").replace("-", "")
-    assert meant is None or (letters.isascii() and letters.isalpha() and word not in ANNOTATIONS and meant in KEYWORDS)
+    assert meant is None or (
+        letters.isascii() and letters.isalpha() and word not in KEYWORDS.annotations and meant in KEYWORDS.enforced
+    )
 
 
 @pytest.mark.parametrize("name", ["URI", "color", "utc-millisec", "", "flag-topic", "idn-email", "phone"])

@@ -1,0 +1,102 @@
+"""Keywords of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fsm.schema.keywords.count import at_least, at_most
+from fsm.schema.keywords.keyword import ARRAY, Blame, Keyword, Way, no_failures, unknown_failures
+from fsm.schema.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
+from fsm.schema.place import NegatedKeyword, Place, negation_of
+
+
+@dataclass(frozen=True, slots=True)
+class SomeItem:
+    """What is left of a negated `items`: some item from `start` on satisfies a schema."""
+
+    start: int
+    schema: Schema
+
+
+def _prefix_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Way]:
+    for position, schema in enumerate(schemas):
+        if schema is not True:
+            first = [*[True] * position, negation_of(schema)]
+            yield ({"type": "array", "minItems": position + 1, "prefixItems": first},)
+
+
+def _items_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+    start = len(place.get("prefixItems") or ())
+    if schema is not True:
+        yield (NegatedKeyword("items", SomeItem(start, negation_of(schema)), ARRAY),)
+
+
+def _contains_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+    least, most = place.get("minContains"), place.get("maxContains")
+    if least is None or least > 0:
+        fewer = 0 if least is None else int(least) - 1
+        yield ({"type": "array", "contains": schema, "minContains": 0, "maxContains": fewer},)
+    if most is not None:
+        yield ({"type": "array", "contains": schema, "minContains": int(most) + 1},)
+
+
+def unless_trivial(trivial: Any) -> Any:
+    """Failures that are left to a check, but for the one value of a keyword that rejects nothing."""
+
+    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+        if value is not trivial:
+            yield from unknown_failures(keyword, place, value)
+
+    return failures
+
+
+_COUNT_CONTAINED = Keyword(
+    "minContains", COUNT, ARRAY, since="draft/2019-09", failures=no_failures, is_built=True, blame=Blame.NEVER
+)
+
+ARRAYS = (
+    Keyword(
+        "prefixItems",
+        SCHEMA_LIST,
+        ARRAY,
+        since="draft/2020-12",
+        failures=_prefix_failures,
+        is_built=True,
+        blame=Blame.PARTS,
+    ),
+    Keyword(
+        "items",
+        SCHEMA,
+        ARRAY,
+        since="draft-04",
+        failures=_items_failures,
+        is_built=True,
+        blame=Blame.PARTS,
+    ),
+    at_least("minItems", "maxItems", ARRAY),
+    at_most("maxItems", "minItems", ARRAY),
+    Keyword("uniqueItems", FLAG, ARRAY, since="draft-04", failures=unless_trivial(False), is_built=True),
+    Keyword(
+        "contains",
+        SCHEMA,
+        ARRAY,
+        since="draft-06",
+        failures=_contains_failures,
+        is_built=True,
+        is_heavy=True,
+        companions=("minContains", "maxContains"),
+    ),
+    _COUNT_CONTAINED,
+    replace(_COUNT_CONTAINED, name="maxContains"),
+    Keyword(
+        "unevaluatedItems",
+        SCHEMA,
+        ARRAY,
+        since="draft/2019-09",
+        failures=unless_trivial(True),
+        is_built=True,
+        blame=Blame.NEVER,
+    ),
+)

@@ -1,0 +1,239 @@
+"""A keyword of JSON Schema as one object: all that the rest of this package knows of it, it asks this object.
+
+What a keyword does not say has a default that is never wrong, only less exact: it is checked when the value is complete, its negation is
+"the values of its types that it does not accept", and it is blamed where no value that satisfies it begins with a text. So a keyword of
+one's own needs a name, a shape and a function that tells whether it accepts a value:
+
+    Keyword("maxBytes", COUNT, frozenset({"string"}), accepts=lambda most, text: len(text.encode()) <= most)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from fsm.limits import Limits
+from fsm.node import Node
+from fsm.schema.shape import JSON_TYPES, Schema, Shape
+from fsm.schema.place import Conjunction, NegatedKeyword, Place, values_of
+
+ALL_TYPES = frozenset(JSON_TYPES)
+NUMERIC = frozenset({"integer", "number"})
+STRING = frozenset({"string"})
+ARRAY = frozenset({"array"})
+OBJECT = frozenset({"object"})
+
+DRAFTS = ("draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12")
+"""The drafts to which keywords were added, oldest first."""
+PYTHON_TYPE = "python"
+"""In the place of a draft, of a keyword that only the schemas of Python types have; their own code is asked where no term holds it."""
+
+Part = Schema | NegatedKeyword | Place
+Way = tuple[Part, ...]
+"""Schemas that hold together when a value fails in this way; a `Place` where it is a part of the schema itself."""
+
+
+class NoNegation(Exception):
+    """The ways to fail a keyword cannot be told, so that they are left to a check; `args[0]` names the keyword."""
+
+
+class Role(Enum):
+    """How a keyword takes part when the values of a schema are split into cases."""
+
+    ANNOTATION = auto()
+    """It rejects nothing."""
+    ASSERTION = auto()
+    """It says something of the value, or of its parts."""
+    VALUES = auto()
+    """It lists values."""
+    REFERENCE = auto()
+    """It names a schema that holds, too."""
+    ALL = auto()
+    """Its schemas hold, too."""
+    NOT = auto()
+    """Its schema does not hold."""
+    BRANCHES = auto()
+    """Some of its schemas hold."""
+    CONDITION = auto()
+    """What holds depends on the value."""
+    CONSEQUENCE = auto()
+    """A part of a condition, which has no meaning alone."""
+
+
+class Blame(Enum):
+    """How a keyword is found to forbid a text."""
+
+    ALONE = auto()
+    """No value that satisfies the keyword, and `type` beside it, begins with the text."""
+    PARTS = auto()
+    """One of its schemas forbids a member or an item in the text."""
+    NEVER = auto()
+    """It counts with another keyword, or where no other explains it."""
+
+
+def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    """One way: a value of the keyword's types that it does not accept."""
+    yield (NegatedKeyword(keyword.name, value, keyword.types),)
+
+
+def no_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    """None: the keyword beside which it counts tells them."""
+    yield from ()
+
+
+def unknown_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    """They are left to a check.
+
+    Raises:
+        NoNegation: always.
+    """
+    raise NoNegation(keyword.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """One keyword.
+
+    Attributes:
+        name: the keyword itself.
+        shape: its well-formed values, and where schemas are in them.
+        types: the types of the values that it can reject.
+        role: how it takes part in the cases of a value.
+        since: the first draft that has it; None: no draft, so that the validator is told what it accepts.
+        merge: makes one value of those that several schemas for the same value have; None: each of them holds by itself.
+        failures: yields the ways to fail it, given this object, a place and the value there.
+        language: the insides of the JSON strings that it accepts, given its value, a pointer and limits; it may raise `NotRegular`, and
+            None says that it leaves strings alone.
+        accepts: whether it accepts a value of its types, given its own value; for `enum` and `const`, and for checks.
+        is_built: whether what builds the terms of its types holds it, or says what it leaves out.
+        is_heavy: whether its term costs more than others where it is joined to them.
+        is_optional: whether the option `formats` can make it an annotation.
+        blame: how it is found to forbid a text.
+        companions: keywords that count with it.
+        of_members: whether it gives schemas to members of an object.
+        spelling: what is never written though it allows it, in a sentence, given its value; None: nothing.
+    """
+
+    name: str
+    shape: Shape
+    types: frozenset[str] = ALL_TYPES
+    role: Role = Role.ASSERTION
+    since: str | None = None
+    merge: Callable[[Iterable[Any]], Any] | None = None
+    failures: Callable[[Keyword, Place, Any], Iterator[Way]] = default_failures
+    language: Callable[[Any, str, Limits], Node | None] | None = None
+    accepts: Callable[[Any, Any], bool] | None = None
+    is_built: bool = False
+    is_heavy: bool = False
+    is_optional: bool = False
+    blame: Blame = Blame.ALONE
+    companions: tuple[str, ...] = ()
+    of_members: bool = False
+    spelling: Callable[[Any], str | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a keyword that nothing would enforce."""
+        if self.role is not Role.ANNOTATION and self.since is None and self.accepts is None:
+            raise ValueError(f"`{self.name}` is in no draft: give `accepts`, which tells whether it accepts a value")
+
+    @property
+    def is_only_checked(self) -> bool:
+        """Whether no term holds it."""
+        return self.role is Role.ASSERTION and not self.is_built and self.language is None
+
+    def merged(self, places: Conjunction, default: Any = None) -> Any:
+        """The one value that stands for those of all places, as a whole number; the default where no place has it."""
+        assert self.merge is not None
+        values = [int(value) for _, value in values_of(places, self.name)]
+        return self.merge(values) if values else default
+
+
+class Registry(dict[str, Keyword]):
+    """Keywords by name, and the sets of names that are asked for again and again.
+
+    Attributes:
+        enforced: the keywords that reject values.
+        annotations: those that reject nothing.
+        own: those that say something of the value itself, or list values.
+        apart: those that apply other schemas to the value, or list values.
+        always: those whose schemas hold, or do not hold, in every case.
+        splitting: those that make several cases.
+        conditions: those that make cases by what the value is.
+        references: those that name a schema.
+        heavy: those whose terms cost much.
+        of_members: those that give schemas to members of objects.
+        only_checked: those that no term holds.
+        of_strings: those that say something of strings and not of all types.
+        of_any_type: those that may reject a value of any type, but for `type` and `enum`.
+    """
+
+    enforced: frozenset[str]
+    annotations: frozenset[str]
+
+    def __init__(self, keywords: Iterable[Keyword]) -> None:
+        super().__init__({keyword.name: keyword for keyword in keywords})
+        self._sort()
+
+    @contextmanager
+    def adding(self, keyword: Keyword) -> Iterator[None]:
+        """Know one more keyword in the schemas that are compiled, explained and checked inside."""
+        assert keyword.name not in self, "it is known already"
+        self[keyword.name] = keyword
+        self._sort()
+        try:
+            yield
+        finally:
+            del self[keyword.name]
+            self._sort()
+
+    def _sort(self) -> None:
+        self.annotations = self._with_role(Role.ANNOTATION)
+        self.enforced = frozenset(self) - self.annotations
+        listing = self._with_role(Role.VALUES)
+        self.own = self._with_role(Role.ASSERTION) | listing
+        self.apart = self.enforced - self._with_role(Role.ASSERTION)
+        self.always = self._with_role(Role.REFERENCE, Role.ALL, Role.NOT)
+        self.conditions = self._with_role(Role.CONDITION)
+        self.splitting = self._with_role(Role.BRANCHES) | listing | self.conditions
+        self.references = tuple(name for name, one in self.items() if one.role is Role.REFERENCE)
+        self.heavy = frozenset(name for name, one in self.items() if one.is_heavy)
+        self.of_members = frozenset(name for name, one in self.items() if one.of_members)
+        self.only_checked = frozenset(name for name, one in self.items() if one.is_only_checked)
+        self.of_strings = frozenset(n for n, one in self.items() if "string" in one.types and one.types != ALL_TYPES)
+        self.of_any_type = frozenset(
+            name
+            for name, one in self.items()
+            if one.types == ALL_TYPES and one.role is not Role.CONSEQUENCE and name not in ("type", "enum")
+        )
+        self.of_python_types = frozenset(name for name, one in self.items() if one.since == PYTHON_TYPE)
+        self.alone = {name: self.annotations | {name} for name in self.apart}
+        self.besides_type = self.enforced - {"type"}
+        self.with_language = tuple(one for one in self.values() if one.language is not None)
+        late = [_rank(one) for one in self.values()]
+        self._unknown = {
+            draft: frozenset(name for name, rank in zip(self, late, strict=True) if rank > number)
+            for number, draft in enumerate(DRAFTS)
+        }
+
+    def _with_role(self, *roles: Role) -> frozenset[str]:
+        return frozenset(name for name, keyword in self.items() if keyword.role in roles)
+
+    def unknown_to(self, draft: str) -> frozenset[str]:
+        """The keywords that a draft does not have."""
+        return self._unknown.get(draft, frozenset())
+
+    def subschemas(self, place: Place) -> Iterator[Place]:
+        """The places of the schemas that a settled place holds in its keywords, references aside."""
+        if isinstance(place.schema, dict):
+            for name, value in place.schema.items():
+                if name in self.enforced:
+                    for tokens, schema in self[name].shape.schemas(value):
+                        yield place.below(schema, name, *tokens)
+
+
+def _rank(keyword: Keyword) -> int:
+    """The number of the draft in which a keyword came."""
+    return DRAFTS.index(keyword.since) if keyword.since in DRAFTS else 0
