@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsm.automaton import DEAD, Automaton
+from fsm.checker import Checker, has_checks
 from fsm.errors import FSMError, reference
 from fsm.node import Node
 from fsm.schema.context import KeyOrder
@@ -218,7 +219,16 @@ class _Inquiry:
         if automaton is None:
             automaton = self._automata[key] = Automaton(self._build((place,), order))
         state = automaton.next_state(Automaton.initial_state, text)
-        return state == DEAD or (is_whole and not automaton.is_accepting(state))
+        if state == DEAD or (is_whole and not automaton.is_accepting(state)):
+            return True
+        root = automaton.nodes[Automaton.initial_state]
+        return has_checks(root) and _fails_checks(Checker(root), text, is_whole)
+
+
+def _fails_checks(checker: Checker, text: bytes, is_whole: bool) -> bool:
+    """True when a value that ends in the text, or with it, does not pass its check."""
+    reading = checker.read(checker.initial, text)
+    return not reading.is_alive or (is_whole and checker.end(reading) is not True)
 
 
 def _last_parts(text: bytes) -> Iterator[_Part]:

@@ -21,7 +21,7 @@ from fsm.errors import SchemaError, reference
 from fsm.schema import matching
 from fsm.schema.dialect import LATEST
 from fsm.schema.formats import NUMBER_FORMATS
-from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords import KEYWORDS, Keyword
 from fsm.schema.keywords.python_type import Text
 from fsm.schema.place import Conjunction, NegatedKeyword, Place
 from fsm.schema.shape import escape
@@ -199,7 +199,7 @@ class SchemaCheck:
                 registry=jsonschema_rs.Registry(list(resources.items()), draft=draft),
                 validate_formats=document.asserts_format,
                 offline=True,
-                keywords={"pattern": matching.Pattern} if backtracks else None,
+                keywords={**_own_checks(), **({"pattern": matching.Pattern} if backtracks else {})},
             )
         except (jsonschema_rs.ValidationError, ValueError) as error:
             problem = str(error).partition("\n")[0]
@@ -235,6 +235,26 @@ class SchemaCheck:
 
     def __str__(self) -> str:
         return f"the value satisfies the schema at {', '.join(reference(place.pointer) for place in self._places)}"
+
+
+def _own_checks() -> dict[str, type]:
+    """What the validator is told of keywords that are in no draft."""
+    return {keyword.name: _check_of(keyword) for keyword in KEYWORDS.with_accepts}
+
+
+def _check_of(keyword: Keyword) -> type:
+    class Check:
+        """A keyword in a schema, as the validator makes and calls it."""
+
+        def __init__(self, parent: Any, value: Any, path: Any) -> None:
+            self._value = value
+
+        def validate(self, instance: Any) -> None:
+            """Raise `ValueError` where the keyword does not accept a value."""
+            if not keyword.takes(self._value, instance):
+                raise ValueError(f"`{keyword.name}` does not accept it")
+
+    return Check
 
 
 _DRAFTS = {

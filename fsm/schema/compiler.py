@@ -616,13 +616,14 @@ class _Level:
             context.endless += ["maxLength"] if simple is STRING else []
             return simple
         types = self._that_fit(frozenset(JSON_TYPES).intersection(*map(types_at, places)))
-        try:
-            listed = scalar_node(places, types, asserts_format=context.asserts_format, limits=self._limits)
-        except NotRegular:
-            listed = None
+        left_out: list[tuple[Place, str]] = []
+        make = partial(scalar_node, asserts_format=context.asserts_format, limits=self._limits)
+        listed = make(places, types, left_out=left_out)
         if listed is not None:
             context.note_spellings(*spelling.of_listed(places, types))
+            context.leave_all_out(left_out, matching.NOTE)
             return listed
+        self._leave_to_checks(places, types)
         self._note_spellings(places, types)
         members = [nodes.literal(text) for _, text in names(places, types)]
         if not types.isdisjoint(("integer", "number")):
@@ -634,6 +635,13 @@ class _Level:
         if "object" in types:
             members.append((yield from object_node(places, context)))
         return nodes.alternation(members)
+
+    def _leave_to_checks(self, places: Conjunction, types: frozenset[str]) -> None:
+        """Leave out the keywords that no term holds, where values of their types are left."""
+        for name in KEYWORDS.only_checked:
+            if not types.isdisjoint(KEYWORDS[name].types):
+                for place, _ in (*values_of(places, name), *negated_values_of(places, name)):
+                    self._context.leave_out(place, name, "no automaton knows it")
 
     def _that_fit(self, types: frozenset[str]) -> frozenset[str]:
         """The types for which there is room: no more arrays and objects where too many are open, but for what the schema itself nests."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fsm import node as nodes
@@ -30,10 +32,18 @@ def identity(value: Any) -> tuple[str, Any]:
     return ("number", to_decimal(value)) if is_number(value) else ("other", id(value))
 
 
-def scalar_node(places: Conjunction, types: frozenset[str], *, asserts_format: bool, limits: Limits) -> Node | None:
+def scalar_node(
+    places: Conjunction,
+    types: frozenset[str],
+    *,
+    asserts_format: bool,
+    limits: Limits,
+    left_out: list[tuple[Place, str]],
+) -> Node | None:
     """The scalars that `enum` and `const` of all places allow and the other keywords too, as one set of words.
 
-    None where no place has either. Lists and objects among the values are left to `schema_of`.
+    None where no place has either. Lists and objects among the values are left to `schema_of`. `left_out` takes the keywords that
+    some of these scalars may fail.
 
     Raises:
         SchemaError: a value is no JSON value, or cannot be spelled.
@@ -48,7 +58,13 @@ def scalar_node(places: Conjunction, types: frozenset[str], *, asserts_format: b
         work.add(len(values) // (_STRINGS_PER_WORK if is_text else _OTHERS_PER_WORK))
     work.check()
     strings, others = _common(listing, limits)
-    texts = _strings(strings, types, places, asserts_format, limits)
+    for keyword in KEYWORDS.with_accepts:
+        for is_wanted, found in ((True, values_of), (False, negated_values_of)):
+            for _, said in found(places, keyword.name):
+                strings = [value for value in strings if keyword.takes(said, value) == is_wanted]
+                others = [value for value in others if keyword.takes(said, value) == is_wanted]
+    make = partial(string_node, places, asserts_format=asserts_format, limits=limits, left_out=left_out)
+    texts = _strings(strings, types, places, make)
     texts += [text for value, text in names(places, types) if any(value is other for other in others)]
     numbers = [value for value in others if is_number(value)]
     if numbers and not types.isdisjoint(("integer", "number")):
@@ -103,15 +119,13 @@ def _is_about_strings(place: Place) -> bool:
     return place.says(KEYWORDS.of_strings)
 
 
-def _strings(
-    values: list[str], types: frozenset[str], places: Conjunction, asserts_format: bool, limits: Limits
-) -> list[bytes]:
+def _strings(values: list[str], types: frozenset[str], places: Conjunction, make: Callable[[], Node]) -> list[bytes]:
     if "string" not in types:
         return []
     excluded = {other for _, others in negated_values_of(places, "enum") for other in others if isinstance(other, str)}
     texts = [spelled(value) for value in values if value not in excluded]
     if texts and any(map(_is_about_strings, places)):
-        automaton = Automaton(string_node(places, asserts_format=asserts_format, limits=limits))
+        automaton = Automaton(make())
         texts = automaton.accepted(texts)
     return texts
 

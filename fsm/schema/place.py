@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fsm.node import Node
-from fsm.schema.shape import Schema, escape
 from fsm.schema.resource import Scope
+from fsm.schema.shape import Schema, escape
 
 WATCHERS = ("unevaluatedProperties", "unevaluatedItems")
 """The keywords that ask which parts of a value other keywords have evaluated."""

@@ -33,7 +33,7 @@ def in_quotes(inside: Node) -> Node:
 
 
 def string_node(
-    places: Conjunction, *, asserts_format: bool, limits: Limits, left_out: list[tuple[Place, str]] | None = None
+    places: Conjunction, *, asserts_format: bool, limits: Limits, left_out: list[tuple[Place, str]]
 ) -> Node:
     """The strings that satisfy all places.
 
@@ -41,7 +41,7 @@ def string_node(
         places: what holds together.
         asserts_format: whether `format` can reject a string.
         limits: bounds of compiling.
-        left_out: takes the keywords that the term does not hold; without it they raise.
+        left_out: takes the keywords that the term does not hold.
 
     Raises:
         SchemaError: a pattern that is malformed or not supported.
@@ -60,8 +60,6 @@ def string_node(
                 try:
                     part = keyword.language(value, place.at(keyword.name), limits)
                 except NotRegular:
-                    if left_out is None:
-                        raise
                     left_out.append((place, keyword.name))
                     continue
                 if part is not None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsm.schema.keywords.keyword import Blame, Keyword, NoNegation, Role, Way, no_failures
-from fsm.schema.shape import SCHEMA, SCHEMA_LIST, TEXT, Schema
 from fsm.schema.place import Place
+from fsm.schema.shape import SCHEMA, SCHEMA_LIST, TEXT, Schema
 
 _MAX_ONE_OF = 8
 

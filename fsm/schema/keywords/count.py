@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from fsm.schema.keywords.keyword import Keyword, Way
-from fsm.schema.shape import COUNT
 from fsm.schema.place import Place
+from fsm.schema.shape import COUNT
 
 
 def at_least(name: str, opposite: str, types: frozenset[str]) -> Keyword:

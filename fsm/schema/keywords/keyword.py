@@ -17,8 +17,8 @@ from typing import Any
 
 from fsm.limits import Limits
 from fsm.node import Node
-from fsm.schema.shape import JSON_TYPES, Schema, Shape
 from fsm.schema.place import Conjunction, NegatedKeyword, Place, values_of
+from fsm.schema.shape import JSON_TYPES, Schema, Shape, is_number
 
 ALL_TYPES = frozenset(JSON_TYPES)
 NUMERIC = frozenset({"integer", "number"})
@@ -144,11 +144,27 @@ class Keyword:
         """Whether no term holds it."""
         return self.role is Role.ASSERTION and not self.is_built and self.language is None
 
+    def takes(self, value: Any, instance: Any) -> bool:
+        """Whether it accepts a value of any type, given its own value; only of a keyword with `accepts`."""
+        assert self.accepts is not None
+        return type_of(instance) not in self.types or self.accepts(value, instance)
+
     def merged(self, places: Conjunction, default: Any = None) -> Any:
         """The one value that stands for those of all places, as a whole number; the default where no place has it."""
         assert self.merge is not None
         values = [int(value) for _, value in values_of(places, self.name)]
         return self.merge(values) if values else default
+
+
+def type_of(instance: Any) -> str:
+    """The JSON type of a value; a number without a fraction is an integer."""
+    if isinstance(instance, bool):
+        return "boolean"
+    if is_number(instance):
+        return "integer" if instance == int(instance) else "number"
+    if isinstance(instance, str):
+        return "string"
+    return "array" if isinstance(instance, list) else "object" if isinstance(instance, dict) else "null"
 
 
 class Registry(dict[str, Keyword]):
@@ -211,6 +227,7 @@ class Registry(dict[str, Keyword]):
         self.of_python_types = frozenset(name for name, one in self.items() if one.since == PYTHON_TYPE)
         self.alone = {name: self.annotations | {name} for name in self.apart}
         self.besides_type = self.enforced - {"type"}
+        self.with_accepts = tuple(one for one in self.values() if one.accepts is not None)
         self.with_language = tuple(one for one in self.values() if one.language is not None)
         late = [_rank(one) for one in self.values()]
         self._unknown = {

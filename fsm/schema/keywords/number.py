@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from fsm.schema.keywords.keyword import NUMERIC, Keyword, Way
-from fsm.schema.shape import DIVISOR, NUMBER
 from fsm.schema.place import Place
+from fsm.schema.shape import DIVISOR, NUMBER
 
 
 def _bound(name: str, opposite: str, since: str = "draft-04") -> Keyword:

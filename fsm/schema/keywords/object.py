@@ -9,8 +9,8 @@ from functools import partial
 from fsm.schema.keywords.array import unless_trivial
 from fsm.schema.keywords.count import at_least, at_most
 from fsm.schema.keywords.keyword import OBJECT, Blame, Keyword, Role, Way
-from fsm.schema.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
 from fsm.schema.place import NegatedKeyword, Place, negation_of
+from fsm.schema.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
 
 
 @dataclass(frozen=True, slots=True)

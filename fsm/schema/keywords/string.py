@@ -12,10 +12,10 @@ from fsm.limits import Limits
 from fsm.node import Node
 from fsm.schema.formats import NUMBER_FORMATS, SPELLINGS, format_node
 from fsm.schema.keywords.count import at_least, at_most
-from fsm.schema.keywords.keyword import NUMERIC, STRING, Keyword, Way, default_failures
+from fsm.schema.keywords.keyword import NUMERIC, STRING, Keyword, Way
 from fsm.schema.keywords.number import NUMBERS
-from fsm.schema.shape import TEXT
 from fsm.schema.place import NegatedKeyword, Place
+from fsm.schema.shape import TEXT
 
 
 def pattern_node(pattern: str, pointer: str, limits: Limits) -> Node:

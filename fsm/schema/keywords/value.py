@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from fsm.schema.keywords.keyword import ALL_TYPES, Keyword, Part, Role, Way
-from fsm.schema.shape import TYPES, VALUE, VALUES, check_text
 from fsm.schema.place import NegatedKeyword, Place
+from fsm.schema.shape import TYPES, VALUE, VALUES, check_text
 
 
 def types_named(value: Any) -> frozenset[str]:
