@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fsm.automaton import DEAD, Automaton
@@ -18,18 +19,15 @@ from fsm.errors import FSMError, reference
 from fsm.node import Node
 from fsm.schema.context import KeyOrder
 from fsm.schema.document import Document
-from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords import KEYWORDS, Keyword
+from fsm.schema.keywords.keyword import ALL_TYPES, Role
 from fsm.schema.keywords.string import pattern_node
-from fsm.schema.place import Conjunction, Place
+from fsm.schema.place import WATCHERS, Conjunction, Place
 from fsm.schema.string import spelled
 
 MAX_NAMED = 8
 _MAX_VISITS = 200
-_BELOW = frozenset({"properties", "patternProperties", "additionalProperties", "items", "prefixItems"})
-_BESIDE = frozenset({"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf"})
-_COMPANIONS = {"contains": ("minContains", "maxContains"), "if": ("then", "else")}
-_NOT_ALONE = frozenset({"minContains", "maxContains", "then", "else", "unevaluatedProperties", "unevaluatedItems"})
-_LEFT_OVER = ("unevaluatedProperties", "unevaluatedItems")
+_FOLLOWED = (Role.REFERENCE, Role.ALL, Role.BRANCHES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +103,14 @@ class _Inquiry:
             return
         before = len(found), len(questions)
         parts = list(_last_parts(question.text))
-        for keyword in place.schema:
-            if keyword in _BESIDE:
+        for keyword in (KEYWORDS[name] for name in place.schema if name in KEYWORDS.enforced):
+            if keyword.role in _FOLLOWED:
                 questions += self._beside(place, keyword, question)
-            elif keyword in _BELOW:
+            elif keyword.parts is not None:
                 for part in parts:
                     questions += self._below(place, keyword, part)
-            elif keyword in KEYWORDS and keyword not in _NOT_ALONE and self._is_to_blame(place, keyword, question):
-                found[place.at(keyword)] = None
+            elif keyword.is_blamed and self._is_to_blame(place, keyword, question):
+                found[place.at(keyword.name)] = None
         if (len(found), len(questions)) != before:
             return
         blamed = self._blamed_for_key(place, question) if question.text[:1] == b"{" else None
@@ -138,59 +136,44 @@ class _Inquiry:
         if not self._forbids(place, question.text, question.is_whole):
             return
         assert isinstance(place.schema, dict)
-        left_over = [keyword for keyword in _LEFT_OVER if place.has(keyword)]
-        for keyword in left_over or [k for k in place.schema if k in KEYWORDS and k != "type"]:
+        left_over = [keyword for keyword in WATCHERS if place.has(keyword)]
+        for keyword in left_over or [k for k in place.schema if k in KEYWORDS.besides_type]:
             found[place.at(keyword)] = None
 
-    def _beside(self, place: Place, keyword: str, question: _Question) -> Iterator[_Question]:
+    def _beside(self, place: Place, keyword: Keyword, question: _Question) -> Iterator[_Question]:
         """Questions about the places for the same value that a keyword leads to."""
         text, is_whole = question.text, question.is_whole
-        if keyword in ("$ref", "$dynamicRef"):
-            target = self._document.resolve(place, keyword)._replace(via=None)
+        if keyword.role is Role.REFERENCE:
+            target = self._document.resolve(place, keyword.name)._replace(via=None)
             if self._forbids(target, text, is_whole):
                 yield _Question(target, text, is_whole)
             return
-        branches = [place.below(schema, keyword, number) for number, schema in enumerate(place.get(keyword))]
+        schemas = keyword.shape.schemas(place.get(keyword.name))
+        branches = [place.below(schema, keyword.name, *tokens) for tokens, schema in schemas]
         wrong = [branch for branch in branches if self._forbids(branch, text, is_whole)]
-        if keyword == "allOf" or len(wrong) == len(branches):
+        if keyword.role is Role.ALL or len(wrong) == len(branches):
             yield from (_Question(branch, text, is_whole) for branch in wrong)
 
-    def _below(self, place: Place, keyword: str, part: _Part) -> Iterator[_Question]:
+    def _below(self, place: Place, keyword: Keyword, part: _Part) -> Iterator[_Question]:
         """Questions about the places for a part of the value that a keyword leads to."""
-        for below in self._places_of(place, keyword, part.name):
+        if keyword.parts is None or part.name is None:
+            return
+        for below in keyword.parts(place, place.get(keyword.name), part.name, partial(self._matches, place)):
             if part.text and self._forbids(below, part.text, part.is_whole):
                 yield _Question(below, part.text, part.is_whole)
 
-    def _places_of(self, place: Place, keyword: str, name: str | int | None) -> Iterator[Place]:
-        value: Any = place.get(keyword)
-        if isinstance(name, int):
-            first = place.get("prefixItems") or ()
-            if keyword == "prefixItems" and name < len(first):
-                yield place.below(first[name], keyword, name)
-            elif keyword == "items" and name >= len(first):
-                yield place.below(value, keyword)
-        elif name is not None:
-            declared = place.get("properties") or {}
-            matched = [p for p in place.get("patternProperties") or {} if self._matches(p, name, place)]
-            if keyword == "properties" and name in declared:
-                yield place.below(declared[name], keyword, name)
-            elif keyword == "patternProperties":
-                yield from (place.below(value[pattern], keyword, pattern) for pattern in matched)
-            elif keyword == "additionalProperties" and name not in declared and not matched:
-                yield place.below(value, keyword)
-
-    def _matches(self, pattern: str, name: str, place: Place) -> bool:
+    def _matches(self, place: Place, pattern: str, name: str) -> bool:
         node = pattern_node(pattern, place.at("patternProperties"), self._document.limits)
         return Automaton(node).accepts(spelled(name)[1:-1])
 
-    def _is_to_blame(self, place: Place, keyword: str, question: _Question) -> bool:
+    def _is_to_blame(self, place: Place, keyword: Keyword, question: _Question) -> bool:
         """True where no value begins with the text that satisfies this keyword, and `type` beside it."""
         assert isinstance(place.schema, dict)
-        kept = {keyword, *_COMPANIONS.get(keyword, ())}
+        kept = {keyword.name, *keyword.companions}
         alone = self._part_of(place, kept)
         if self._forbids(alone, question.text, question.is_whole):
             return True
-        if keyword == "type" or not place.has("type") or not KEYWORDS[keyword].types:
+        if not place.has("type") or keyword.types == ALL_TYPES:
             return False
         typed = self._part_of(place, kept | {"type"})
         only_type = self._part_of(place, {"type"})

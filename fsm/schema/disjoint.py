@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from itertools import combinations
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from fsm.errors import NotRegular
 from fsm.limits import Limits
 from fsm.schema.enumeration import identity
 from fsm.schema.keywords import KEYWORDS
-from fsm.schema.keywords.keyword import ALL_TYPES
+from fsm.schema.keywords.keyword import ALL_TYPES, Role
 from fsm.schema.keywords.string import pattern_node
 from fsm.schema.keywords.value import types_at, values_at
 from fsm.schema.place import Place
@@ -111,11 +111,11 @@ class _Comparison:
 
         if place.has("$ref"):
             found = found.meet(self.signature(self._reader.follow(place), depth + 1))
-        for part in below(place.get("allOf"), "allOf"):
-            found = found.meet(part)
-        for keyword in ("anyOf", "oneOf"):
+        for keyword in KEYWORDS.combining:
             schemas = place.get(keyword)
-            if isinstance(schemas, list) and 0 < len(schemas) <= _MAX_BRANCHES:
+            if KEYWORDS[keyword].role is Role.ALL:
+                found = reduce(_Signature.meet, below(schemas, keyword), found)
+            elif isinstance(schemas, list) and 0 < len(schemas) <= _MAX_BRANCHES:
                 found = found.meet(reduce(_Signature.join, below(schemas, keyword)))
         return found
 
@@ -148,21 +148,13 @@ class _Comparison:
 
     def _schemas_of(self, place: Place, name: str) -> Iterable[Place]:
         """The places that are sure to hold for the key `name` of an object of `place`."""
-        properties, patterns = place.get("properties") or {}, place.get("patternProperties") or {}
-        if not isinstance(properties, dict) or not isinstance(patterns, dict):
-            return
-        is_known = name in properties
-        if is_known:
-            yield place.below(properties[name], "properties", name)
-        for pattern, schema in patterns.items():
-            matches = self._does_match(pattern, name, place)
-            is_known = is_known or matches is not False
-            if matches:
-                yield place.below(schema, "patternProperties", pattern)
-        if not is_known and place.has("additionalProperties"):
-            yield place.below(place.get("additionalProperties"), "additionalProperties")
+        assert isinstance(place.schema, dict)
+        for keyword, value in place.schema.items():
+            parts = KEYWORDS[keyword].parts if keyword in KEYWORDS.of_members else None
+            if parts is not None:
+                yield from parts(place, value, name, partial(self._does_match, place))
 
-    def _does_match(self, pattern: str, name: str, place: Place) -> bool | None:
+    def _does_match(self, place: Place, pattern: str, name: str) -> bool | None:
         """Whether a pattern is found in a name; None: unknown."""
         if (pattern, name) not in self._matches:
             try:

@@ -574,27 +574,13 @@ class Document:
             choices.append(("anyOf", self._subsets(place, branches, missing) if _is_watched(place) else options))
         if place.has("oneOf"):
             choices.append(("oneOf", self._one_of(place, loosely, missing)))
-        if not place.says(KEYWORDS.conditions):
-            return choices
-        if loosely:
-            for keyword in KEYWORDS.conditions:
-                if place.has(keyword):
-                    missing[id(place.schema), keyword] = place, keyword
-            return choices
-        if place.has("if") and self._leaves_out((place.beside(place.get("if"), "if"),), loosely):
-            missing[id(place.schema), "if"] = place, "if"
-        elif place.has("if"):
-            choices += [("if", choice) for choice in self._if(place)]
-        for name, names in (place.get("dependentRequired") or {}).items():
-            without = self.make({"properties": {name: False}}, "without", name)
-            needs = self.make({"required": list(names)}, "required", *names)
-            choices.append(("dependentRequired", [(place.beside(without),), (place.beside(needs),)]))
-        for name, schema in (place.get("dependentSchemas") or {}).items():
-            without = self.make({"properties": {name: False}}, "without", name)
-            an_object: Schema = {"type": "object", "required": [name]}
-            needs = self.make(an_object, "an object with", name)
-            both = (place.beside(needs), place.beside(schema, "dependentSchemas", name))
-            choices.append(("dependentSchemas", [(place.beside(without),), both]))
+        for keyword in KEYWORDS.conditions:
+            if place.has(keyword.name):
+                value = place.get(keyword.name)
+                if loosely or (keyword.is_negating and self._leaves_out((place.beside(value, keyword.name),), loosely)):
+                    missing[id(place.schema), keyword.name] = place, keyword.name
+                elif keyword.cases is not None:
+                    choices += [(keyword.name, choice) for choice in keyword.cases(place, value, self.make)]
         return choices
 
     def _branches(self, place: Place, keyword: str) -> list[Place]:
@@ -629,17 +615,6 @@ class Document:
         if key not in self._made:
             self._made[key] = are_disjoint(place, branches, self)
         return bool(self._made[key])
-
-    def _if(self, place: Place) -> list[Choice]:
-        condition = place.get("if")
-        holds = [place.beside(condition, "if")]
-        fails = [place.beside(condition, "if", negated=True)]
-        is_watched = holds[0].is_watched
-        if place.has("then"):
-            holds.append(place.beside(place.get("then"), "then"))
-        if place.has("else"):
-            fails.append(place.beside(place.get("else"), "else"))
-        return [[tuple(holds), tuple(fails)]] if is_watched or len(holds) + len(fails) > 2 else []
 
     def _failures(self, place: Place, loosely: bool, missing: Missing) -> Choice:
         """The ways to fail a place."""

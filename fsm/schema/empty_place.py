@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from fsm.derivative import Derivatives
 from fsm.node import EMPTY, Node
 from fsm.schema.document import Document
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import Role
 from fsm.schema.place import Place
 
 _MAX_DEPTH, _MAX_SEARCH = 32, 10_000
@@ -43,12 +45,12 @@ def _needed(document: Document, place: Place) -> Iterator[Place]:
     """Yield the places below one, or beside it, without which no value satisfies it."""
     if isinstance(place.schema, bool):
         return
-    for keyword in ("$ref", "$dynamicRef"):
+    for keyword in KEYWORDS.references:
         if place.has(keyword):
             yield document.resolve(place, keyword)._replace(via=None)
-    for keyword in ("allOf", "anyOf", "oneOf"):
+    for keyword in KEYWORDS.combining:
         branches = place.get(keyword) or ()
-        if keyword == "allOf" or len(branches) == 1:
+        if KEYWORDS[keyword].role is Role.ALL or len(branches) == 1:
             yield from (place.below(schema, keyword, number) for number, schema in enumerate(branches))
     properties = place.get("properties") or {}
     for name in place.get("required") or ():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fsm.schema.keywords.count import at_least, at_most
-from fsm.schema.keywords.keyword import ARRAY, Blame, Keyword, Way, no_failures, unknown_failures
+from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Way, no_failures, unknown_failures
 from fsm.schema.place import NegatedKeyword, Place, negation_of
 from fsm.schema.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
 
@@ -52,51 +53,35 @@ def unless_trivial(trivial: Any) -> Any:
     return failures
 
 
-_COUNT_CONTAINED = Keyword(
-    "minContains", COUNT, ARRAY, since="draft/2019-09", failures=no_failures, is_built=True, blame=Blame.NEVER
-)
+def _prefix_parts(place: Place, schemas: list[Schema], name: str | int, matches: Matches) -> Iterator[Place]:
+    if isinstance(name, int) and name < len(schemas):
+        yield place.below(schemas[name], "prefixItems", name)
+
+
+def _items_parts(place: Place, schema: Schema, name: str | int, matches: Matches) -> Iterator[Place]:
+    if isinstance(name, int) and name >= len(place.get("prefixItems") or ()):
+        yield place.below(schema, "items")
+
+
+_array = partial(Keyword, types=ARRAY, since="draft-04", is_built=True)
+_counted = partial(_array, shape=COUNT, since="draft/2019-09", failures=no_failures, is_blamed=False)
+_unevaluated = unless_trivial(True)
 
 ARRAYS = (
-    Keyword(
-        "prefixItems",
-        SCHEMA_LIST,
-        ARRAY,
-        since="draft/2020-12",
-        failures=_prefix_failures,
-        is_built=True,
-        blame=Blame.PARTS,
-    ),
-    Keyword(
-        "items",
-        SCHEMA,
-        ARRAY,
-        since="draft-04",
-        failures=_items_failures,
-        is_built=True,
-        blame=Blame.PARTS,
-    ),
+    _array("prefixItems", SCHEMA_LIST, since="draft/2020-12", failures=_prefix_failures, parts=_prefix_parts),
+    _array("items", SCHEMA, failures=_items_failures, parts=_items_parts),
     at_least("minItems", "maxItems", ARRAY),
     at_most("maxItems", "minItems", ARRAY),
-    Keyword("uniqueItems", FLAG, ARRAY, since="draft-04", failures=unless_trivial(False), is_built=True),
-    Keyword(
+    _array("uniqueItems", FLAG, failures=unless_trivial(False)),
+    _array(
         "contains",
         SCHEMA,
-        ARRAY,
         since="draft-06",
         failures=_contains_failures,
-        is_built=True,
         is_heavy=True,
         companions=("minContains", "maxContains"),
     ),
-    _COUNT_CONTAINED,
-    replace(_COUNT_CONTAINED, name="maxContains"),
-    Keyword(
-        "unevaluatedItems",
-        SCHEMA,
-        ARRAY,
-        since="draft/2019-09",
-        failures=unless_trivial(True),
-        is_built=True,
-        blame=Blame.NEVER,
-    ),
+    _counted("minContains"),
+    _counted("maxContains"),
+    _array("unevaluatedItems", SCHEMA, since="draft/2019-09", failures=_unevaluated, is_blamed=False),
 )

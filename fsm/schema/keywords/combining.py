@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from fsm.schema.keywords.keyword import Blame, Keyword, NoNegation, Role, Way, no_failures
-from fsm.schema.place import Place
+from fsm.schema.keywords.keyword import Keyword, Make, NoNegation, Role, Way, no_failures
+from fsm.schema.place import Conjunction, Place
 from fsm.schema.shape import SCHEMA, SCHEMA_LIST, TEXT, Schema
 
 _MAX_ONE_OF = 8
@@ -41,13 +41,24 @@ def _if_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way
             yield place.beside(schema, keyword.name, negated=fails), denied
 
 
+def _if_cases(place: Place, schema: Schema, make: Make) -> Iterator[list[Conjunction]]:
+    holds, fails = [place.beside(schema, "if")], [place.beside(schema, "if", negated=True)]
+    is_watched = holds[0].is_watched
+    for name, found in (("then", holds), ("else", fails)):
+        if place.has(name):
+            found.append(place.beside(place.get(name), name))
+    if is_watched or len(holds) + len(fails) > 2:
+        yield [tuple(holds), tuple(fails)]
+
+
+_schemas = partial(Keyword, shape=SCHEMA_LIST, role=Role.BRANCHES, since="draft-04")
 _reference = partial(Keyword, shape=TEXT, role=Role.REFERENCE, failures=no_failures)  # `Document` follows it
-_consequence = partial(Keyword, shape=SCHEMA, role=Role.CONSEQUENCE, failures=no_failures, blame=Blame.NEVER)
+_consequence = partial(Keyword, shape=SCHEMA, role=Role.CONSEQUENCE, failures=no_failures, is_blamed=False)
 
 COMBINING = (
-    Keyword("anyOf", SCHEMA_LIST, role=Role.BRANCHES, since="draft-04", failures=_any_of_failures),
-    Keyword("oneOf", SCHEMA_LIST, role=Role.BRANCHES, since="draft-04", failures=_one_of_failures),
-    Keyword("allOf", SCHEMA_LIST, role=Role.ALL, since="draft-04", failures=_all_of_failures),
+    _schemas("anyOf", failures=_any_of_failures),
+    _schemas("oneOf", failures=_one_of_failures),
+    _schemas("allOf", role=Role.ALL, failures=_all_of_failures),
     _reference("$ref", since="draft-04"),
     _reference("$dynamicRef", since="draft/2020-12"),
     _reference("$recursiveRef", since="draft/2019-09"),
@@ -58,6 +69,8 @@ COMBINING = (
         role=Role.CONDITION,
         since="draft-07",
         failures=_if_failures,
+        cases=_if_cases,
+        is_negating=True,
         companions=("then", "else"),
     ),
     _consequence("then", since="draft-07"),

@@ -63,15 +63,10 @@ class Role(Enum):
     """A part of a condition, which has no meaning alone."""
 
 
-class Blame(Enum):
-    """How a keyword is found to forbid a text."""
-
-    ALONE = auto()
-    """No value that satisfies the keyword, and `type` beside it, begins with the text."""
-    PARTS = auto()
-    """One of its schemas forbids a member or an item in the text."""
-    NEVER = auto()
-    """It counts with another keyword, or where no other explains it."""
+Matches = Callable[[str, str], bool | None]
+"""Whether a pattern is found in a key; None: that is unknown."""
+Make = Callable[..., Schema]
+"""Keeps a schema of our own, given what tells it from others: the same object each time it is asked for."""
 
 
 def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
@@ -111,9 +106,13 @@ class Keyword:
         is_built: whether what builds the terms of its types holds it, or says what it leaves out.
         is_heavy: whether its term costs more than others where it is joined to them.
         is_optional: whether the option `formats` can make it an annotation.
-        blame: how it is found to forbid a text.
+        parts: yields the places for a member or an item, given a place, the value there, the key or number, and what tells whether a
+            pattern is found in a key.
+        cases: yields the choices that a condition makes, given a place, the value there, and what makes schemas; one of each holds.
+        is_negating: whether the cases deny a schema in it.
+        is_blamed: whether it is to blame where no value that satisfies it, and `type` beside it, begins with a text; False: it counts
+            with another keyword, or where no other explains it.
         companions: keywords that count with it.
-        of_members: whether it gives schemas to members of an object.
         spelling: what is never written though it allows it, in a sentence, given its value; None: nothing.
     """
 
@@ -129,9 +128,11 @@ class Keyword:
     is_built: bool = False
     is_heavy: bool = False
     is_optional: bool = False
-    blame: Blame = Blame.ALONE
+    parts: Callable[[Place, Any, str | int, Matches], Iterator[Place]] | None = None
+    cases: Callable[[Place, Any, Make], Iterator[list[Conjunction]]] | None = None
+    is_negating: bool = False
+    is_blamed: bool = True
     companions: tuple[str, ...] = ()
-    of_members: bool = False
     spelling: Callable[[Any], str | None] | None = None
 
     def __post_init__(self) -> None:
@@ -177,8 +178,9 @@ class Registry(dict[str, Keyword]):
         apart: those that apply other schemas to the value, or list values.
         always: those whose schemas hold, or do not hold, in every case.
         splitting: those that make several cases.
-        conditions: those that make cases by what the value is.
+        conditions: those that make cases by what the value is, in the order in which they do.
         references: those that name a schema.
+        combining: those that hold schemas for the same value, of which all or some hold.
         heavy: those whose terms cost much.
         of_members: those that give schemas to members of objects.
         only_checked: those that no term holds.
@@ -212,11 +214,12 @@ class Registry(dict[str, Keyword]):
         self.own = self._with_role(Role.ASSERTION) | listing
         self.apart = self.enforced - self._with_role(Role.ASSERTION)
         self.always = self._with_role(Role.REFERENCE, Role.ALL, Role.NOT)
-        self.conditions = self._with_role(Role.CONDITION)
-        self.splitting = self._with_role(Role.BRANCHES) | listing | self.conditions
+        self.conditions = tuple(one for one in self.values() if one.role is Role.CONDITION)
+        self.splitting = self._with_role(Role.BRANCHES, Role.VALUES, Role.CONDITION)
         self.references = tuple(name for name, one in self.items() if one.role is Role.REFERENCE)
+        self.combining = tuple(name for name, one in self.items() if one.role in (Role.ALL, Role.BRANCHES))
         self.heavy = frozenset(name for name, one in self.items() if one.is_heavy)
-        self.of_members = frozenset(name for name, one in self.items() if one.of_members)
+        self.of_members = frozenset(name for name, one in self.items() if one.parts is not None and one.types == OBJECT)
         self.only_checked = frozenset(name for name, one in self.items() if one.is_only_checked)
         self.of_strings = frozenset(n for n, one in self.items() if "string" in one.types and one.types != ALL_TYPES)
         self.of_any_type = frozenset(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from fsm.schema.keywords.array import unless_trivial
 from fsm.schema.keywords.count import at_least, at_most
-from fsm.schema.keywords.keyword import OBJECT, Blame, Keyword, Role, Way
-from fsm.schema.place import NegatedKeyword, Place, negation_of
+from fsm.schema.keywords.keyword import OBJECT, Keyword, Make, Matches, Role, Way
+from fsm.schema.place import Conjunction, NegatedKeyword, Place, negation_of
 from fsm.schema.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
 
 
@@ -74,39 +75,54 @@ def _dependent_schemas_failures(keyword: Keyword, place: Place, schemas: dict[st
         )
 
 
-_of_members = partial(Keyword, types=OBJECT, since="draft-04", is_built=True, of_members=True, blame=Blame.PARTS)
+def _properties_parts(place: Place, schemas: Any, name: str | int, matches: Matches) -> Iterator[Place]:
+    if isinstance(name, str) and isinstance(schemas, dict) and name in schemas:
+        yield place.below(schemas[name], "properties", name)
+
+
+def _pattern_parts(place: Place, schemas: Any, name: str | int, matches: Matches) -> Iterator[Place]:
+    if isinstance(name, str) and isinstance(schemas, dict):
+        matched = (pattern for pattern in schemas if matches(pattern, name))
+        yield from (place.below(schemas[pattern], "patternProperties", pattern) for pattern in matched)
+
+
+def _additional_parts(place: Place, schema: Schema, name: str | int, matches: Matches) -> Iterator[Place]:
+    declared, patterns = place.get("properties") or {}, place.get("patternProperties") or {}
+    if not isinstance(name, str) or not isinstance(declared, dict) or not isinstance(patterns, dict):
+        return
+    if name not in declared and all(matches(pattern, name) is False for pattern in patterns):
+        yield place.below(schema, "additionalProperties")
+
+
+def _required_cases(place: Place, lists: dict[str, list[str]], make: Make) -> Iterator[list[Conjunction]]:
+    for name, names in lists.items():
+        needs = make({"required": list(names)}, "required", *names)
+        yield [(_without(place, name, make),), (place.beside(needs),)]
+
+
+def _schemas_cases(place: Place, schemas: dict[str, Schema], make: Make) -> Iterator[list[Conjunction]]:
+    for name, schema in schemas.items():
+        needs = place.beside(make({"type": "object", "required": [name]}, "an object with", name))
+        yield [(_without(place, name, make),), (needs, place.beside(schema, "dependentSchemas", name))]
+
+
+def _without(place: Place, name: str, make: Make) -> Place:
+    return place.beside(make({"properties": {name: False}}, "without", name))
+
+
+_object = partial(Keyword, types=OBJECT, since="draft-04", is_built=True)
+_dependent = partial(Keyword, types=OBJECT, role=Role.CONDITION, since="draft/2019-09")
+_unevaluated = unless_trivial(True)
 
 OBJECTS = (
-    _of_members("properties", SCHEMA_MAP, failures=_properties_failures),
-    Keyword("required", TEXTS, OBJECT, since="draft-04", failures=_required_failures, is_built=True),
-    _of_members("additionalProperties", SCHEMA, failures=_additional_failures),
-    _of_members("patternProperties", SCHEMA_MAP, failures=_pattern_failures, is_heavy=True),
-    Keyword("propertyNames", SCHEMA, OBJECT, since="draft-06", failures=_names_failures, is_built=True, is_heavy=True),
+    _object("properties", SCHEMA_MAP, failures=_properties_failures, parts=_properties_parts),
+    _object("required", TEXTS, failures=_required_failures),
+    _object("additionalProperties", SCHEMA, failures=_additional_failures, parts=_additional_parts),
+    _object("patternProperties", SCHEMA_MAP, failures=_pattern_failures, parts=_pattern_parts, is_heavy=True),
+    _object("propertyNames", SCHEMA, since="draft-06", failures=_names_failures, is_heavy=True),
     at_least("minProperties", "maxProperties", OBJECT),
     at_most("maxProperties", "minProperties", OBJECT),
-    Keyword(
-        "unevaluatedProperties",
-        SCHEMA,
-        OBJECT,
-        since="draft/2019-09",
-        failures=unless_trivial(True),
-        is_built=True,
-        blame=Blame.NEVER,
-    ),
-    Keyword(
-        "dependentRequired",
-        NAME_LISTS,
-        OBJECT,
-        role=Role.CONDITION,
-        since="draft/2019-09",
-        failures=_dependent_required_failures,
-    ),
-    Keyword(
-        "dependentSchemas",
-        SCHEMA_MAP,
-        OBJECT,
-        role=Role.CONDITION,
-        since="draft/2019-09",
-        failures=_dependent_schemas_failures,
-    ),
+    _object("unevaluatedProperties", SCHEMA, since="draft/2019-09", failures=_unevaluated, is_blamed=False),
+    _dependent("dependentRequired", NAME_LISTS, failures=_dependent_required_failures, cases=_required_cases),
+    _dependent("dependentSchemas", SCHEMA_MAP, failures=_dependent_schemas_failures, cases=_schemas_cases),
 )
