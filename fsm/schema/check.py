@@ -296,7 +296,7 @@ def _with_bounds_for_formats(value: Any) -> Any:
         return [_with_bounds_for_formats(part) for part in value]
     if not isinstance(value, dict):
         return value
-    made = {key: part if key in ("enum", "const") else _with_bounds_for_formats(part) for key, part in value.items()}
+    made = {key: part if key in KEYWORDS.listing else _with_bounds_for_formats(part) for key, part in value.items()}
     name = value.get("format")
     said = NUMBER_FORMATS.get(name) if isinstance(name, str) else None
     return made | {"allOf": [*made.get("allOf", ()), said]} if said else made
@@ -311,7 +311,7 @@ def _with_proper_references(value: Any) -> Any:
     return {
         key: quote(part, safe=_SAFE)
         if key == "$ref" and isinstance(part, str)
-        else (part if key in ("enum", "const") else _with_proper_references(part))
+        else (part if key in KEYWORDS.listing else _with_proper_references(part))
         for key, part in value.items()
     }
 

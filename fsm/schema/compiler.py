@@ -639,7 +639,7 @@ class _Level:
     def _leave_to_checks(self, places: Conjunction, types: frozenset[str]) -> None:
         """Leave out the keywords that no term holds, where values of their types are left."""
         for name in KEYWORDS.only_checked:
-            if not types.isdisjoint(KEYWORDS[name].types):
+            if not types.isdisjoint(KEYWORDS[name].checked_types):
                 for place, _ in (*values_of(places, name), *negated_values_of(places, name)):
                     self._context.leave_out(place, name, "no automaton knows it")
 

@@ -18,7 +18,7 @@ from fsm.schema.dialect import DRAFT_3, LATEST, Dialect, dialect_named, dialect_
 from fsm.schema.disjoint import are_disjoint, around
 from fsm.schema.formats import is_known_format, known_formats
 from fsm.schema.keywords import KEYWORDS
-from fsm.schema.keywords.keyword import ALL_TYPES, NoNegation, Way
+from fsm.schema.keywords.keyword import ALL_TYPES, NoNegation, Role, Way
 from fsm.schema.keywords.misspelling import meant_by
 from fsm.schema.keywords.value import pointer_to, schema_of, types_at, values_at
 from fsm.schema.older_word import allows_any_type, in_latest_words
@@ -541,7 +541,7 @@ class Document:
             self.can_be_coarser |= is_multiplied
             if is_multiplied and not loosely:
                 self._limit_joined(count * len(choices), (place,))
-            may_leave = keyword in ("anyOf", "oneOf") and not _is_watched(place)
+            may_leave = KEYWORDS[keyword].role is Role.BRANCHES and not _is_watched(place)
             if is_multiplied and loosely and may_leave and self._is_too_often(factor * count):
                 missing[id(place.schema), keyword] = place, keyword
                 continue
@@ -577,9 +577,10 @@ class Document:
         for keyword in KEYWORDS.conditions:
             if place.has(keyword.name):
                 value = place.get(keyword.name)
-                if loosely or (keyword.is_negating and self._leaves_out((place.beside(value, keyword.name),), loosely)):
+                denied = (place.beside(value, keyword.name),) if keyword.is_negating else ()
+                if loosely or keyword.cases is None or (denied and self._leaves_out(denied, loosely)):
                     missing[id(place.schema), keyword.name] = place, keyword.name
-                elif keyword.cases is not None:
+                else:
                     choices += [(keyword.name, choice) for choice in keyword.cases(place, value, self.make)]
         return choices
 

@@ -20,6 +20,7 @@ from fsm.characters import json_text
 from fsm.limits import Limits
 from fsm.node import Node
 from fsm.schema.keywords import KEYWORDS, Keyword
+from fsm.schema.keywords.keyword import Role
 from fsm.schema.shape import COUNT, TEXT
 from fsm.schema.string import CHARACTERS
 
@@ -224,9 +225,34 @@ def test_a_keyword_of_arrays_is_one_object_as_well() -> None:
     assert levels({"maxTotal": 3} | numbers)["#/maxTotal"] == "checked"
 
 
+def test_a_language_of_strings_says_nothing_of_other_types_so_that_those_are_checked() -> None:
+    def accepts(start: str, value: object) -> bool:
+        return value == 7 if isinstance(value, int) else str(value).startswith(start)
+
+    types = frozenset({"string", "integer"})
+    with KEYWORDS.adding(Keyword("begins", TEXT, types, accepts=accepts, language=starting_with)):
+        assert accepted({"begins": "a"}, ["ab", "b", 7, 8]) == ["ab", 7]
+        assert accepted({"not": {"begins": "a"}}, ["ab", "b", 7, 8]) == ["b", 8]
+        assert levels({"begins": "a"})["#/begins"] == "checked"
+        assert levels({"begins": "a", "type": "string"})["#/begins"] == "exact"
+
+
+def test_a_condition_without_cases_is_checked() -> None:
+    def accepts(needed: str, value: dict[str, Any]) -> bool:
+        return not value or needed in value
+
+    keyword = Keyword("some", TEXT, frozenset({"object"}), role=Role.CONDITION, accepts=accepts)
+    with KEYWORDS.adding(keyword):
+        assert accepted({"some": "a"}, [{}, {"a": 1}, {"b": 1}, 2]) == [{}, {"a": 1}, 2]
+        assert accepted({"not": {"some": "a"}}, [{}, {"a": 1}, {"b": 1}, 2]) == [{"b": 1}]
+        assert levels({"some": "a"})["#/some"] == "checked"
+
+
 def test_a_keyword_that_nothing_would_enforce_is_refused() -> None:
     with pytest.raises(ValueError, match="give `accepts`"):
         Keyword("maxWords", COUNT, STRING)
+    with pytest.raises(ValueError, match="not `is_built`"):
+        Keyword("maxWords", COUNT, STRING, accepts=lambda most, text: True, is_built=True)
 
 
 def test_it_is_forgotten_afterwards() -> None:

@@ -137,13 +137,19 @@ class Keyword:
 
     def __post_init__(self) -> None:
         """Refuse a keyword that nothing would enforce."""
-        if self.role is not Role.ANNOTATION and self.since is None and self.accepts is None:
+        if self.since is not None or self.role is Role.ANNOTATION:
+            return
+        if self.accepts is None:
             raise ValueError(f"`{self.name}` is in no draft: give `accepts`, which tells whether it accepts a value")
+        if self.is_built or self.role not in (Role.ASSERTION, Role.CONDITION):
+            raise ValueError(f"`{self.name}` is in no draft: it is an assertion or a condition, and not `is_built`")
 
     @property
-    def is_only_checked(self) -> bool:
-        """Whether no term holds it."""
-        return self.role is Role.ASSERTION and not self.is_built and self.language is None
+    def checked_types(self) -> frozenset[str]:
+        """The types of values for which no term holds it."""
+        if self.is_built or (self.since is not None and self.role is not Role.ASSERTION):
+            return frozenset()
+        return self.types if self.language is None else self.types - STRING
 
     def takes(self, value: Any, instance: Any) -> bool:
         """Whether it accepts a value of any type, given its own value; only of a keyword with `accepts`."""
@@ -183,13 +189,16 @@ class Registry(dict[str, Keyword]):
         combining: those that hold schemas for the same value, of which all or some hold.
         heavy: those whose terms cost much.
         of_members: those that give schemas to members of objects.
-        only_checked: those that no term holds.
+        only_checked: those that no term holds, for some types of values.
         of_strings: those that say something of strings and not of all types.
         of_any_type: those that may reject a value of any type, but for `type` and `enum`.
+        of_python_types: those that only the schemas of Python types have.
+        listing: those that list values.
+        alone: for some, the keywords of a schema that says nothing else: itself, and annotations.
+        besides_type: those that reject values, but for `type`.
+        with_accepts: those that the validator must be told.
+        with_language: those that are a language of strings.
     """
-
-    enforced: frozenset[str]
-    annotations: frozenset[str]
 
     def __init__(self, keywords: Iterable[Keyword]) -> None:
         super().__init__({keyword.name: keyword for keyword in keywords})
@@ -210,36 +219,36 @@ class Registry(dict[str, Keyword]):
     def _sort(self) -> None:
         self.annotations = self._with_role(Role.ANNOTATION)
         self.enforced = frozenset(self) - self.annotations
-        listing = self._with_role(Role.VALUES)
-        self.own = self._with_role(Role.ASSERTION) | listing
+        self.listing = self._with_role(Role.VALUES)
+        self.own = self._with_role(Role.ASSERTION) | self.listing
         self.apart = self.enforced - self._with_role(Role.ASSERTION)
         self.always = self._with_role(Role.REFERENCE, Role.ALL, Role.NOT)
         self.conditions = tuple(one for one in self.values() if one.role is Role.CONDITION)
         self.splitting = self._with_role(Role.BRANCHES, Role.VALUES, Role.CONDITION)
         self.references = tuple(name for name, one in self.items() if one.role is Role.REFERENCE)
         self.combining = tuple(name for name, one in self.items() if one.role in (Role.ALL, Role.BRANCHES))
-        self.heavy = frozenset(name for name, one in self.items() if one.is_heavy)
-        self.of_members = frozenset(name for name, one in self.items() if one.parts is not None and one.types == OBJECT)
-        self.only_checked = frozenset(name for name, one in self.items() if one.is_only_checked)
-        self.of_strings = frozenset(n for n, one in self.items() if "string" in one.types and one.types != ALL_TYPES)
-        self.of_any_type = frozenset(
-            name
-            for name, one in self.items()
-            if one.types == ALL_TYPES and one.role is not Role.CONSEQUENCE and name not in ("type", "enum")
-        )
-        self.of_python_types = frozenset(name for name, one in self.items() if one.since == PYTHON_TYPE)
+        self.heavy = self._those(lambda one: one.is_heavy)
+        self.of_members = self._those(lambda one: one.parts is not None and one.types == OBJECT)
+        self.only_checked = self._those(lambda one: bool(one.checked_types))
+        self.of_strings = self._those(lambda one: "string" in one.types != ALL_TYPES)
+        any_type = self._those(lambda one: one.types == ALL_TYPES and one.role is not Role.CONSEQUENCE)
+        self.of_any_type = any_type - {"type", "enum"}
+        self.of_python_types = self._those(lambda one: one.since == PYTHON_TYPE)
         self.alone = {name: self.annotations | {name} for name in self.apart}
         self.besides_type = self.enforced - {"type"}
         self.with_accepts = tuple(one for one in self.values() if one.accepts is not None)
         self.with_language = tuple(one for one in self.values() if one.language is not None)
-        late = [_rank(one) for one in self.values()]
-        self._unknown = {
-            draft: frozenset(name for name, rank in zip(self, late, strict=True) if rank > number)
-            for number, draft in enumerate(DRAFTS)
-        }
+        late = [frozenset(DRAFTS[number + 1 :]) for number in range(len(DRAFTS))]
+        self._unknown = {draft: self._since(later) for draft, later in zip(DRAFTS, late, strict=True)}
+
+    def _those(self, test: Callable[[Keyword], bool]) -> frozenset[str]:
+        return frozenset(name for name, keyword in self.items() if test(keyword))
 
     def _with_role(self, *roles: Role) -> frozenset[str]:
-        return frozenset(name for name, keyword in self.items() if keyword.role in roles)
+        return self._those(lambda one: one.role in roles)
+
+    def _since(self, drafts: frozenset[str]) -> frozenset[str]:
+        return self._those(lambda one: one.since in drafts)
 
     def unknown_to(self, draft: str) -> frozenset[str]:
         """The keywords that a draft does not have."""
@@ -252,8 +261,3 @@ class Registry(dict[str, Keyword]):
                 if name in self.enforced:
                     for tokens, schema in self[name].shape.schemas(value):
                         yield place.below(schema, name, *tokens)
-
-
-def _rank(keyword: Keyword) -> int:
-    """The number of the draft in which a keyword came."""
-    return DRAFTS.index(keyword.since) if keyword.since in DRAFTS else 0
