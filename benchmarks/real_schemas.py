@@ -54,7 +54,7 @@ import fsm
 from benchmarks.machine import describe, sentence
 from benchmarks.table import markdown, write
 from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError
-from fsm.shortest import shortest_text
+from fsm.automaton.shortest import shortest_text
 from tests.walks import random_text
 
 MAX_BYTES = 3_000_000

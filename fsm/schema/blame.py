@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fsm.automaton import DEAD, Automaton
-from fsm.checker import Checker, has_checks
+from fsm.automaton.lazy_dfa import DEAD, Automaton
+from fsm.automaton.checker import Checker, has_checks
 from fsm.errors import FSMError, reference
-from fsm.node import Node
+from fsm.terms.node import Node
 from fsm.schema.context import KeyOrder
-from fsm.schema.document import Document
+from fsm.schema.documents.document import Document
 from fsm.schema.keywords import KEYWORDS, Keyword
 from fsm.schema.keywords.keyword import ALL_TYPES, Role
 from fsm.schema.keywords.string import pattern_node
-from fsm.schema.place import WATCHERS, Conjunction, Place
+from fsm.schema.documents.place import WATCHERS, Conjunction, Place
 from fsm.schema.string import spelled
 
 MAX_NAMED = 8

@@ -19,16 +19,16 @@ import jsonschema_rs
 
 from fsm.errors import SchemaError, reference
 from fsm.schema import matching
-from fsm.schema.dialect import LATEST
-from fsm.schema.formats import NUMBER_FORMATS
+from fsm.schema.documents.dialect import LATEST
+from fsm.schema.formats.table import NUMBER_FORMATS
 from fsm.schema.keywords import KEYWORDS, Keyword
 from fsm.schema.keywords.python_type import Text
-from fsm.schema.place import Conjunction, NegatedKeyword, Place
+from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place
 from fsm.schema.shape import escape
-from fsm.schema.translation import Translation, needs_translation
+from fsm.schema.documents.translation import Translation, needs_translation
 
 if TYPE_CHECKING:
-    from fsm.schema.document import Document
+    from fsm.schema.documents.document import Document
 
 
 _PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|(?P<unfinished>"[\s\S]*)|[{}\[\]:,]|[^\s"{}\[\]:,]+')

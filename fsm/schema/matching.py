@@ -12,9 +12,9 @@ from typing import Any
 
 import jsonschema_rs
 
-from fsm.automaton import Automaton
-from fsm.characters import utf8
-from fsm.ecma_pattern import ecma_search
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms.characters import utf8
+from fsm.pattern.ecma_pattern import ecma_search
 from fsm.errors import BudgetExceeded, SchemaError
 
 MAX_BACKTRACKS = 50_000_000

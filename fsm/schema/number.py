@@ -29,14 +29,14 @@ from itertools import chain
 from math import inf, nextafter
 from typing import Any
 
-from fsm import node as nodes
+from fsm.terms import node as nodes
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.node import Node
-from fsm.schema.formats import NUMBER_FORMATS
-from fsm.schema.multiple import common_multiple, multiples
-from fsm.schema.number_range import DIGIT, MAX_DIGITS, Bound, between, plain, scaled
-from fsm.schema.place import Conjunction, Place, negated_values_of, values_of
+from fsm.terms.node import Node
+from fsm.schema.formats.table import NUMBER_FORMATS
+from fsm.schema.numbers.multiple import common_multiple, multiples
+from fsm.schema.numbers.number_range import DIGIT, MAX_DIGITS, Bound, between, plain, scaled
+from fsm.schema.documents.place import Conjunction, Place, negated_values_of, values_of
 from fsm.schema.shape import is_number
 
 MAX_NOT_DIVISORS = 3  # numbers that a number is no multiple of: their remainders multiply

@@ -6,9 +6,9 @@ from typing import Any
 
 import fsm
 from fsm import Expression
-from fsm.checker import checks_of
+from fsm.automaton.checker import checks_of
 from fsm.schema.check import DISTINCT_KEYS
-from outlines_cont.engine.branch import shortened
+from outlines_cont.policies.branch import shortened
 from outlines_cont.errors import OptionError
 
 CHECKS = ("refuse", "ignore")

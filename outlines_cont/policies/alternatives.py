@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.compose import goes_back
-from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.compose import goes_back
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.interfaces import Tokenizer
 
 _MAX_TOKENS = 8

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from outlines_cont.streams.decode_options import DecodeOptions
-from outlines_cont.streams.stop_text import StopMatch, StopText
+from outlines_cont.text_search.stop_text import StopMatch, StopText
 from outlines_cont.streams.text_decoder import TextDecoder
 
 _START = TextDecoder()

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import Expression, ExpressionError, choice
-from fsm import node as nodes
-from fsm.automaton import Automaton
+from fsm.terms import node as nodes
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.expression import lift
 
 ALPHABET = b"ab"

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import EmptyLanguage, json_schema
-from fsm import node as nodes
-from fsm.automaton import Automaton
-from fsm.derivative import Derivatives
+from fsm.terms import node as nodes
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms.derivative import Derivatives
 from fsm.schema.key_kinds import KeyKinds
 
 LETTER = nodes.byte_range(ord("a"), ord("b"))

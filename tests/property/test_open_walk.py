@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, json_schema, regex
-from fsm.walk import walk_wide
+from fsm.tokens.walk import walk_wide
 
 Tokens = tuple[list[bytes | None], list[int]]
 

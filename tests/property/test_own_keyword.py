@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fsm
-from fsm import node as nodes
-from fsm.automaton import Automaton
-from fsm.characters import json_text
+from fsm.terms import node as nodes
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms.characters import json_text
 from fsm.limits import Limits
-from fsm.node import Node
+from fsm.terms.node import Node
 from fsm.schema.keywords import KEYWORDS, Keyword
 from fsm.schema.keywords.keyword import Role
 from fsm.schema.shape import COUNT, TEXT

@@ -9,9 +9,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fsm import regex
-from fsm.automaton import Automaton
-from fsm.characters import json_spelling, json_text
-from fsm.ecma_pattern import ecma_search
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms.characters import json_spelling, json_text
+from fsm.pattern.ecma_pattern import ecma_search
 from fsm.errors import SchemaError, UnsupportedRegex
 
 ALPHABET = "ab \n"

@@ -11,26 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import (
-    BudgetExceeded,
-    EmptyLanguage,
-    Expression,
-    TokenFSM,
-    TokenNotAllowed,
-    UnknownState,
-    Vocabulary,
-    VocabularyError,
-    VocabularyGap,
-    choice,
-    json_schema,
-    regex,
-    walk,
-)
-from fsm import node as nodes
-from fsm.automaton import DEAD
-from fsm.characters import JSON_CHARACTER, invert, utf8
+from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, TokenNotAllowed, UnknownState, Vocabulary, VocabularyError, VocabularyGap, choice, json_schema, regex
+from fsm.tokens import walk
+from fsm.terms import node as nodes
+from fsm.automaton.lazy_dfa import DEAD
+from fsm.terms.characters import JSON_CHARACTER, invert, utf8
 from fsm.expression import lift
-from fsm.loop import CharacterLoop
+from fsm.tokens.character_loop import CharacterLoop
 from tests.property.test_expression import LANGUAGES, Language
 
 LETTER = nodes.byte_range(ord("a"), ord("z"))

@@ -12,7 +12,7 @@ import pytest
 
 import fsm
 from fsm import Expression, TokenFSM, Vocabulary, choice, grammar, json_schema, regex
-from fsm import node as nodes
+from fsm.terms import node as nodes
 from fsm.errors import ExpressionError
 
 WORDS = (b'"', b'": ', b'", "', b'{"', b'{"a": ', b"the", b"ab", b"12", b"}}", b"null", b"true", b"[[", b"]", b'"}')

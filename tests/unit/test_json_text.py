@@ -14,8 +14,8 @@ import pytest
 
 from fsm.expression import Report
 from fsm.schema import json_schema, spelling
-from fsm.schema.formats import SPELLINGS
-from fsm.shortest import shortest_text
+from fsm.schema.formats.table import SPELLINGS
+from fsm.automaton.shortest import shortest_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "json_text.md").read_text(encoding="utf-8")
 ROWS = [

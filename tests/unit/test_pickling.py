@@ -17,7 +17,7 @@ from pydantic import BaseModel
 import fsm
 from outlines_cont import SequenceState, continuous, control, errors, generate, models, policies, samplers
 from outlines_cont.control import Controller
-from outlines_cont.engine.branch import Branch
+from outlines_cont.policies.branch import Branch
 from outlines_cont.errors import IncompleteOutput, ModelMismatch, NotPicklable, OptionError, StateFileError
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import random_model, random_network

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outlines_cont.engine.branch import Branch
+from outlines_cont.policies.branch import Branch
 from outlines_cont.policies import StopAt
 from tests.fakes import FakeTokenizer
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsm.schema.keywords.keyword import Keyword, Make, NoNegation, Role, Way, no_failures
-from fsm.schema.place import Conjunction, Place
+from fsm.schema.documents.place import Conjunction, Place
 from fsm.schema.shape import SCHEMA, SCHEMA_LIST, TEXT, Schema
 
 _MAX_ONE_OF = 8

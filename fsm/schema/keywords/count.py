@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fsm.schema.keywords.keyword import Keyword, Way
-from fsm.schema.place import Place
+from fsm.schema.documents.place import Place
 from fsm.schema.shape import COUNT
 
 

@@ -16,8 +16,8 @@ from enum import Enum, auto
 from typing import Any
 
 from fsm.limits import Limits
-from fsm.node import Node
-from fsm.schema.place import Conjunction, NegatedKeyword, Place, values_of
+from fsm.terms.node import Node
+from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, values_of
 from fsm.schema.shape import JSON_TYPES, Schema, Shape, is_number
 
 ALL_TYPES = frozenset(JSON_TYPES)

@@ -1,0 +1,291 @@
+"""`StateGraph`: states and labelled arrows of an automaton, made small enough to look at.
+
+For pictures only. Text that nothing interrupts is one arrow, an optional space belongs to the arrow before it, a loop over the
+characters of a string is one arrow, and a count above `MAX_COUNT` is drawn as a loop.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Protocol
+
+from fsm.terms import node as nodes
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms.character_class import category
+from fsm.automaton.character_dfa import CharacterSteps
+from fsm.terms.characters import ALL_CHARACTERS, Ranges, invert
+from fsm.terms.node import Kind, Node
+from fsm.terms.rendering import known_name
+from fsm.tokens.vocabulary import Vocabulary
+
+MAX_COUNT = 8
+"""The largest count that is drawn state by state."""
+_NUM_RUNS = 6
+_SPACE = "␣"
+
+
+class TokenStates(Protocol):
+    """What is drawn of a `TokenFSM`."""
+
+    initial_state: int
+    vocabulary: Vocabulary
+
+    def allowed_token_ids(self, state: int) -> Any:
+        """The ids of the tokens that may come."""
+
+    def next_state(self, state: int, token_id: int) -> int:
+        """The state after one of them."""
+
+    def is_accepting(self, state: int) -> bool:
+        """Whether a text may end there."""
+
+
+@dataclass(slots=True)
+class StateGraph:
+    """States, numbered in the order in which they were found, and arrows.
+
+    Attributes:
+        arrows: for each state the labels that lead from it, by target.
+        accepting: the states in which a text may end.
+        order: the states that are drawn; arrows may lead to others, which are not.
+    """
+
+    arrows: dict[int, dict[int, list[str]]] = field(default_factory=dict)
+    accepting: set[int] = field(default_factory=set)
+    order: list[int] = field(default_factory=list)
+
+    def sources(self) -> dict[int, list[int]]:
+        """For each state those with an arrow to it."""
+        found = defaultdict[int, list[int]](list)
+        for state, targets in self.arrows.items():
+            for target in targets:
+                found[target].append(state)
+        return found
+
+
+def expression_graph(root: Node, max_states: int) -> StateGraph:
+    """Return the graph of an automaton over characters.
+
+    Args:
+        root: the language.
+        max_states: how many states it has at most.
+
+    Raises:
+        BudgetExceeded: see `Automaton`.
+
+    Cost: the states that are made, at most 8 for each that is returned.
+    """
+    steps = _TermSteps(root)
+    graph = _minimal(_explored(steps.initial_state, steps.labels, steps.is_accepting, max_states * 8))
+    _join_optional_spaces(graph)
+    _join_chains(graph)
+    return _first(graph, steps.initial_state, max_states)
+
+
+def token_graph(token_fsm: TokenStates, max_states: int, max_tokens: int) -> StateGraph:
+    """Return the graph of a token FSM, whose arrows name at most `max_tokens` tokens each. Cost: a mask of each state."""
+    tokens, ends = token_fsm.vocabulary.tokens, set(token_fsm.vocabulary.eos_token_ids)
+
+    def labels(state: int) -> Iterator[tuple[int, list[str]]]:
+        named = defaultdict[int, list[str]](list)
+        for token_id in token_fsm.allowed_token_ids(state).tolist():
+            if token_id not in ends:
+                named[token_fsm.next_state(state, token_id)].append(
+                    visible((tokens[token_id] or b"").decode(errors="replace"))
+                )
+        for target, names in named.items():
+            more = len(names) - max_tokens
+            yield target, [" ".join(names[:max_tokens]) + (f" +{more}" if more > 0 else "")]
+
+    return _explored(token_fsm.initial_state, labels, token_fsm.is_accepting, max_states)
+
+
+def visible(text: str) -> str:
+    """Return a text with signs for its spaces and what cannot be seen."""
+    return "".join(_SPACE if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def class_label(ranges: Ranges) -> str:
+    """Return a set of characters as a regular expression writes it; one character as itself."""
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+        return visible(chr(ranges[0][0]))
+    if ranges == ALL_CHARACTERS:
+        return "any character"
+    if len(ranges) > _NUM_RUNS and ranges in _named():
+        return _named()[ranges]
+    rest = invert(ranges)
+    is_negated = len(rest) < len(ranges) or (len(rest) == len(ranges) and ranges[-1][1] == ALL_CHARACTERS[-1][1])
+    shown = rest if is_negated else ranges
+    runs = [_run(first, last) for first, last in shown[:_NUM_RUNS]]
+    return f"[{'^' if is_negated else ''}{''.join(runs)}{'...' if len(shown) > _NUM_RUNS else ''}]"
+
+
+@cache
+def _named() -> dict[Ranges, str]:
+    """The classes of Python's `re` that hold the characters of many scripts."""
+    found = {category(name, False): rf"\{name}" for name in "dws"}
+    return found | {invert(ranges): name.upper() for ranges, name in found.items()}
+
+
+def _run(first: int, last: int) -> str:
+    ends = visible(chr(first)), visible(chr(last))
+    return ends[0] if first == last else ends[0] + ("-" if last > first + 1 else "") + ends[1]
+
+
+class _TermSteps:
+    """The states of a term as they are drawn: between characters, large counts left out."""
+
+    def __init__(self, root: Node) -> None:
+        self._automaton = Automaton(root)
+        self._steps = CharacterSteps(self._automaton)
+        self.initial_state = self._state(root)
+
+    def is_accepting(self, state: int) -> bool:
+        return self._automaton.is_accepting(state)
+
+    def labels(self, state: int) -> Iterator[tuple[int, list[str]]]:
+        """The arrows of a state: to which one, and its labels."""
+        first, rest = nodes.first_and_rest(self._automaton.nodes[state])
+        name = known_name(first.args[0]) if first.kind is Kind.REPEAT else None
+        if name is None:
+            yield from self._character_labels(state)
+            return
+        body, lo, hi = first.args
+        left = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
+        yield self._state(nodes.concat(left, rest)), [name]
+        if lo == 0:
+            yield from self.labels(self._state(rest))
+
+    def _character_labels(self, state: int) -> Iterator[tuple[int, list[str]]]:
+        found = self._steps.of(state)
+        for target, ranges in found.items():
+            yield self._state(self._automaton.nodes[target]), [class_label(ranges)]
+
+    def _state(self, node: Node) -> int:
+        return self._automaton.state_of(_without_counts(node))
+
+
+def _without_counts(node: Node) -> Node:
+    """Return a term whose parts have no large counts; without an upper bound in their place."""
+    if node.kind is Kind.ALTERNATION:
+        return nodes.alternation(_without_counts_in_chain(part) for part in node.args)
+    if node.kind is Kind.INTERSECTION:
+        return nodes.intersection(_without_counts_in_chain(part) for part in node.args)
+    return _without_counts_in_chain(node)
+
+
+def _without_counts_in_chain(node: Node) -> Node:
+    parts: list[Node] = []
+    while node.kind is Kind.CONCAT:
+        parts.append(node.args[0])
+        node = node.args[1]
+    result = _uncounted(node)
+    for part in reversed(parts):
+        result = nodes.concat(_uncounted(part), result)
+    return result
+
+
+def _uncounted(node: Node) -> Node:
+    if node.kind is not Kind.REPEAT or max(node.args[1], node.args[2] or 0) <= MAX_COUNT:
+        return node
+    body, lo, _ = node.args
+    return nodes.repeat(body, lo if lo <= MAX_COUNT else 1, None)
+
+
+def _explored(
+    initial_state: int,
+    labels: Callable[[int], Iterable[tuple[int, list[str]]]],
+    is_accepting: Callable[[int], bool],
+    max_states: int,
+) -> StateGraph:
+    graph = StateGraph(order=[initial_state])
+    known = {initial_state}
+    for state in graph.order:
+        arrows = graph.arrows[state] = {}
+        if is_accepting(state):
+            graph.accepting.add(state)
+        for target, names in labels(state):
+            arrows.setdefault(target, []).extend(names)
+            if target not in known and len(known) < max_states:
+                known.add(target)
+                graph.order.append(target)
+    return graph
+
+
+def _minimal(graph: StateGraph) -> StateGraph:
+    """Return the graph with states joined that nobody can tell apart by what follows (Moore's partition refinement)."""
+    classes: dict[int, int] = {state: state in graph.accepting for state in graph.order}
+    count = len(set(classes.values()))
+    while True:
+        known: dict[object, int] = {}
+        # States that are not explored follow nothing, and each is one of its own.
+        follow = {
+            state: (
+                classes[state],
+                frozenset((classes.get(t, -t), *sorted(names)) for t, names in graph.arrows[state].items()),
+            )
+            for state in graph.order
+        }
+        classes = {state: known.setdefault(follow[state], len(known)) for state in graph.order}
+        if len(known) == count:
+            break
+        count = len(known)
+    first = {number: state for state, number in reversed(classes.items())}
+    joined = StateGraph(order=[state for state, number in classes.items() if first[number] == state])
+    joined.accepting = graph.accepting & set(joined.order)
+    for state in joined.order:
+        arrows = joined.arrows[state] = dict[int, list[str]]()
+        for target, names in graph.arrows[state].items():
+            arrows.setdefault(first[classes[target]] if target in classes else target, []).extend(names)
+    return joined
+
+
+def _join_optional_spaces(graph: StateGraph) -> None:
+    """Where a space may come or not, write it behind the label before it."""
+    sources = graph.sources()
+    for state in graph.order[1:]:
+        arrows = graph.arrows.get(state, {})
+        after = next((target for target, names in arrows.items() if names == [_SPACE]), None)
+        if after is None or after not in graph.arrows or {state, after} & graph.accepting or sources[after] != [state]:
+            continue
+        if {t: names for t, names in arrows.items() if t != after} != graph.arrows[after] or state in arrows:
+            continue
+        for source in sources[state]:
+            graph.arrows[source][after] = [f"{name}{_SPACE}?" for name in graph.arrows[source].pop(state)]
+        sources[after] = sources.pop(state)
+        del graph.arrows[state]
+        for target in arrows:
+            sources[target] = [source for source in sources[target] if source != state]
+
+
+def _join_chains(graph: StateGraph) -> None:
+    """Make one arrow of texts that nothing interrupts."""
+    sources = graph.sources()
+    for state in graph.order[1:]:
+        arrows = graph.arrows.get(state, {})
+        if state in graph.accepting or len(arrows) != 1 or len(sources[state]) != 1:
+            continue
+        (target, names), source = next(iter(arrows.items())), sources[state][0]
+        before = graph.arrows[source][state]
+        if (
+            target in (state, source)
+            or source == state
+            or len(names) > 1
+            or len(before) > 1
+            or target in graph.arrows[source]
+        ):
+            continue
+        del graph.arrows[state]
+        del graph.arrows[source][state]
+        graph.arrows[source][target] = [before[0] + names[0]]
+        sources[target] = [source if other == state else other for other in sources[target]]
+
+
+def _first(graph: StateGraph, initial_state: int, max_states: int) -> StateGraph:
+    """Return the states that are nearest to the first one."""
+    return _explored(
+        initial_state, lambda state: graph.arrows.get(state, {}).items(), graph.accepting.__contains__, max_states
+    )
