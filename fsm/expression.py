@@ -12,21 +12,21 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, Literal, Self
 
-from fsm.terms import node as nodes
 from fsm.automaton import origin as origins
-from fsm.terms import texts
-from fsm.automaton.lazy_dfa import Automaton
-from fsm.automaton.captures import Captures, CapturedPart, together
+from fsm.automaton.captures import CapturedPart, Captures, together
 from fsm.automaton.character_dfa import character_dfa
 from fsm.automaton.checker import Checker, checks_of, has_checks
-from fsm.errors import BudgetExceeded
 from fsm.automaton.interegular_fsm import make_fsm
-from fsm.terms.node import Node
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.automaton.origin import Named, Origin, Rules
 from fsm.drawing.picture import picture
-from fsm.recipe import Call, follow, recipe, remembered
-from fsm.terms.rendering import render, shorten
 from fsm.drawing.state_graph import expression_graph
+from fsm.errors import BudgetExceeded
+from fsm.recipe import Call, follow, recipe, remembered
+from fsm.terms import node as nodes
+from fsm.terms import texts
+from fsm.terms.node import Node
+from fsm.terms.rendering import render, shorten
 
 PICTURE_STATES = 24
 """How many states a picture in a notebook has at most; `draw` takes any number."""

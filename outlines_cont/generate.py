@@ -25,24 +25,24 @@ from fsm.automaton.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
 from outlines_cont.drafts.opening import open_draft
-from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
+from outlines_cont.events.partial_type import PartialType
+from outlines_cont.events.stream_options import StreamOptions, check_streamed
 from outlines_cont.flag import checked_bool
 from outlines_cont.generation.formats import format_of
-from outlines_cont.interfaces import LanguageModel
 from outlines_cont.generation.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
-from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
-from outlines_cont.policies.checked import MAX_RETRIES
 from outlines_cont.generation.prompt import Prompt
-from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.generation.run import Run
-from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, Sampler, greedy
-from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.state.row import StateRow
-from outlines_cont.events.stream_options import StreamOptions, check_streamed
-from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.shown import Shown, squeezed
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.policies.checked import MAX_RETRIES
+from outlines_cont.policies.policy import Policy
+from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, Sampler, greedy
+from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.unknown_option import knows_its_options
 
 

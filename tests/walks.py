@@ -7,8 +7,8 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Kind, Node
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from threading import Lock
 from typing import Literal
 
-from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.automaton.checker import Checker, has_checks
+from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import ExpressionError
 from fsm.terms.node import Node
 

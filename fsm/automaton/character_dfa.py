@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.terms.characters import Ranges, intersect, normalize, utf8
 from fsm.errors import BudgetExceeded
+from fsm.terms import node as nodes
+from fsm.terms.characters import Ranges, intersect, normalize, utf8
 from fsm.terms.node import EMPTY, EPSILON, Node
 
 Arcs = tuple[tuple[Ranges, int], ...]

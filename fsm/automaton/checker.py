@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
+from fsm.errors import BudgetExceeded
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
-from fsm.errors import BudgetExceeded
 from fsm.terms.node import EMPTY, EPSILON, Check, Kind, Node
 
 _MAX_MEMO = 1 << 16

@@ -12,8 +12,8 @@ from typing import Any
 from interegular.fsm import FSM, Alphabet, anything_else
 
 from fsm.automaton.character_dfa import CharacterDFA
-from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, intersect, invert, normalize
 from fsm.errors import BudgetExceeded, ExpressionError
+from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, intersect, invert, normalize
 from fsm.terms.rendering import shorten
 
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fsm.automaton.transition_rows import Rows, bytes_of
+from fsm.errors import BudgetExceeded, UnknownState
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
-from fsm.errors import BudgetExceeded, UnknownState
-from fsm.terms.optional_fields import read_fields
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
-from fsm.automaton.transition_rows import Rows, bytes_of
+from fsm.terms.optional_fields import read_fields
 
 DEAD = 0
 """The state from which nothing can be accepted; it stands in rows only."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.terms.node import Node
 from fsm.automaton.transition_rows import bytes_of
+from fsm.terms.node import Node
 
 _PREFERRED = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789")
 

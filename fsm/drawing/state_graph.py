@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
 
-from fsm.terms import node as nodes
-from fsm.automaton.lazy_dfa import Automaton
-from fsm.terms.character_class import category
 from fsm.automaton.character_dfa import CharacterSteps
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms import node as nodes
+from fsm.terms.character_class import category
 from fsm.terms.characters import ALL_CHARACTERS, Ranges, invert
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import known_name

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsm.expression import Expression
 from fsm.automaton.interegular_fsm import read_fsm
+from fsm.expression import Expression
 
 
 def from_interegular(fsm: Any) -> Expression:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from fsm.terms import node as nodes
-from fsm.terms import texts
 from fsm.errors import ExpressionError
 from fsm.expression import Expression
 from fsm.recipe import remembered
+from fsm.terms import node as nodes
+from fsm.terms import texts
 from fsm.terms.rendering import shorten
 
 

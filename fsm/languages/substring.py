@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fsm.terms import node as nodes
 from fsm.errors import ExpressionError
 from fsm.expression import Expression
-from fsm.terms.node import Node
+from fsm.languages.until import until
 from fsm.recipe import remembered
+from fsm.terms import node as nodes
+from fsm.terms.node import Node
 from fsm.terms.rendering import shorten
 from fsm.terms.texts import encode
-from fsm.languages.until import until
 
 State = tuple[int, bytes]
 """A state of the suffix automaton, and the first bytes of the next character."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fsm.terms import node as nodes
-from fsm.terms import texts
-from fsm.terms.characters import ALL_CHARACTERS, utf8
 from fsm.errors import ExpressionError
 from fsm.expression import Expression
 from fsm.recipe import remembered
+from fsm.terms import node as nodes
+from fsm.terms import texts
+from fsm.terms.characters import ALL_CHARACTERS, utf8
 from fsm.terms.rendering import shorten
 
 

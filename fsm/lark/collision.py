@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import NamedTuple, Protocol
 
+from fsm.automaton.shortest import shortest_text
+from fsm.errors import BudgetExceeded
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
-from fsm.errors import BudgetExceeded
 from fsm.terms.node import Node
-from fsm.automaton.shortest import shortest_text
 
 MAX_SEARCH = 3_000
 """States in which two terminals are looked at for a text that both match; 0.2 ms each at the worst."""

@@ -29,17 +29,17 @@ from typing import Literal, NamedTuple
 from lark import Lark
 from lark.exceptions import LarkError
 
-from fsm.terms import node as nodes
-from fsm.lark.conflict import accepted_terminals, is_lalr
-from fsm.terms.derivative import Derivatives
 from fsm.errors import EmptyLanguage, GrammarError, TerminalCollision
 from fsm.expression import Expression
-from fsm.limits import DEFAULT_LIMITS, Limits
-from fsm.terms.node import EMPTY, EPSILON, Kind, Node, Rules
-from fsm.recipe import remembered
-from fsm.terms.rendering import shorten
+from fsm.lark.conflict import accepted_terminals, is_lalr
 from fsm.lark.rule_template import check_templates
 from fsm.lark.terminal import Context, Ignored, Lexing, Terminals
+from fsm.limits import DEFAULT_LIMITS, Limits
+from fsm.recipe import remembered
+from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, EPSILON, Kind, Node, Rules
+from fsm.terms.rendering import shorten
 
 _TEMPLATE = re.compile(r"\w\s*\{")
 _LIBRARIES = ("common", "lark", "python", "unicode")

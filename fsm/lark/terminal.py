@@ -24,17 +24,17 @@ from typing import Literal
 
 from lark.lexer import PatternStr, TerminalDef
 
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.lark.collision import Collision, find_collision
-from fsm.terms.derivative import Derivatives
-from fsm.terms.state_elimination import as_loops
-from fsm.lark.terminal_end import TerminalEnd
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError
-from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
-from fsm.pattern.python_pattern import looks_outside, preferred_texts, regex, without_last_look
+from fsm.lark.collision import Collision, find_collision
+from fsm.lark.terminal_end import TerminalEnd
 from fsm.pattern.leftmost_first import simplest
+from fsm.pattern.python_pattern import looks_outside, preferred_texts, regex, without_last_look
+from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 from fsm.terms.rendering import shorten
+from fsm.terms.state_elimination import as_loops
 
 Ignored = Literal["one", "any"]
 Lexing = Literal["none", "keywords", "all"]

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import DEAD, Automaton
+from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
-from fsm.terms.state_elimination import MAX_STATES, Arcs, eliminated
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
+from fsm.terms.state_elimination import MAX_STATES, Arcs, eliminated
 
 MAX_PLACES = 3_000  # places of a head and its rival that are looked at
 MAX_BYTES = 8  # of what would go on, before its first bytes are taken for it

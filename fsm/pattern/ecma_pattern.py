@@ -17,12 +17,33 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from fsm.terms.character_class import ASCII_DIGITS, ASCII_WORD, ecma_space, ignoring_case, single, unicode_property, union
-from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, Speller, invert
 from fsm.errors import NotRegular, SchemaError
 from fsm.pattern.lookaround import search
+from fsm.pattern.postfix import (
+    After,
+    Assert,
+    Before,
+    Character,
+    Choose,
+    Instruction,
+    Join,
+    Look,
+    Loop,
+    NotSupported,
+    Text,
+    boundary,
+)
+from fsm.terms.character_class import (
+    ASCII_DIGITS,
+    ASCII_WORD,
+    ecma_space,
+    ignoring_case,
+    single,
+    unicode_property,
+    union,
+)
+from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, Speller, invert
 from fsm.terms.node import Node
-from fsm.pattern.postfix import After, Assert, Before, Character, Choose, Instruction, Join, Look, Loop, NotSupported, Text, boundary
 
 MAX_COUNT = 10**15
 MAX_PATTERN_LENGTH = 1_000_000

@@ -15,14 +15,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fsm.terms import node as nodes
-from fsm.terms.characters import Speller
-from fsm.terms.continuation import After, Lookahead, Plain, Rest, Concatenation, Step, course, follow
-from fsm.terms.derivative import Derivatives
 from fsm.errors import BudgetExceeded
 from fsm.pattern.lookaround import asserted, combined, plain
-from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Node
 from fsm.pattern.postfix import Assert, Character, Choose, Instruction, Join, Look, Loop, NotSupported, Text
+from fsm.terms import node as nodes
+from fsm.terms.characters import Speller
+from fsm.terms.continuation import After, Concatenation, Lookahead, Plain, Rest, Step, course, follow
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Node
 
 MAX_COMPARED = 500  # states in which a pattern is compared with its language
 MAX_STEPS = 250_000  # for that; some 3 us each

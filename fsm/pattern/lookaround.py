@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fsm.terms import node as nodes
 from fsm.pattern import postfix
-from fsm.terms.characters import Speller
-from fsm.terms.continuation import After, Lookahead, Alternation, Plain, Rest, Concatenation, Step, Repetition, begin
-from fsm.terms.node import ALL_BYTES, ANYTHING, EPSILON, Kind, Node
 from fsm.pattern.postfix import Assert, Before, Character, Choose, Instruction, Join, Look, Loop, NotSupported, Text
+from fsm.terms import node as nodes
+from fsm.terms.characters import Speller
+from fsm.terms.continuation import After, Alternation, Concatenation, Lookahead, Plain, Repetition, Rest, Step, begin
+from fsm.terms.node import ALL_BYTES, ANYTHING, EPSILON, Kind, Node
 
 MAX_LOOK_DEPTH = 50  # groups around a lookaround
 MAX_ASSERTING_TURNS = 8

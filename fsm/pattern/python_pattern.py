@@ -17,19 +17,32 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex
+from fsm.expression import Expression
+from fsm.pattern.leftmost_first import preferred
+from fsm.pattern.lookaround import full_match
+from fsm.pattern.postfix import (
+    After,
+    Assert,
+    Before,
+    Character,
+    Choose,
+    Instruction,
+    Join,
+    Look,
+    Loop,
+    NotSupported,
+    Text,
+    boundary,
+)
+from fsm.pattern.re_parser import re_parser
+from fsm.recipe import remembered
 from fsm.terms import characters
 from fsm.terms import node as nodes
 from fsm.terms.character_class import category, ignoring_case, single, union
 from fsm.terms.characters import Ranges, invert, normalize
 from fsm.terms.derivative import Derivatives
-from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedRegex
-from fsm.expression import Expression
-from fsm.pattern.lookaround import full_match
 from fsm.terms.node import ANYTHING, Node
-from fsm.pattern.postfix import After, Assert, Before, Character, Choose, Instruction, Join, Look, Loop, NotSupported, Text, boundary
-from fsm.pattern.leftmost_first import preferred
-from fsm.pattern.re_parser import re_parser
-from fsm.recipe import remembered
 from fsm.terms.rendering import shorten
 
 MAX_PATTERN_DEPTH = 200  # the parser of `re` takes two Python frames for each level, out of 1,000

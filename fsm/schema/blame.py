@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.automaton.checker import Checker, has_checks
+from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import FSMError, reference
-from fsm.terms.node import Node
 from fsm.schema.context import KeyOrder
 from fsm.schema.documents.document import Document
+from fsm.schema.documents.place import WATCHERS, Conjunction, Place
 from fsm.schema.keywords import KEYWORDS, Keyword
 from fsm.schema.keywords.keyword import ALL_TYPES, Role
 from fsm.schema.keywords.string import pattern_node
-from fsm.schema.documents.place import WATCHERS, Conjunction, Place
 from fsm.schema.string import spelled
+from fsm.terms.node import Node
 
 MAX_NAMED = 8
 _MAX_VISITS = 200

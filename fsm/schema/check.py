@@ -20,12 +20,12 @@ import jsonschema_rs
 from fsm.errors import SchemaError, reference
 from fsm.schema import matching
 from fsm.schema.documents.dialect import LATEST
+from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place
+from fsm.schema.documents.translation import Translation, needs_translation
 from fsm.schema.formats.table import NUMBER_FORMATS
 from fsm.schema.keywords import KEYWORDS, Keyword
 from fsm.schema.keywords.python_type import Text
-from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place
 from fsm.schema.shape import escape
-from fsm.schema.documents.translation import Translation, needs_translation
 
 if TYPE_CHECKING:
     from fsm.schema.documents.document import Document

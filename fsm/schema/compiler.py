@@ -19,14 +19,10 @@ from functools import partial
 from typing import Any, Literal, get_args
 from weakref import WeakValueDictionary, ref
 
-from fsm.terms import node as nodes
-from fsm.terms import work_budget as work
 from fsm.caller import stacklevel_of_user
-from fsm.terms.derivative import Derivatives
 from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError, NotRegular, SchemaError, SchemaWarning, reference
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
-from fsm.terms.node import EMPTY, Check, Node, Rule
 from fsm.recipe import remembered
 from fsm.schema import matching, spelling
 from fsm.schema.array import array_node
@@ -34,6 +30,8 @@ from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
 from fsm.schema.documents.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
+from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, Steps, negated_values_of, values_of
+from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.empty_place import empty_place
 from fsm.schema.enumeration import names, scalar_node
 from fsm.schema.keywords import KEYWORDS
@@ -41,11 +39,13 @@ from fsm.schema.keywords.python_type import VALIDATOR
 from fsm.schema.keywords.value import types_at
 from fsm.schema.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.object import object_node
-from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, Steps, negated_values_of, values_of
 from fsm.schema.shape import JSON_TYPES, Schema, shorten
 from fsm.schema.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
-from fsm.schema.documents.tool import refuse_wrapper
+from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, Check, Node, Rule
 
 
 @remembered

@@ -12,18 +12,18 @@ from functools import partial, reduce
 from itertools import combinations
 from typing import Any, Protocol
 
-from fsm.terms import work_budget as work
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular
 from fsm.limits import Limits
+from fsm.schema.documents.place import Place
 from fsm.schema.enumeration import identity
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.keyword import ALL_TYPES, Role
 from fsm.schema.keywords.string import pattern_node
 from fsm.schema.keywords.value import types_at, values_at
-from fsm.schema.documents.place import Place
 from fsm.schema.shape import JSON_TYPES
 from fsm.schema.string import spelled
+from fsm.terms import work_budget as work
 
 _MAX_PAIRS = 20_000
 _PAIR_WORK = 1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fsm.terms.derivative import Derivatives
-from fsm.terms.node import EMPTY, Node
 from fsm.schema.documents.document import Document
+from fsm.schema.documents.place import Place
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.keyword import Role
-from fsm.schema.documents.place import Place
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, Node
 
 _MAX_DEPTH, _MAX_SEARCH = 32, 10_000
 

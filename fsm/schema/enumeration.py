@@ -6,18 +6,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from fsm.terms import node as nodes
-from fsm.terms import work_budget as work
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import SchemaError
 from fsm.limits import Limits
-from fsm.terms.node import Node
+from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, negated_values_of, values_of
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.value import pointer_to, values_at
 from fsm.schema.number import Demand, check_digits, demand_of, is_whole, number_texts, to_decimal
-from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, negated_values_of, values_of
 from fsm.schema.shape import is_number, shorten
 from fsm.schema.string import spelled, string_node
+from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.node import Node
 
 _STRINGS_PER_WORK = 10
 _OTHERS_PER_WORK = 1  # numbers become decimals

@@ -2,9 +2,9 @@
 
 Keys fall into kinds: each declared one, and the languages into which `patternProperties`, `propertyNames` and the like divide all
 others. Each kind has the values that all keywords together allow. In the order of the schema declared properties come as the
-schemas name them (a name that is only in `required` comes after those), then the others; see `fsm/terms/optional_fields.py` for that, and
-`fsm/terms/object_members.py` for any order and for counts. A key comes at most once: a declared one, or one of a few that a pattern allows, by the
-automaton, another one by a check.
+schemas name them (a name that is only in `required` comes after those), then the others; see `fsm/terms/optional_fields.py` for that,
+and `fsm/terms/object_members.py` for any order and for counts. A key comes at most once: a declared one, or one of a few that a
+pattern allows, by the automaton, another one by a check.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from fsm.terms import node as nodes
-from fsm.terms import work_budget as work
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.terms.derivative import Derivatives
-from fsm.errors import BudgetExceeded, NotRegular
-from fsm.terms.optional_fields import FieldList, fields
-from fsm.terms.object_members import MemberEntry, MemberTable
-from fsm.terms.node import EMPTY, Node
 from fsm.automaton.transition_rows import bytes_of
+from fsm.errors import BudgetExceeded, NotRegular
 from fsm.schema.check import DISTINCT_KEYS
 from fsm.schema.context import Context
+from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, Steps, values_of
 from fsm.schema.key_kinds import KeyKinds
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.object import SomeMember
 from fsm.schema.keywords.string import pattern_node
-from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, Steps, values_of
 from fsm.schema.shape import Schema, escape
 from fsm.schema.string import CHARACTERS, STRING, in_quotes, spelled
 from fsm.schema.syntax import Syntax
+from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, Node
+from fsm.terms.object_members import MemberEntry, MemberTable
+from fsm.terms.optional_fields import FieldList, fields
 
 _OPEN = nodes.literal(b"{")
 _CLOSE = nodes.literal(b"}")

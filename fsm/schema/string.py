@@ -5,13 +5,13 @@ from __future__ import annotations
 from json.encoder import encode_basestring  # what `json.dumps(value, ensure_ascii=False)` calls, seven times as fast
 from typing import Literal
 
-from fsm.terms import node as nodes
-from fsm.terms.characters import JSON_CHARACTER, json_text
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.terms.node import EMPTY, Node
-from fsm.schema.keywords import KEYWORDS
 from fsm.schema.documents.place import Conjunction, Place, negated_values_of, values_of
+from fsm.schema.keywords import KEYWORDS
+from fsm.terms import node as nodes
+from fsm.terms.characters import JSON_CHARACTER, json_text
+from fsm.terms.node import EMPTY, Node
 
 FormatPolicy = Literal["assert", "annotate"]
 

@@ -11,11 +11,11 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
+from fsm.errors import BudgetExceeded, ExpressionError
 from fsm.terms import continuation as courses
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.distance import Distances
-from fsm.errors import BudgetExceeded, ExpressionError
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
 
 Arc = tuple[int, Node]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from typing import Any, ClassVar, Protocol
 from weakref import ref
 
-from fsm.terms import work_budget as work
 from fsm.errors import ExpressionError
+from fsm.terms import work_budget as work
 
 ALL_BYTES = (1 << 256) - 1
 MAX_LITERAL = 64  # a longer literal is a chain of such pieces, so that taking off one byte stays cheap

@@ -11,8 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from fsm.terms import node as nodes
 from fsm.errors import ExpressionError
+from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
 
 

@@ -8,9 +8,9 @@ those are made by `node.complement`, which costs less.
 
 from __future__ import annotations
 
+from fsm.errors import ExpressionError
 from fsm.terms import node as nodes
 from fsm.terms.characters import ALL_CHARACTERS, utf8
-from fsm.errors import ExpressionError
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import shorten
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.bitmask import add_ids, pack, to_ids
-from fsm.tokens.cache import ByteCache
+from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
+from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import MIN_WIDE_BYTES, finish, next_bytes, sweep, sweep_from, walk_narrow
 

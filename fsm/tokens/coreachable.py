@@ -14,11 +14,11 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import Automaton
+from fsm.errors import BudgetExceeded
+from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.distance import Distances
-from fsm.errors import BudgetExceeded
 from fsm.terms.node import Kind
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import sweep

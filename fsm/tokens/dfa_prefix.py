@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import STRETCH_KINDS, Automaton
+from fsm.terms import node as nodes
 from fsm.terms.node import Node
 from fsm.tokens.trie import Trie
 

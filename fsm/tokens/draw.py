@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fsm.expression import Expression
 from fsm.drawing.picture import picture
 from fsm.drawing.state_graph import expression_graph, token_graph
+from fsm.expression import Expression
 from fsm.tokens.token_fsm import TokenFSM
 
 

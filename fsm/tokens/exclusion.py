@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import DEAD, Automaton
+from fsm.terms import node as nodes
 from fsm.terms.node import Kind, Node
 from fsm.tokens.trie import Trie
 

@@ -17,12 +17,23 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import STRETCH_KINDS, Automaton
 from fsm.bitmask import add_ids, pack
-from fsm.tokens.character_loop import NEVER, CharacterLoop
+from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
-from fsm.terms.open_counts import MAX_PARTS, Bounds, OpenLoop, Ruler, accepting, closed, done, ends, is_counted, opened_loops
+from fsm.terms.open_counts import (
+    MAX_PARTS,
+    Bounds,
+    OpenLoop,
+    Ruler,
+    accepting,
+    closed,
+    done,
+    ends,
+    is_counted,
+    opened_loops,
+)
+from fsm.tokens.character_loop import NEVER, CharacterLoop
 from fsm.tokens.short_loop import is_byte
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import finish, next_bytes, sweep, sweep_each

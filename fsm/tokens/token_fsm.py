@@ -11,22 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask
-from fsm.terms import work_budget as work
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton, as_loop, begins_with_byte_loop
-from fsm.tokens.cache import ByteCache
 from fsm.caller import stacklevel_of_user
-from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
-from fsm.tokens.exclusion import as_exclusion, forbidden
-from fsm.expression import Expression, as_bytes
-from fsm.tokens.character_loop import MAX_OVERLAP, CharacterLoop, as_loop_without
-from fsm.terms.node import Kind, Node
-from fsm.tokens.open_walk import as_counted, has_count
 from fsm.drawing.picture import picture
-from fsm.terms.rendering import render
-from fsm.tokens.short_loop import is_byte, is_narrow
-from fsm.tokens.coreachable import Spelling, Steps, survivors
 from fsm.drawing.state_graph import token_graph
+from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, VocabularyGap
+from fsm.expression import Expression, as_bytes
+from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.node import Kind, Node
+from fsm.terms.rendering import render
+from fsm.tokens.cache import ByteCache
+from fsm.tokens.character_loop import MAX_OVERLAP, CharacterLoop, as_loop_without
+from fsm.tokens.coreachable import Spelling, Steps, survivors
+from fsm.tokens.exclusion import as_exclusion, forbidden
+from fsm.tokens.open_walk import as_counted, has_count
+from fsm.tokens.short_loop import is_byte, is_narrow
 from fsm.tokens.token_tables import TokenTables, token_tables
 from fsm.tokens.trie import Trie
 from fsm.tokens.vocabulary import Vocabulary

@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask
-from fsm.tokens import vocabulary_file
-from fsm.terms import work_budget as work
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.tokens.cache import ByteCache
+from fsm.errors import BudgetExceeded, VocabularyError
+from fsm.terms import work_budget as work
 from fsm.terms.characters import JSON_CHARACTER
 from fsm.terms.derivative import share
-from fsm.errors import BudgetExceeded, VocabularyError
-from fsm.tokens.character_loop import CharacterLoop, Exits, is_character_class
 from fsm.terms.node import Kind, Node, memory
+from fsm.terms.texts import TEXT_BYTES
+from fsm.tokens import vocabulary_file
+from fsm.tokens.cache import ByteCache
+from fsm.tokens.character_loop import CharacterLoop, Exits, is_character_class
+from fsm.tokens.dfa_prefix import MAX_FIRST_BYTES, DFAPrefix, narrow_automaton
 from fsm.tokens.open_walk import OpenWalk
 from fsm.tokens.short_loop import SparseCharacterLoop, byte_loop, is_byte
-from fsm.tokens.dfa_prefix import MAX_FIRST_BYTES, DFAPrefix, narrow_automaton
-from fsm.terms.texts import TEXT_BYTES
 from fsm.tokens.trie import Trie
 
 

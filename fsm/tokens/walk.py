@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm.automaton.lazy_dfa import MIN_LOOP_BYTES, Automaton, Fields, Loop, begins_with_byte_loop
+from fsm.automaton.transition_rows import Codes, Rows
 from fsm.errors import BudgetExceeded
 from fsm.terms.node import Kind, Node
-from fsm.automaton.transition_rows import Codes, Rows
-from fsm.tokens.short_loop import SparseCharacterLoop, is_byte, is_narrow
 from fsm.tokens.dfa_prefix import DFAPrefix
+from fsm.tokens.short_loop import SparseCharacterLoop, is_byte, is_narrow
 from fsm.tokens.trie import Trie
 
 Jump = tuple[int, int]
@@ -180,7 +180,9 @@ def _read_text(trie: Trie, node: int, text: bytes, found: list[int]) -> list[End
     return [(0, node, below)] if below else []
 
 
-def _read_short_loop(automaton: Automaton, short: SparseCharacterLoop, loop: Loop, found: list[int], stack: list[Place]) -> int:
+def _read_short_loop(
+    automaton: Automaton, short: SparseCharacterLoop, loop: Loop, found: list[int], stack: list[Place]
+) -> int:
     """Go through a loop and on behind it wherever it may end; how many places that were."""
     _, lo, hi, state = loop
     found += short.inside(hi)

@@ -17,10 +17,10 @@ from fsm import TokenFSM
 from outlines_cont.adapters.language import expression_of
 from outlines_cont.adapters.prompts import GivenPrompts, IsRefused, Prompts, Rows, SeenPrompts
 from outlines_cont.adapters.row_states import OVER, RowStates
-from outlines_cont.adapters.token_fsm import EOSTokenIds, AdapterTokens, token_table
-from outlines_cont.policies.branch import TokenSet
+from outlines_cont.adapters.token_fsm import AdapterTokens, EOSTokenIds, token_table
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, NotPicklable
+from outlines_cont.policies.branch import TokenSet
 from outlines_cont.unknown_option import knows_its_options
 
 

@@ -7,8 +7,8 @@ from itertools import accumulate, pairwise
 
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.special_names import encode_letters
-from outlines_cont.state.text import kept_tokens
 from outlines_cont.state.row import StateRow
+from outlines_cont.state.text import kept_tokens
 
 
 def aligned(row: StateRow, token_ids: Sequence[int], tokenizer: Tokenizer) -> StateRow:

@@ -11,12 +11,12 @@ from typing import Any, TextIO
 
 from outlines_cont import generate
 from outlines_cont.chat import Chat
+from outlines_cont.conversation.tree_picture import shown
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.generate import Generator
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.pipelines.rows.errors import OutputError, SetupError
 from outlines_cont.pipelines.rows.schema import load_schema
-from outlines_cont.conversation.tree_picture import shown
 
 # For the bundled model, which has read messages and records, and has no template.
 BUNDLED_TEMPLATE = (

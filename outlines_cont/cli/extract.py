@@ -19,16 +19,16 @@ from outlines_cont import __version__
 from outlines_cont.cli.growing import GrowingRecords
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.cli.sampler import parse_sampler
-from outlines_cont.pipelines.reports.calibration import Calibration
-from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
+from outlines_cont.pipelines.prompts.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
 from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions, check_ray
+from outlines_cont.pipelines.reports.calibration import Calibration
 from outlines_cont.pipelines.reports.report import Report
 from outlines_cont.pipelines.reports.report_page import write_page
+from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
 from outlines_cont.pipelines.rows.schema import RecordSchema, load_schema
 from outlines_cont.pipelines.tables.shape import shape_of
-from outlines_cont.pipelines.prompts.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
 
 LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes]
 """Makes what turns rows into records; it may take long."""

@@ -15,10 +15,10 @@ from outlines_cont.cli.sampler import make_sampler
 from outlines_cont.cli.threads import set_threads
 from outlines_cont.errors import ModelNotFound, NoChatTemplate
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.extractor import Extractor
-from outlines_cont.pipelines.rows.schema import RecordSchema
 from outlines_cont.pipelines.prompts.template import PromptTemplate
+from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.rows.schema import RecordSchema
 
 
 def load_extractor(

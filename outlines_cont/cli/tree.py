@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from outlines_cont.pipelines.rows.errors import OutputError, SetupError
 from outlines_cont.conversation.tree import CompletionTree
 from outlines_cont.conversation.tree_picture import to_html, to_svg, to_text
+from outlines_cont.pipelines.rows.errors import OutputError, SetupError
 
 _PICTURES = {".svg": to_svg, ".html": to_html}
 

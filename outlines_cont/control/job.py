@@ -19,8 +19,8 @@ from typing import Any
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.caller import Call, Caller, Round
 from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Retract
-from outlines_cont.control.fork_result import MAX_LOG, Fork, reason_of
 from outlines_cont.control.fork_driver import Action, ForkPlan, ForkView
+from outlines_cont.control.fork_result import MAX_LOG, Fork, reason_of
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.job import Job
@@ -37,8 +37,8 @@ from outlines_cont.errors import (
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.samplers import Sampler
-from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState
 
 
 class ControlJob(Job):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from outlines_cont.control.fork_driver import Action, End, PieceOutcome, ForkPiece, ForkDriver, Read, WaitFor
-from outlines_cont.policies.branch import TokenSet
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.control.fork_driver import Action, End, ForkDriver, ForkPiece, PieceOutcome, Read, WaitFor
 from outlines_cont.engine.guessing.row_draft import RowDraft
+from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import BudgetError, DeadEnd
-from outlines_cont.state.exclusions import NO_EXCLUSIONS
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.state.exclusions import NO_EXCLUSIONS
 from outlines_cont.state.row import APPENDED, FORCED, StateRow
 
 # How many tokens a branch may take back without anything being computed again.
@@ -37,7 +37,9 @@ class ControlledRow(Row):
         trace: where its pilot has failed, as text.
     """
 
-    def __init__(self, source: StateRow, pilot: ForkDriver, model: LanguageModel, counts: Meter, source_text: str) -> None:
+    def __init__(
+        self, source: StateRow, pilot: ForkDriver, model: LanguageModel, counts: Meter, source_text: str
+    ) -> None:
         super().__init__(source, [], model, counts=counts, source_text=source_text)
         self.pilot = pilot
         self.fork_index = 0

@@ -14,17 +14,27 @@ from contextvars import ContextVar
 from types import coroutine
 from typing import Any, NoReturn
 
+from outlines_cont.control.fork_driver import (
+    Action,
+    End,
+    ForkDriver,
+    ForkPiece,
+    ForkPlan,
+    ForkView,
+    PieceOutcome,
+    Read,
+    WaitFor,
+)
 from outlines_cont.control.fork_result import MAX_LOG
-from outlines_cont.control.journal import JournalEntry, Journal
-from outlines_cont.control.fork_driver import Action, ForkPlan, End, PieceOutcome, ForkPiece, ForkDriver, Read, ForkView, WaitFor
+from outlines_cont.control.journal import Journal, JournalEntry
 from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
 from outlines_cont.control.variables import Shared, Written
-from outlines_cont.policies.policy import Policy
 from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError
 from outlines_cont.generate import Generator as TextGenerator
+from outlines_cont.generation.options import checked_policies
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import encode_letters
-from outlines_cont.generation.options import checked_policies
+from outlines_cont.policies.policy import Policy
 from outlines_cont.state.text import encoded_start
 from outlines_cont.unknown_option import knows_its_options
 

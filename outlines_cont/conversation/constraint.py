@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from outlines_cont.policies.branch import TokenSet
 from outlines_cont.errors import ConstraintRequired
+from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import Constraint
 
 

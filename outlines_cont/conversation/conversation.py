@@ -18,7 +18,9 @@ import torch
 
 from fsm import Expression
 from fsm.expression import lift
-from outlines_cont.policies.branch import TokenSet
+from outlines_cont.conversation.constraint import ConversationConstraint, Unnamed
+from outlines_cont.conversation.mark import Mark
+from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
 from outlines_cont.errors import (
     ClosedError,
@@ -30,19 +32,17 @@ from outlines_cont.errors import (
     PromptRequired,
     PromptTypeError,
 )
-from outlines_cont.conversation.constraint import ConversationConstraint, Unnamed
-from outlines_cont.conversation.mark import Mark
-from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import Constraint
-from outlines_cont.state.prompt_row import prompt_row
-from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.text import extended, joined, kept_tokens, tail_tokens
 from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.file import save_state
+from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import GENERATED, StateRow, counts_of
+from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.state.text import extended, joined, kept_tokens, tail_tokens
 from outlines_cont.state.tokens import Tokens, checked_given, num_start_tokens, prompt_ids, start_ids
 
 
@@ -118,9 +118,9 @@ class Conversation:
         self._kept = KeptLogits(sys.maxsize, home.kept_logits_bytes)
         # Index of the first token whose keys and values are not exactly those of a fresh run.
         self._approximate_from: int | None = None
-        self._marks: WeakKeyDictionary[Mark, tuple[StateRow, int, ConversationConstraint | Unnamed | None, int | None]] = (
-            WeakKeyDictionary()
-        )
+        self._marks: WeakKeyDictionary[
+            Mark, tuple[StateRow, int, ConversationConstraint | Unnamed | None, int | None]
+        ] = WeakKeyDictionary()
 
     # -- what it holds -------------------------------------------------------------------------------------------------
 

@@ -17,22 +17,22 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from outlines_cont.policies.branch import TokenSet, check_mask
+from outlines_cont.conversation.constraint import Unnamed
+from outlines_cont.conversation.conversation import Conversation, only_row
 from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
-from outlines_cont.engine.engine import check_model
 from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES
 from outlines_cont.engine.drawing.masking import Masker
+from outlines_cont.engine.engine import check_model
+from outlines_cont.engine.prefill import is_lacking, prefilled, read_logits
 from outlines_cont.errors import ClosedError, DeadEnd, InvalidLogits, OptionError
-from outlines_cont.conversation.conversation import Conversation, only_row
-from outlines_cont.conversation.constraint import Unnamed
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
-from outlines_cont.engine.prefill import is_lacking, prefilled, read_logits
-from outlines_cont.sampling.random_stream import RandomStream, open_seeds
+from outlines_cont.policies.branch import TokenSet, check_mask
 from outlines_cont.samplers import Sampler, greedy
-from outlines_cont.state.sequence_state import SequenceState, kv_bytes
+from outlines_cont.sampling.random_stream import RandomStream, open_seeds
 from outlines_cont.state.file import load_state
 from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState, kv_bytes
 
 _TAIL_TOKENS = 8
 _SCORES = torch.float32, torch.float64

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, SupportsIndex, runtime_checkable
 
 from outlines_cont.drafts.following import follow
-from outlines_cont.policies.branch import shortened
 from outlines_cont.engine.guessing.row_draft import Memory, Wish
+from outlines_cont.policies.branch import shortened
 from outlines_cont.user_code import shielded
 
 _KIND, _EXPECTED = "proposed", 0.5

@@ -25,16 +25,16 @@ from weakref import WeakKeyDictionary
 import torch
 
 from outlines_cont.engine.checkpoint import Checkpoint
+from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace, foresees
 from outlines_cont.engine.drawing.draw_plan import DrawPlan
+from outlines_cont.engine.drawing.masking import Masker, made_beside
 from outlines_cont.engine.failure import fails
-from outlines_cont.engine.proposals import Guessing
 from outlines_cont.engine.guided_row import guided
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.running_batch import RunningBatch
-from outlines_cont.engine.drawing.masking import Masker, made_beside
-from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace, foresees
+from outlines_cont.engine.proposals import Guessing
 from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.errors import KVBudgetError, OptionError, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
@@ -562,7 +562,9 @@ class Engine:
         for row, draw in zip(rows, draws, strict=False):
             _take(row, draw)
 
-    def _drawn(self, asked: Sequence[tuple[Row, DrawPlace]], logits: torch.Tensor, drawn_from: torch.Tensor) -> list[Draw]:
+    def _drawn(
+        self, asked: Sequence[tuple[Row, DrawPlace]], logits: torch.Tensor, drawn_from: torch.Tensor
+    ) -> list[Draw]:
         """Return what is drawn at each place of a row; rows whose sampler fails have failed."""
         rows, places = [row for row, _ in asked], [place for _, place in asked]
         masked = self._masker.masked(drawn_from, [place.mask for place in places])
@@ -594,7 +596,9 @@ class Engine:
             rows[index].fail(error)
         return draws.token_ids, draws.logprobs
 
-    def _choose(self, lane: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
+    def _choose(
+        self, lane: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor
+    ) -> None:
         """Let a joint job choose what its rows go on with, and put that in their place."""
         going = job.choose(rows, logits, masked)
         plan: list[tuple[int, Row]] = []

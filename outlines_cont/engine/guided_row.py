@@ -7,12 +7,12 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.policies.branch import TokenSet
-from outlines_cont.engine.guessing.lookahead import Lookahead
 from outlines_cont.engine.drawing.draw_place import DrawPlace
-from outlines_cont.engine.row import Row, RowCheckpoint, Want
-from outlines_cont.engine.guided.shadow import Shadow
+from outlines_cont.engine.guessing.lookahead import Lookahead
 from outlines_cont.engine.guided.guidance import guided_logits
+from outlines_cont.engine.guided.shadow import Shadow
+from outlines_cont.engine.row import Row, RowCheckpoint, Want
+from outlines_cont.policies.branch import TokenSet
 from outlines_cont.state.row import StateRow
 
 

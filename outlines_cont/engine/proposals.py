@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 
 from outlines_cont.engine.guessing.guess_length import GuessLength
-from outlines_cont.engine.row import Row
 from outlines_cont.engine.guessing.row_draft import Drafter, Wish
+from outlines_cont.engine.row import Row
 
 
 class Guessing:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.kv.prefix_tree import num_common

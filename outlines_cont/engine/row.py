@@ -13,24 +13,34 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.policies.branch import Branch, LateTokenSet, TokenSet, check_mask
-from outlines_cont.policies.certain import Certain
-from outlines_cont.policies.compose import Track, compose, goes_back
-from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
-from outlines_cont.engine.drawing.kept_logits import KeptLogits
-from outlines_cont.engine.guessing.lookahead import MAX_GUESSED, Asked, Lookahead
 from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace
-from outlines_cont.policies.policy import Policy
+from outlines_cont.engine.drawing.kept_logits import KeptLogits
+from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
+from outlines_cont.engine.guessing.lookahead import MAX_GUESSED, Asked, Lookahead
 from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.guided.shadow import Shadow
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
-from outlines_cont.state.exclusions import Exclusion
-from outlines_cont.policies.healing import NO_HEALING, Healing
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import Branch, LateTokenSet, TokenSet, check_mask
+from outlines_cont.policies.certain import Certain
+from outlines_cont.policies.compose import Track, compose, goes_back
+from outlines_cont.policies.healing import NO_HEALING, Healing
+from outlines_cont.policies.policy import Policy
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, WRITTEN, Piece, StateRow, counts_of, num_written
+from outlines_cont.state.exclusions import Exclusion
+from outlines_cont.state.row import (
+    APPENDED,
+    FORCED,
+    GENERATED,
+    HEALED,
+    WRITTEN,
+    Piece,
+    StateRow,
+    counts_of,
+    num_written,
+)
 from outlines_cont.user_code import user_code_error
 
 _TAIL_TOKENS = 8

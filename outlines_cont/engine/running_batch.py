@@ -10,9 +10,9 @@ from contextlib import suppress
 
 import torch
 
-from outlines_cont.engine.row import Row, Want
-from outlines_cont.engine.guided.shadow import Shadow
 from outlines_cont.engine.guessing.feed_width import chunk_width
+from outlines_cont.engine.guided.shadow import Shadow
+from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import KVBatch, RecurrentBatch, RowKV, SerialBatch, open_batch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from outlines_cont.policies.certain import Certain
 from outlines_cont.engine.row import Row
+from outlines_cont.policies.certain import Certain
 from outlines_cont.streams.text_decoder import TextDecoder
 
 

@@ -178,7 +178,9 @@ class PartialType:
             inside = _inside(schema["schema"])
             if inside["type"] == "model-fields":
                 cls = schema["cls"]
-                return PartialShape(lambda values: partial_model(cls, values), self._fields(inside, schema.get("config")))
+                return PartialShape(
+                    lambda values: partial_model(cls, values), self._fields(inside, schema.get("config"))
+                )
         return self._root(schema, "{")
 
     def _array(self, schema: Any) -> PartialShape | None:
@@ -201,7 +203,9 @@ class PartialType:
         if len(shapes) != 1:
             return None
         cls, shape = schema["cls"], shapes[0]
-        return PartialShape(lambda values: partial_model(cls, {"root": shape.build(values)}), shape.member, shape.shows_open)
+        return PartialShape(
+            lambda values: partial_model(cls, {"root": shape.build(values)}), shape.member, shape.shows_open
+        )
 
     def _item(self, items: list[Any], variadic: int | None, number: int) -> tuple[int, PartialType] | None:
         index = number if variadic is None else min(number, variadic)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outlines_cont.events.open_json import OpenContainer, OpenJSON
-from outlines_cont.events.partial_type import MISSING, PartialType, PartialShape
+from outlines_cont.events.partial_type import MISSING, PartialShape, PartialType
 from outlines_cont.user_code import shielded
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, TokenizerError
 from outlines_cont.engine.guided.guidance import Guidance
-from outlines_cont.interfaces import LanguageModel
 from outlines_cont.engine.prefill import prefilled
-from outlines_cont.state.prompt_row import check_length, check_some_run, failed_prompt
+from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, TokenizerError
+from outlines_cont.interfaces import LanguageModel
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.prompt_row import check_length, check_some_run, failed_prompt
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.tokens import Tokens, checked_given, prompt_ids
 

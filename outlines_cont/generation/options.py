@@ -8,10 +8,10 @@ from typing import Any, Self, TypedDict
 
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.drafts.opening import check_draft
-from outlines_cont.policies.policy import Policy
+from outlines_cont.engine.guided.guidance import Guidance
 from outlines_cont.errors import OptionError, UnknownOption
 from outlines_cont.flag import checked_bool
-from outlines_cont.engine.guided.guidance import Guidance
+from outlines_cont.policies.policy import Policy
 from outlines_cont.progress import OnProgress
 from outlines_cont.sampling.params import STEPS
 from outlines_cont.unknown_option import unknown_option

@@ -8,6 +8,7 @@ from typing import Any
 
 from outlines_cont.chats.message import is_conversation
 from outlines_cont.chats.template import ChatTemplate
+from outlines_cont.engine.prefill import prefilled_before
 from outlines_cont.errors import (
     ContextLengthError,
     EmptyPrompt,
@@ -16,13 +17,12 @@ from outlines_cont.errors import (
     SampleMismatch,
     TokenizerError,
 )
-from outlines_cont.policies.healing import NO_HEALING, Healing, healing_of
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.engine.prefill import prefilled_before
-from outlines_cont.state.prompt_row import check_length, check_some_run, failed_prompt, prompt_row
+from outlines_cont.policies.healing import NO_HEALING, Healing, healing_of
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
-from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.state.prompt_row import check_length, check_some_run, failed_prompt, prompt_row
 from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Given, Tokens, as_given, checked_given, prompt_ids
 
 Item = str | Tokens | Sequence[int] | Sequence[Mapping[str, Any]] | SequenceState

@@ -15,11 +15,10 @@ from fsm.caller import stacklevel_of_user
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.guided_row import GuidedRow
 from outlines_cont.engine.job import Job
-from outlines_cont.policies.policy import Policy
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.errors import (
     LengthWarning,
     MissingEOS,
@@ -28,22 +27,23 @@ from outlines_cont.errors import (
     ResumeError,
     UnsupportedModel,
 )
-from outlines_cont.interfaces import LanguageModel
-from outlines_cont.generation.lengths import warn_of_lengths
-from outlines_cont.meter import Meter
-from outlines_cont.generation.negative_prompt import NegativePrompt, open_guidance
-from outlines_cont.generation.options import Options, check_ids
-from outlines_cont.progress import Teller
-from outlines_cont.generation.prompt import open_prompt
-from outlines_cont.sampling.random_stream import RandomStream, Rng
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler
-from outlines_cont.state.sequence_state import SequenceState, best_row
-from outlines_cont.state.row import StateRow
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.feed import CertainFeed, EarlyFeed, Feed, News
-from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.events.partial_type import MISSING, PartialType
 from outlines_cont.events.partial_value import PartialValue
+from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.generation.lengths import warn_of_lengths
+from outlines_cont.generation.negative_prompt import NegativePrompt, open_guidance
+from outlines_cont.generation.options import Options, check_ids
+from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.meter import Meter
+from outlines_cont.policies.policy import Policy
+from outlines_cont.progress import Teller
+from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.sampling.random_stream import RandomStream, Rng
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState, best_row
 from outlines_cont.user_code import shielded
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from outlines_cont.generation.run import Run
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.generation.run import Run
 
 
 class Shown:

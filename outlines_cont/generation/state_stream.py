@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 
-from outlines_cont.generation.run import Run
-from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.generation.run import Run
+from outlines_cont.state.sequence_state import SequenceState
 
 
 class StateStream(Closing):

@@ -12,8 +12,8 @@ from outlines_cont.kv.store import KVStore
 __all__ = [
     "Fed",
     "KVBatch",
-    "KVStore",
     "KVPart",
+    "KVStore",
     "PrefixCache",
     "RecurrentBatch",
     "RowKV",

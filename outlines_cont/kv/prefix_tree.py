@@ -144,7 +144,9 @@ class PrefixTree:
             if node.part is not None:
                 self._store.touch(node.part.buffer)
 
-    def _put(self, old: PrefixNode | None, token_ids: tuple[int, ...], kv: RowKV, parent: PrefixNode | None = None) -> None:
+    def _put(
+        self, old: PrefixNode | None, token_ids: tuple[int, ...], kv: RowKV, parent: PrefixNode | None = None
+    ) -> None:
         """Add a node with a copy of `kv` below `parent`, or in the place of `old`, a leaf."""
         above = old.parent if old is not None else parent
         if above is None or not self._make_room(kv.num_token_bytes, old if old is not None else above):

@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlines_cont.pipelines.reports.calibration import Answer, Calibration
-    from outlines_cont.pipelines.rows.errors import OutputError, RowError, SetupError, TemplateError, WorkersFailed
     from outlines_cont.pipelines.extractor import Extractor
-    from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
     from outlines_cont.pipelines.pipeline import run
+    from outlines_cont.pipelines.reports.calibration import Answer, Calibration
     from outlines_cont.pipelines.reports.report import Report
     from outlines_cont.pipelines.reports.report_page import write_page
+    from outlines_cont.pipelines.rows.errors import OutputError, RowError, SetupError, TemplateError, WorkersFailed
+    from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
 
 __all__ = [
     "Answer",
@@ -36,20 +36,20 @@ __all__ = [
 ]
 
 _WHERE = {
-    "Answer": "calibration",
-    "Calibration": "calibration",
+    "Answer": "reports.calibration",
+    "Calibration": "reports.calibration",
     "Extractor": "extractor",
-    "Failure": "outcome",
-    "Outcome": "outcome",
-    "OutputError": "errors",
-    "Report": "report",
-    "RowError": "errors",
-    "SetupError": "errors",
-    "TemplateError": "errors",
-    "Usage": "outcome",
-    "WorkersFailed": "errors",
+    "Failure": "rows.outcome",
+    "Outcome": "rows.outcome",
+    "OutputError": "rows.errors",
+    "Report": "reports.report",
+    "RowError": "rows.errors",
+    "SetupError": "rows.errors",
+    "TemplateError": "rows.errors",
+    "Usage": "rows.outcome",
+    "WorkersFailed": "rows.errors",
     "run": "pipeline",
-    "write_page": "report_page",
+    "write_page": "reports.report_page",
 }
 
 

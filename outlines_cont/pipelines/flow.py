@@ -11,11 +11,11 @@ from typing import Any, Self
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options, PieceOptions
-from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
 from outlines_cont.pipelines.prompts.row_prompt import MakePrompt
-from outlines_cont.pipelines.rows.schema import RecordSchema
 from outlines_cont.pipelines.reports.scores import agreement, value_logprobs
-from outlines_cont.pipelines.window import Ended, WindowEntry, ShowValue, Window
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
+from outlines_cont.pipelines.rows.schema import RecordSchema
+from outlines_cont.pipelines.window import Ended, ShowValue, Window, WindowEntry
 from outlines_cont.state.row import FORCED, StateRow
 from outlines_cont.state.tokens import Tokens
 
@@ -144,7 +144,9 @@ class Flow:
         given = recipe.prompt(row)
         text = given.text if isinstance(given, Tokens) else str(given)
         show = None if self._show is None else _shown(self._show)
-        entries = [WindowEntry((key, None), recipe.generator, given, _seed(recipe.generator, f"{recipe.seed} {text}"), show)]
+        entries = [
+            WindowEntry((key, None), recipe.generator, given, _seed(recipe.generator, f"{recipe.seed} {text}"), show)
+        ]
         if recipe.voter is not None:
             for sample in range(recipe.samples):
                 seed = _seed(recipe.voter, f"{recipe.seed} {sample} {text}")

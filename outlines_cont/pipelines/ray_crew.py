@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outlines_cont.pipelines.blocks import Block, BlockRunner, BlockReport
+from outlines_cont.pipelines.blocks import Block, BlockReport, BlockRunner
 from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 

@@ -14,14 +14,14 @@ from fsm import FSMError
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import OutlinesContError
-from outlines_cont.generate import Generator
-from outlines_cont.interfaces import LanguageModel
-from outlines_cont.meter import Meter
-from outlines_cont.generation.options import Options
-from outlines_cont.generation.run import EndedRow, Run
-from outlines_cont.state.row import StateRow
 from outlines_cont.events.feed import Feed
 from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.generate import Generator
+from outlines_cont.generation.options import Options
+from outlines_cont.generation.run import EndedRow, Run
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.meter import Meter
+from outlines_cont.state.row import StateRow
 
 # What is the error of rows, and no mistake of ours: smaller groups of rows tell which.
 _OF_ROWS = (OutlinesContError, FSMError, torch.OutOfMemoryError)
@@ -152,7 +152,9 @@ class Window:
         self._options = options
         self._scores_end = scores_end
         self._calls: list[_Call] = []
-        self._waiting: deque[WindowEntry] = deque()  # those that were taken out again, because there was no memory for them
+        self._waiting: deque[WindowEntry] = (
+            deque()
+        )  # those that were taken out again, because there was no memory for them
         self._failed: list[Ended] = []
         self._steps = 0
         self._opened: AbstractContextManager[Meter] = model.meter()  # type: ignore[attr-defined]

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fsm import Expression
-from fsm.automaton.checker import Checker, CheckFailure, CheckedReading
-from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from fsm.automaton.checker import CheckedReading, Checker, CheckFailure
 from outlines_cont.errors import CheckFailed
 from outlines_cont.interfaces import TokenFSM
+from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.constraint import Constraint, Memo
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.user_code import shielded
 
 MAX_RETRIES = 50
@@ -70,7 +70,9 @@ class CheckedConstraint(Policy[CheckedState]):
         self._max_retries = max_retries
         self._checker = _ShieldedChecker(Checker(expression.node))
         self._eos = eos
-        self._read = Memo[tuple[CheckedReading, bytes], CheckedReading](_NUM_READINGS)  # what a guess has read is not read again
+        self._read = Memo[tuple[CheckedReading, bytes], CheckedReading](
+            _NUM_READINGS
+        )  # what a guess has read is not read again
 
     @property
     def token_fsm(self) -> TokenFSM:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.policies.ahead import RowAhead
 from outlines_cont.policies.branch import Branch, TokenSet, shortened
 from outlines_cont.policies.policy import Policy, RowView
-from outlines_cont.errors import UnsupportedBranch
 
 
 class Track:

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from outlines_cont.policies.branch import Branch
 from outlines_cont.errors import RetriesSpent
+from outlines_cont.policies.branch import Branch
 
 if TYPE_CHECKING:
     import torch

@@ -31,15 +31,15 @@ from safetensors.torch import save as safetensors_bytes
 from safetensors.torch import save_file
 
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch
-from outlines_cont.state.exclusions import Exclusion, Exclusions
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import KVPart, RowKV
 from outlines_cont.kv.buffer import Layer
-from outlines_cont.state.kv_layout import LayerLayout, kv_layout
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.exclusions import Exclusion, Exclusions
+from outlines_cont.state.kv_layout import LayerLayout, kv_layout
+from outlines_cont.state.row import GENERATED, HEALED, PROMPT, SCORED, Piece, StateRow
 from outlines_cont.state.row_bytes import shown_text
 from outlines_cont.state.search_score import SearchScore
-from outlines_cont.state.row import GENERATED, HEALED, PROMPT, SCORED, Piece, StateRow
 from outlines_cont.state.tokens import num_start_tokens, start_ids
 
 _FORMAT = "outlines-cont state 1"

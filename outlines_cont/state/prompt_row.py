@@ -8,8 +8,8 @@ from dataclasses import replace
 from outlines_cont.errors import ContextLengthError, located
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.row_bytes import shown_text
 from outlines_cont.state.row import StateRow
+from outlines_cont.state.row_bytes import shown_text
 from outlines_cont.state.tokens import num_start_tokens, start_ids
 
 

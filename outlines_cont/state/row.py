@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusions
 from outlines_cont.kv import RowKV
-from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusions
 from outlines_cont.state.search_score import SearchScore
 
 PROMPT, APPENDED, GENERATED, FORCED, HEALED = b"p", b"a", b"g", b"f", b"h"

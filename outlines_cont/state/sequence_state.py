@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
+from outlines_cont.engine.prefill import prefilled
 from outlines_cont.errors import (
     BatchMismatch,
     ContextLengthError,
@@ -22,18 +23,17 @@ from outlines_cont.errors import (
     UnsupportedModel,
 )
 from outlines_cont.flag import checked_bool
-from outlines_cont.state.indexing import Key, cut, parse_key
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
-from outlines_cont.engine.prefill import prefilled
-from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
-from outlines_cont.state.row_bytes import row_text
-from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
-from outlines_cont.state.span import Span, spans_of
 from outlines_cont.state.file import load_state, save_state
 from outlines_cont.state.html import state_html
+from outlines_cont.state.indexing import Key, cut, parse_key
+from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
+from outlines_cont.state.row_bytes import row_text
+from outlines_cont.state.span import Span, spans_of
+from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
 from outlines_cont.state.tokens import Given, Tokens, as_given, checked_given
 
 Rows = tuple[tuple[StateRow, ...], ...]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.state.row_bytes import written
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, PROMPT, StateRow
+from outlines_cont.state.row_bytes import written
 
 KINDS = {PROMPT: "prompt", APPENDED: "appended", GENERATED: "generated", FORCED: "forced", HEALED: "healed"}
 

@@ -13,8 +13,15 @@ from itertools import accumulate
 
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.special_names import control_names_of, encode_letters
-from outlines_cont.state.row_bytes import begins_with_prefix_space, first_written, has_text, row_text, shown_text, written
 from outlines_cont.state.row import APPENDED, GENERATED, SCORED, StateRow
+from outlines_cont.state.row_bytes import (
+    begins_with_prefix_space,
+    first_written,
+    has_text,
+    row_text,
+    shown_text,
+    written,
+)
 from outlines_cont.state.tokens import Given, Tokens
 
 # What was written is given text where the tokens that it was written after are gone.

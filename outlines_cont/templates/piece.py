@@ -14,10 +14,10 @@ import fsm
 from outlines_cont import generate
 from outlines_cont.errors import OptionError, TemplateError
 from outlines_cont.generate import Generator
-from outlines_cont.interfaces import LanguageModel
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions
-from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.unknown_option import unknown_option
 
 _NUM_GENERATORS = 64

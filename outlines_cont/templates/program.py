@@ -14,24 +14,24 @@ from typing import Any
 from jinja2.environment import Template as JinjaTemplate
 
 from outlines_cont.errors import EmptyPrompt, TemplateError
-from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.tokenizer.special_names import control_names_of
-from outlines_cont.generation.options import Options
-from outlines_cont.state.prompt_row import check_length, prompt_row
-from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.generation.run import Run
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler
-from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.feed import Feed
 from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.generation.options import Options
+from outlines_cont.generation.run import Run
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.tokenizer.special_names import control_names_of
+from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.prompt_row import check_length, prompt_row
+from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.state.tokens import Tokens, prompt_ids
 from outlines_cont.templates.budget import TemplateBudget, TemplateUsage, enter, leave
 from outlines_cont.templates.marked_text import given_parts
 from outlines_cont.templates.piece import TemplatePiece, piece_of
-from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import Site
-from outlines_cont.state.tokens import Tokens, prompt_ids
+from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.user_code import shielded
 
 _current: ContextVar[TemplateProgram] = ContextVar("template")

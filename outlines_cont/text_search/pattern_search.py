@@ -13,9 +13,9 @@ from functools import cache
 
 from fsm import Expression, FSMError, regex
 from fsm.automaton.lazy_dfa import Automaton
+from fsm.pattern.python_pattern import looks_outside, widths
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Node, complement, intersection
-from fsm.pattern.python_pattern import looks_outside, widths
 from outlines_cont.errors import OptionError
 
 _MAX_STATES = 5_000

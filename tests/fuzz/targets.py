@@ -27,8 +27,8 @@ from fsm import (
     regex,
 )
 from fsm.automaton.lazy_dfa import DEAD, Automaton
-from fsm.errors import BudgetExceeded
 from fsm.automaton.shortest import shortest_text
+from fsm.errors import BudgetExceeded
 from tests.fuzz.source import Source
 
 PIECES = [

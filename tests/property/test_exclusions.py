@@ -13,14 +13,14 @@ import torch
 from hypothesis import given, settings
 
 from outlines_cont.engine import row as row_module
-from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.engine.drawing.draw_place import Draw
-from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import RetriesSpent, UnsupportedBranch
-from outlines_cont.state.exclusions import Exclusion, Exclusions
 from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.exclusions import Exclusion, Exclusions
 from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, VOCAB_SIZE, random_model
 

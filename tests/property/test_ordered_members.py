@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import json_schema
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import EmptyLanguage
+from fsm.terms import node as nodes
 from fsm.terms.object_members import MemberEntry, MemberTable
 
 NAMES = "abcd"

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fsm
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.terms.characters import json_text
 from fsm.limits import Limits
-from fsm.terms.node import Node
 from fsm.schema.keywords import KEYWORDS, Keyword
 from fsm.schema.keywords.keyword import Role
 from fsm.schema.shape import COUNT, TEXT
 from fsm.schema.string import CHARACTERS
+from fsm.terms import node as nodes
+from fsm.terms.characters import json_text
+from fsm.terms.node import Node
 
 STRING, ARRAY = frozenset({"string"}), frozenset({"array"})
 

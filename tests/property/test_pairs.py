@@ -15,8 +15,8 @@ import pytest
 import fsm
 from outlines_cont import Guidance, SequenceState, continuous, generate, models, policies, samplers
 from outlines_cont.generate import Generator
-from outlines_cont.models import HuggingFaceModel
 from outlines_cont.generation.options import Options
+from outlines_cont.models import HuggingFaceModel
 from outlines_cont.samplers import DRY, XTC, Mirostat
 from outlines_cont.state.row import WRITTEN, StateRow
 from tests.fakes import FakeTokenizer, random_model, random_network

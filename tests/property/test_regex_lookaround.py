@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fsm import regex
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.terms.characters import json_spelling, json_text
-from fsm.pattern.ecma_pattern import ecma_search
 from fsm.errors import SchemaError, UnsupportedRegex
+from fsm.pattern.ecma_pattern import ecma_search
+from fsm.terms.characters import json_spelling, json_text
 
 ALPHABET = "ab \n"
 TEXTS = ["".join(text) for length in range(5) for text in product(ALPHABET, repeat=length)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fsm.terms import node as nodes
 from fsm import regex
 from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms import node as nodes
 from fsm.terms.node import Node
 from fsm.terms.rendering import render
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from outlines_cont import DeadEnd, IncompleteOutput, InvalidLogits, NoHypothesis, continuous, generate, models, samplers
 from outlines_cont.engine.beam import BeamJob
-from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.engine.engine import Engine
-from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.engine.row import Row
 from outlines_cont.meter import Meter
-from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.samplers import BeamSearch
+from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, random_network, scripted_model
 from tests.oracle import next_logits, rescored
@@ -232,3 +232,14 @@ def test_a_dead_end_of_every_hypothesis_is_its_error() -> None:
     state = continuous(generate.regex(model, "a{2}", sampler=samplers.beam_search(2), force=False))("x")
     assert state.shape[:2] == (1, 1)
     assert isinstance(state.errors[0][0], DeadEnd)
+
+
+def test_an_ended_text_that_is_spelled_in_several_ways_is_one_hypothesis() -> None:
+    model = random_model()
+    spellings = {
+        tuple(ids)
+        for ids in ([*model.tokenizer.encode("the")], [*model.tokenizer.encode("t"), *model.tokenizer.encode("he")])
+    }
+    assert len(spellings) == 2
+    state = continuous(generate.choice(model, ["the"], sampler=samplers.beam_search(6), force=False))("a")
+    assert state.values == [["the"]]

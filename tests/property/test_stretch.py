@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import Expression, TokenFSM, Vocabulary, json_schema
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import DEAD, Automaton, as_stretch
+from fsm.terms import node as nodes
 from fsm.tokens.dfa_prefix import DFAPrefix, narrow_automaton
 from fsm.tokens.trie import Trie
 from tests.judged import at_least, judged

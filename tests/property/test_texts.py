@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import fsm
 import fsm.types
 from fsm import Expression, ExpressionError
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms import node as nodes
 from fsm.terms.texts import TEXTS
 from tests.property.test_expression import LANGUAGES, Language
 from tests.strategies import python_patterns, texts_near

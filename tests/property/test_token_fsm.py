@@ -11,12 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, TokenNotAllowed, UnknownState, Vocabulary, VocabularyError, VocabularyGap, choice, json_schema, regex
-from fsm.tokens import walk
-from fsm.terms import node as nodes
+from fsm import (
+    BudgetExceeded,
+    EmptyLanguage,
+    Expression,
+    TokenFSM,
+    TokenNotAllowed,
+    UnknownState,
+    Vocabulary,
+    VocabularyError,
+    VocabularyGap,
+    choice,
+    json_schema,
+    regex,
+)
 from fsm.automaton.lazy_dfa import DEAD
-from fsm.terms.characters import JSON_CHARACTER, invert, utf8
 from fsm.expression import lift
+from fsm.terms import node as nodes
+from fsm.terms.characters import JSON_CHARACTER, invert, utf8
+from fsm.tokens import walk
 from fsm.tokens.character_loop import CharacterLoop
 from tests.property.test_expression import LANGUAGES, Language
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, choice, grammar
-from fsm.tokens import walk
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.bitmask import pack
+from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER
+from fsm.tokens import walk
 from fsm.tokens.short_loop import SparseCharacterLoop
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import sweep_from, walk_narrow, walk_wide

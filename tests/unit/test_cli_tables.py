@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from outlines_cont.cli.app import _extract_summary
 from outlines_cont.cli.extract import ExtractCommand
 from outlines_cont.cli.options import ExtractOptions
-from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.extraction import Tally
+from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.input_format import InputFormat
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
 from tests.stand_in import standing_in

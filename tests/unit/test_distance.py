@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fsm.terms import node as nodes
 from fsm import regex
+from fsm.terms import node as nodes
 from fsm.terms.distance import Distances
 from fsm.terms.node import Rule
 

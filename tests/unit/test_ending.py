@@ -7,11 +7,11 @@ from itertools import product
 
 import pytest
 
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.lark.terminal_end import TerminalEnd
-from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY
 from fsm.pattern.python_pattern import regex
+from fsm.terms import node as nodes
+from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY
 
 TEXTS = ["".join(letters) for length in range(8) for letters in product("1.", repeat=length)]
 HEADS = ["1+", r"1+(?:\.1+)?", r"1(?:\.\.1)*", "1", r"1*\.", r"\.+|1"]

@@ -18,8 +18,8 @@ from outlines_cont.engine.job import Job
 from outlines_cont.engine.prefill_row import PrefillRow
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import EngineInterrupted, KVBudgetError, OptionError, OutlinesContError
-from outlines_cont.models import HuggingFaceModel, from_transformers
 from outlines_cont.meter import Meter
+from outlines_cont.models import HuggingFaceModel, from_transformers
 from outlines_cont.policies import FreeText
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow

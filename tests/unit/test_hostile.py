@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from fsm import BudgetExceeded, EmptyLanguage, Expression, FSMError, SchemaError, TokenFSM, Vocabulary
-from fsm.terms.derivative import Derivatives
 from fsm.errors import ExpressionError, GrammarError, RegexSyntaxError, UnsupportedRegex
+from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Node
 from tests.hostile import HOSTILE
 

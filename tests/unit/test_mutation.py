@@ -62,7 +62,9 @@ def test_every_kind_of_change_is_made_and_nothing_else() -> None:
     assert [mutant.line for mutant in found if mutant.kind == "dropped statement"] == [16, 17, 18, 20]
 
 
-@pytest.mark.parametrize("path", ["fsm/terms/node.py", "fsm/pattern/python_pattern.py", "outlines_cont/state/sequence_state.py"])
+@pytest.mark.parametrize(
+    "path", ["fsm/terms/node.py", "fsm/pattern/python_pattern.py", "outlines_cont/state/sequence_state.py"]
+)
 def test_every_mutant_is_another_program(path: str) -> None:
     source = (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
     found = mutants(path, source)
@@ -245,7 +247,9 @@ def test_lines_that_are_named_are_taken_with_all_of_their_changes(capsys: pytest
     expected = [mutant.kind for mutant in mutants("fsm/languages/luhn.py", source) if mutant.line == line]
     assert main(["--list", "--at", f"fsm/languages/luhn.py:{line}"]) == 0
     out = capsys.readouterr().out
-    assert [said.partition(": ")[2] for said in out.splitlines() if said.startswith("fsm/languages/luhn.py:")] == expected
+    assert [
+        said.partition(": ")[2] for said in out.splitlines() if said.startswith("fsm/languages/luhn.py:")
+    ] == expected
 
 
 def test_mutants_are_values() -> None:

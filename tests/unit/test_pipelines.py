@@ -19,10 +19,10 @@ from pydantic import BaseModel, Field
 
 from outlines_cont import OptionError, UnknownOption, engine_of, generate, models, pipelines, samplers
 from outlines_cont.engine.engine import Engine
+from outlines_cont.pipelines.reports.scores import agreement
 from outlines_cont.pipelines.rows.json_paths import leaves, places
 from outlines_cont.pipelines.rows.outcome import Outcome
 from outlines_cont.pipelines.rows.schema import RecordSchema
-from outlines_cont.pipelines.reports.scores import agreement
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
 
 SCHEMA = {

@@ -18,9 +18,9 @@ from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.kv.share import Sharing
+from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.memory import default_prefix_cache_bytes
-from outlines_cont.meter import Meter
 from outlines_cont.policies import FreeText
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
@@ -534,7 +534,7 @@ def test_an_interrupted_change_of_the_cache_costs_no_more_than_its_entries() -> 
     model = opened()
     generate.text(model)(SYSTEM, max_tokens=1)
     with (
-        mock.patch("outlines_cont.kv.prefix_tree.Node", side_effect=KeyboardInterrupt),
+        mock.patch("outlines_cont.kv.prefix_tree.PrefixNode", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         generate.text(model)("in " + SYSTEM, max_tokens=1)

@@ -11,8 +11,8 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, UrlConstraints
 import fsm
 from fsm import json_schema, regex
 from fsm.errors import GrammarError, SchemaError
-from fsm.tokens.character_loop import is_character_class
 from fsm.terms.rendering import render
+from fsm.tokens.character_loop import is_character_class
 
 
 @pytest.mark.parametrize(

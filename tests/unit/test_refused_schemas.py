@@ -12,14 +12,14 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetPydanticSch
 from pydantic_core import core_schema
 
 from fsm import json_schema
-from fsm.terms import node as nodes
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.terms.characters import utf8
-from fsm.pattern.ecma_pattern import ecma_search
 from fsm.errors import BudgetExceeded, ExpressionError, SchemaError
-from fsm.terms.node import Rule
-from fsm.pattern.python_pattern import preferred_texts, regex
+from fsm.pattern.ecma_pattern import ecma_search
 from fsm.pattern.leftmost_first import simplest
+from fsm.pattern.python_pattern import preferred_texts, regex
+from fsm.terms import node as nodes
+from fsm.terms.characters import utf8
+from fsm.terms.node import Rule
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import fsm
 from fsm.errors import EmptyLanguage, SchemaError, SchemaWarning
 from fsm.schema.documents.dialect import dialect_named
+from fsm.schema.documents.translation import Translation
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.misspelling import meant_by
-from fsm.schema.documents.translation import Translation
 
 D4, D7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
 D2019, D2020 = "https://json-schema.org/draft/2019-09/schema", "https://json-schema.org/draft/2020-12/schema"

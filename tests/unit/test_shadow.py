@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from outlines_cont.policies.branch import TokenSet
 from outlines_cont.engine.guided.shadow import Shadow
 from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fsm import TokenFSM, Vocabulary, choice, json_schema, regex
 from fsm.terms import node
-from fsm.tokens.cache import ByteCache
 from fsm.terms.node import memory
+from fsm.tokens.cache import ByteCache
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PAIRS = [(a + b).encode() for a in LETTERS for b in LETTERS + '",']

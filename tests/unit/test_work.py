@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from fsm import BudgetExceeded, Expression, TokenFSM, Vocabulary, regex
-from fsm.terms import work_budget as work
 from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Rule
 

@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fsm.terms.node import Node
 from fsm.schema.documents.resource import Scope
 from fsm.schema.shape import Schema, escape
+from fsm.terms.node import Node
 
 WATCHERS = ("unevaluatedProperties", "unevaluatedItems")
 """The keywords that ask which parts of a value other keywords have evaluated."""

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from fsm.schema.documents.dialect import Dialect
-from fsm.schema.keywords import KEYWORDS
 from fsm.schema.documents.older_word import has_older_words, in_latest_words
+from fsm.schema.keywords import KEYWORDS
 from fsm.schema.shape import Inside, Schema, escape
 
 _AS_BEFORE = ("draft-04", "draft-06", "draft-07")

@@ -15,10 +15,10 @@ from __future__ import annotations
 import string
 from functools import cache
 
+from fsm.schema.formats.parts import HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
 from fsm.terms import node as nodes
 from fsm.terms.characters import json_spelling
 from fsm.terms.node import EPSILON, Node
-from fsm.schema.formats.parts import HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
 
 
 @cache

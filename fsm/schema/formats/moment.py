@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import cache
 
+from fsm.schema.formats.parts import DIGIT, any_number, either, joined, one_of, text, times, two_digits
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
-from fsm.schema.formats.parts import DIGIT, any_number, either, joined, one_of, text, times, two_digits
 
 
 @cache

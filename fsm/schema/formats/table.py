@@ -14,11 +14,11 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
+from fsm.schema.formats import address, moment, uri
+from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER, invert, json_spelling
 from fsm.terms.node import EMPTY, Node
-from fsm.schema.formats import address, moment, uri
-from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
 
 
 def is_known_format(name: object) -> bool:

@@ -11,11 +11,11 @@ import string
 from dataclasses import dataclass
 from functools import cache
 
+from fsm.schema.formats.address import hostname, ipv4, ipv6
+from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
 from fsm.terms import node as nodes
 from fsm.terms.characters import Ranges, json_spelling
 from fsm.terms.node import EPSILON, Node
-from fsm.schema.formats.address import hostname, ipv4, ipv6
-from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
 
 _UNRESERVED, _SUB_DELIMS = LETTERS_DIGITS + "-._~", "!$&'()*+,;="
 _ENCODED = joined(text("%"), HEX, HEX)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fsm.schema.documents.place import NegatedKeyword, Place, negation_of
 from fsm.schema.keywords.count import at_least, at_most
 from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Way, no_failures, unknown_failures
-from fsm.schema.documents.place import NegatedKeyword, Place, negation_of
 from fsm.schema.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
 
 

@@ -16,9 +16,9 @@ from enum import Enum, auto
 from typing import Any
 
 from fsm.limits import Limits
-from fsm.terms.node import Node
 from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, values_of
 from fsm.schema.shape import JSON_TYPES, Schema, Shape, is_number
+from fsm.terms.node import Node
 
 ALL_TYPES = frozenset(JSON_TYPES)
 NUMERIC = frozenset({"integer", "number"})

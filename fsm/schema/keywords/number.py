@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsm.schema.keywords.keyword import NUMERIC, Keyword, Way
 from fsm.schema.documents.place import Place
+from fsm.schema.keywords.keyword import NUMERIC, Keyword, Way
 from fsm.schema.shape import DIVISOR, NUMBER
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fsm.limits import Limits
-from fsm.terms.node import Node
 from fsm.schema.keywords.keyword import PYTHON_TYPE, STRING, Keyword, unknown_failures
 from fsm.schema.shape import TEXT as NAME
 from fsm.schema.shape import Shape, expected
+from fsm.terms.node import Node
 
 TEXT = "fsm:text"
 VALIDATOR = "fsm:validator"

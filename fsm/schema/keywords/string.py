@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from fsm.terms.characters import json_spelling
-from fsm.pattern.ecma_pattern import ecma_search
 from fsm.errors import SchemaError
 from fsm.limits import Limits
-from fsm.terms.node import Node
+from fsm.pattern.ecma_pattern import ecma_search
+from fsm.schema.documents.place import NegatedKeyword, Place
 from fsm.schema.formats.table import NUMBER_FORMATS, SPELLINGS, format_node
 from fsm.schema.keywords.count import at_least, at_most
 from fsm.schema.keywords.keyword import NUMERIC, STRING, Keyword, Way
 from fsm.schema.keywords.number import NUMBERS
-from fsm.schema.documents.place import NegatedKeyword, Place
 from fsm.schema.shape import TEXT
+from fsm.terms.characters import json_spelling
+from fsm.terms.node import Node
 
 
 def pattern_node(pattern: str, pointer: str, limits: Limits) -> Node:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsm.schema.keywords.keyword import ALL_TYPES, Keyword, Part, Role, Way
 from fsm.schema.documents.place import NegatedKeyword, Place
+from fsm.schema.keywords.keyword import ALL_TYPES, Keyword, Part, Role, Way
 from fsm.schema.shape import TYPES, VALUE, VALUES, check_text
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from fsm.terms import node as nodes
-from fsm.terms.node import EMPTY, Node
 from fsm.schema.numbers.multiple import multiples
 from fsm.schema.numbers.number_range import DIGIT, MAX_DIGITS, Bound, between, fraction, higher, lower, scaled
+from fsm.terms import node as nodes
+from fsm.terms.node import EMPTY, Node
 
 _CONTEXT_DIGITS = 28
 _PLAIN_DECIMALS = 6  # so many zeros after the point `str` writes without an exponent

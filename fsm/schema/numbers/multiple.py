@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
 
+from fsm.schema.numbers.number_range import MAX_DIGITS, fraction
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
-from fsm.schema.numbers.number_range import MAX_DIGITS, fraction
 
 State = tuple[int, int, int, bool]
 """Digits before the point; decimals (-1: the point is still to come); the remainder; whether all digits are zeros."""

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Generic, TypeVar
 
 from outlines_cont.chats.replies.tool_stream import ToolStream
-from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.generation.state_stream import StateStream
+from outlines_cont.state.sequence_state import SequenceState
 
 ChatT = TypeVar("ChatT")
 

@@ -12,11 +12,11 @@ from outlines_cont.chats.tool_form import ToolForm
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import OptionError
 from outlines_cont.generate import Generator
-from outlines_cont.models.tokenizer.special_names import special_names_of
 from outlines_cont.generation.options import PieceOptions
+from outlines_cont.models.tokenizer.special_names import special_names_of
 from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState
 
 
 @dataclass(frozen=True, slots=True)

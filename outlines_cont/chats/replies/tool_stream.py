@@ -10,14 +10,14 @@ from dataclasses import replace
 from outlines_cont.chats.replies.open_calls import OpenCalls
 from outlines_cont.chats.replies.tool_reply import ToolReply, cut
 from outlines_cont.continuation import continuous
-from outlines_cont.generation.options import Options, PieceOptions
-from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.generation.run import Run
-from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.events.closing import Closing
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.generation.options import Options, PieceOptions
+from outlines_cont.generation.run import Run
 from outlines_cont.generation.state_stream import StateStream
+from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.state.sequence_state import SequenceState
 
 
 class ToolStream(Closing):

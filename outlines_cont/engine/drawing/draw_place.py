@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from outlines_cont.policies.branch import TokenSet
 from outlines_cont.engine.drawing.draw_plan import Drawing
+from outlines_cont.policies.branch import TokenSet
 
 _MOST_TOKENS = 16_384
 """Up to so large a vocabulary a draw on a CPU takes little but the calls; beyond it, those that are never taken cost more."""

@@ -8,11 +8,11 @@ from weakref import proxy
 
 import torch
 
-from outlines_cont.policies.branch import TokenSet
-from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.drawing.kept_logits import KeptLogits
+from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.kv import RowKV
 from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
 from outlines_cont.state.row import StateRow
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from outlines_cont.models.tokenizer.sentencepiece import has_prefix_space, piece_bytes, special_ids, without_normalization
+from outlines_cont.models.tokenizer.sentencepiece import (
+    has_prefix_space,
+    piece_bytes,
+    special_ids,
+    without_normalization,
+)
 from outlines_cont.models.tokenizer.special_names import SpecialNames
 from outlines_cont.models.tokenizer.token_bytes import TokenTable
 

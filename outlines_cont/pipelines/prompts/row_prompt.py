@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from outlines_cont.pipelines.rows.errors import RowError
 from outlines_cont.pipelines.prompts.template import PromptTemplate
+from outlines_cont.pipelines.rows.errors import RowError
 
 MakePrompt = Callable[[Mapping[str, Any]], Any]
 """From the fields of a row to its prompt: a text, `Tokens`, token ids or messages."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, meta
 
-from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.prompts.sandbox import Sandbox
 from outlines_cont.pipelines.prompts.template_process import SHARED, TemplateLimits
+from outlines_cont.pipelines.rows.errors import SetupError
 
 DEFAULT_SOURCE = "Message: {{ text }}\nRecord: "
 CHAT_SOURCE = (

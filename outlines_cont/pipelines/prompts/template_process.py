@@ -22,8 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from outlines_cont.pipelines.rows.errors import TemplateError
 from outlines_cont.pipelines.prompts.sandbox import compiled, filled
+from outlines_cont.pipelines.rows.errors import TemplateError
 
 _HAS_TIMER = hasattr(signal, "setitimer")
 # The clock is no measure of work: a machine may be busy with something else. It ends only what the system did not.

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from outlines_cont.pipelines.reports.calibration import Answer, Calibration
-from outlines_cont.pipelines.rows.json_paths import field_of, leaves
 from outlines_cont.pipelines.reports.scores import same_values
+from outlines_cont.pipelines.rows.json_paths import field_of, leaves
 
 MOST_VALUES = 50
 _MOST_EXAMPLES = 3

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
-from outlines_cont.pipelines.tables.shape import ObjectShape, Shape
 from outlines_cont.pipelines.rows.table_rows import pyarrow
+from outlines_cont.pipelines.tables.shape import ObjectShape, Shape
 
 _OTHERS = "additional"
 _USAGE = tuple(field.name for field in fields(Usage))

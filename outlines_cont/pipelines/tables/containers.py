@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from outlines_cont.errors import OptionError
-from outlines_cont.pipelines.tables.columns import RecordColumns
 from outlines_cont.pipelines.rows.outcome import Outcome
 from outlines_cont.pipelines.rows.table_rows import pyarrow
+from outlines_cont.pipelines.tables.columns import RecordColumns
 
 MakeOutcomes = Callable[[Iterable[Any]], Iterator[Outcome]]
 _EXPECTED = (

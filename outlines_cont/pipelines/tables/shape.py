@@ -312,7 +312,12 @@ class _Reader:
             return self._of_items(schema, depth, refs)
         if kind == "object":
             return self._of_members(schema, depth, refs)
-        scalars: dict[Any, Shape] = {"integer": Integer(), "number": Number(), "boolean": BooleanShape(), "null": NullShape()}
+        scalars: dict[Any, Shape] = {
+            "integer": Integer(),
+            "number": Number(),
+            "boolean": BooleanShape(),
+            "null": NullShape(),
+        }
         return scalars.get(kind, JSONText())
 
     def _of_text(self, schema: dict[str, Any]) -> Shape:

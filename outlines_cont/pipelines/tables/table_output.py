@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from outlines_cont.pipelines.rows.errors import OutputError
+from outlines_cont.pipelines.rows.table_rows import pyarrow
 from outlines_cont.pipelines.tables.output import FileOutput
 from outlines_cont.pipelines.tables.shape import ObjectShape, Shape
-from outlines_cont.pipelines.rows.table_rows import pyarrow
 
 _CHUNK = 1000  # rows that are held at once
 TABLE_SUFFIXES = (".csv", ".parquet")
