@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf
 
-from fsm.schema.check import DistinctItems, comparable
 from fsm.schema.context import Context
-from fsm.schema.documents.place import Conjunction, Place, Steps, negated_values_of, values_of
 from fsm.schema.keywords import KEYWORDS
+from fsm.schema.places.place import Conjunction, Place, Steps, negated_values_of, values_of
+from fsm.schema.value_check import DistinctItems, comparable
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
 

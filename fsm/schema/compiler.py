@@ -30,17 +30,17 @@ from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
 from fsm.schema.documents.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
-from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, Steps, negated_values_of, values_of
 from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.empty_place import empty_place
-from fsm.schema.enumeration import names, scalar_node
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.python_type import VALIDATOR
 from fsm.schema.keywords.value import types_at
-from fsm.schema.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.object import object_node
-from fsm.schema.shape import JSON_TYPES, Schema, shorten
-from fsm.schema.string import STRING, FormatPolicy, string_node
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, Steps, negated_values_of, values_of
+from fsm.schema.places.shape import JSON_TYPES, Schema, shorten
+from fsm.schema.scalars.enumeration import names, scalar_node
+from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
+from fsm.schema.scalars.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work

@@ -9,8 +9,8 @@ from typing import Literal
 from fsm.errors import BudgetExceeded, SchemaError, reference
 from fsm.limits import Limits
 from fsm.schema.documents.document import Document
-from fsm.schema.documents.place import Place
 from fsm.schema.key_kinds import KeyKinds
+from fsm.schema.places.place import Place
 from fsm.schema.syntax import Syntax
 from fsm.terms.derivative import Derivatives
 from fsm.terms.endless import is_endless

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from fsm.schema.documents.document import Document
-from fsm.schema.documents.place import Place
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.keyword import Role
+from fsm.schema.places.place import Place
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Node
 

@@ -40,14 +40,13 @@ from pydantic_core import SchemaError as CoreSchemaError
 from pydantic_core import SchemaValidator
 
 from fsm.errors import SchemaError
-from fsm.schema.check import TypeCheck
 from fsm.schema.formats.uri import MAX_URL_BYTES, url
 from fsm.schema.keywords.python_type import TEXT, VALIDATOR, Text
-from fsm.schema.number import to_decimal
-from fsm.schema.numbers.decimal_text import DecimalText
-from fsm.schema.numbers.number_range import Bound, higher, lower
-from fsm.schema.shape import shorten
+from fsm.schema.places.shape import shorten, to_decimal
+from fsm.schema.scalars.decimal_text import DecimalText
+from fsm.schema.scalars.number_range import Bound, higher, lower
 from fsm.schema.spelling import DECIMAL, URL
+from fsm.schema.value_check import TypeCheck
 from fsm.terms.node import Check
 
 _ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and validate the result yourself"

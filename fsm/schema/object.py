@@ -17,16 +17,16 @@ from itertools import combinations
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.automaton.transition_rows import bytes_of
 from fsm.errors import BudgetExceeded, NotRegular
-from fsm.schema.check import DISTINCT_KEYS
 from fsm.schema.context import Context
-from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, Steps, values_of
 from fsm.schema.key_kinds import KeyKinds
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.object import SomeMember
 from fsm.schema.keywords.string import pattern_node
-from fsm.schema.shape import Schema, escape
-from fsm.schema.string import CHARACTERS, STRING, in_quotes, spelled
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, Steps, values_of
+from fsm.schema.places.shape import Schema, escape
+from fsm.schema.scalars.string import CHARACTERS, STRING, in_quotes, spelled
 from fsm.schema.syntax import Syntax
+from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.derivative import Derivatives

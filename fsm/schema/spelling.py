@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fsm.schema.documents.place import Conjunction, values_of
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.value import values_at
-from fsm.schema.number import MAX_EXACT_DIGITS
-from fsm.schema.numbers.number_range import MAX_DIGITS
-from fsm.schema.shape import is_number
+from fsm.schema.places.place import Conjunction, values_of
+from fsm.schema.places.shape import is_number
+from fsm.schema.scalars.number import MAX_EXACT_DIGITS
+from fsm.schema.scalars.number_range import MAX_DIGITS
 
 ONE_SPACE = "white space: at most one space, after `:` and `,`"
 NO_SPACE = "white space: none"

@@ -18,8 +18,8 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.limits import Limits
 from fsm.schema.keywords import KEYWORDS, Keyword
 from fsm.schema.keywords.keyword import Role
-from fsm.schema.shape import COUNT, TEXT
-from fsm.schema.string import CHARACTERS
+from fsm.schema.places.shape import COUNT, TEXT
+from fsm.schema.scalars.string import CHARACTERS
 from fsm.terms import node as nodes
 from fsm.terms.characters import json_text
 from fsm.terms.node import Node

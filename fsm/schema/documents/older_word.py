@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsm.schema.documents.dialect import DRAFT_3, LATEST, Dialect
 from fsm.schema.keywords import KEYWORDS
-from fsm.schema.shape import Schema
+from fsm.schema.places.dialect import DRAFT_3, LATEST, Dialect
+from fsm.schema.places.shape import Schema
 
 Words = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fsm.errors import SchemaError
 from fsm.schema.keywords import KEYWORDS
-from fsm.schema.shape import JSON_TYPES, Schema, shorten
+from fsm.schema.places.shape import JSON_TYPES, Schema, shorten
 
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from fsm.schema.documents.dialect import Dialect
 from fsm.schema.documents.older_word import has_older_words, in_latest_words
 from fsm.schema.keywords import KEYWORDS
-from fsm.schema.shape import Inside, Schema, escape
+from fsm.schema.places.dialect import Dialect
+from fsm.schema.places.shape import Inside, Schema, escape
 
 _AS_BEFORE = ("draft-04", "draft-06", "draft-07")
 """The drafts whose own words are among the older ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsm.schema.keywords.keyword import Keyword, Role
-from fsm.schema.shape import ANY_SCHEMA_MAP, ANY_VALUE, ANYTHING, Shape
+from fsm.schema.places.shape import ANY_SCHEMA_MAP, ANY_VALUE, ANYTHING, Shape
 
 
 def _note(name: str, shape: Shape = ANYTHING, since: str | None = None) -> Keyword:

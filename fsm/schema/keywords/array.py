@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from fsm.schema.documents.place import NegatedKeyword, Place, negation_of
 from fsm.schema.keywords.count import at_least, at_most
-from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Way, no_failures, unknown_failures
-from fsm.schema.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
+from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Way, no_failures, unless_trivial
+from fsm.schema.places.place import NegatedKeyword, Place, negation_of
+from fsm.schema.places.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +40,6 @@ def _contains_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterat
         yield ({"type": "array", "contains": schema, "minContains": 0, "maxContains": fewer},)
     if most is not None:
         yield ({"type": "array", "contains": schema, "minContains": int(most) + 1},)
-
-
-def unless_trivial(trivial: Any) -> Any:
-    """Failures that are left to a check, but for the one value of a keyword that rejects nothing."""
-
-    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
-        if value is not trivial:
-            yield from unknown_failures(keyword, place, value)
-
-    return failures
 
 
 def _prefix_parts(place: Place, schemas: list[Schema], name: str | int, matches: Matches) -> Iterator[Place]:

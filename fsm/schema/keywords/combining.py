@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from fsm.schema.documents.place import Conjunction, Place
 from fsm.schema.keywords.keyword import Keyword, Make, NoNegation, Role, Way, no_failures
-from fsm.schema.shape import SCHEMA, SCHEMA_LIST, TEXT, Schema
+from fsm.schema.places.place import Conjunction, Place
+from fsm.schema.places.shape import SCHEMA, SCHEMA_LIST, TEXT, Schema
 
 _MAX_ONE_OF = 8
 

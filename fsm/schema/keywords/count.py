@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsm.schema.documents.place import Place
 from fsm.schema.keywords.keyword import Keyword, Way
-from fsm.schema.shape import COUNT
+from fsm.schema.places.place import Place
+from fsm.schema.places.shape import COUNT
 
 
 def at_least(name: str, opposite: str, types: frozenset[str]) -> Keyword:

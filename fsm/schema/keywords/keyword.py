@@ -16,8 +16,8 @@ from enum import Enum, auto
 from typing import Any
 
 from fsm.limits import Limits
-from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, values_of
-from fsm.schema.shape import JSON_TYPES, Schema, Shape, is_number
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, values_of
+from fsm.schema.places.shape import JSON_TYPES, Schema, Shape, is_number
 from fsm.terms.node import Node
 
 ALL_TYPES = frozenset(JSON_TYPES)
@@ -86,6 +86,16 @@ def unknown_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way
         NoNegation: always.
     """
     raise NoNegation(keyword.name)
+
+
+def unless_trivial(trivial: Any) -> Any:
+    """Failures that are left to a check, but for the one value of a keyword that rejects nothing."""
+
+    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+        if value is not trivial:
+            yield from unknown_failures(keyword, place, value)
+
+    return failures
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fsm.schema.keywords import KEYWORDS
-from fsm.schema.shape import VALUE
+from fsm.schema.places.shape import VALUE
 
 _LONGEST_NOUN = 6  # `formats` says something else
 _JOINT = re.compile(r"(?<=[a-zA-Z])[_-](?=[a-zA-Z])")

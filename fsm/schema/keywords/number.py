@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsm.schema.documents.place import Place
 from fsm.schema.keywords.keyword import NUMERIC, Keyword, Way
-from fsm.schema.shape import DIVISOR, NUMBER
+from fsm.schema.places.place import Place
+from fsm.schema.places.shape import DIVISOR, NUMBER
 
 
 def _bound(name: str, opposite: str, since: str = "draft-04") -> Keyword:

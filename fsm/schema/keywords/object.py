@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, negation_of
-from fsm.schema.keywords.array import unless_trivial
 from fsm.schema.keywords.count import at_least, at_most
-from fsm.schema.keywords.keyword import OBJECT, Keyword, Make, Matches, Role, Way
-from fsm.schema.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
+from fsm.schema.keywords.keyword import OBJECT, Keyword, Make, Matches, Role, Way, unless_trivial
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, negation_of
+from fsm.schema.places.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
 
 
 @dataclass(frozen=True, slots=True)

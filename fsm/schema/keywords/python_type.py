@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fsm.limits import Limits
 from fsm.schema.keywords.keyword import PYTHON_TYPE, STRING, Keyword, unknown_failures
-from fsm.schema.shape import TEXT as NAME
-from fsm.schema.shape import Shape, expected
+from fsm.schema.places.shape import TEXT as NAME
+from fsm.schema.places.shape import Shape, expected
 from fsm.terms.node import Node
 
 TEXT = "fsm:text"

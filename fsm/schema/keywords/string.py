@@ -8,12 +8,12 @@ from functools import lru_cache
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import ecma_search
-from fsm.schema.documents.place import NegatedKeyword, Place
 from fsm.schema.formats.table import NUMBER_FORMATS, SPELLINGS, format_node
 from fsm.schema.keywords.count import at_least, at_most
 from fsm.schema.keywords.keyword import NUMERIC, STRING, Keyword, Way
 from fsm.schema.keywords.number import NUMBERS
-from fsm.schema.shape import TEXT
+from fsm.schema.places.place import NegatedKeyword, Place
+from fsm.schema.places.shape import TEXT
 from fsm.terms.characters import json_spelling
 from fsm.terms.node import Node
 

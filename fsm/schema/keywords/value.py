@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsm.schema.documents.place import NegatedKeyword, Place
 from fsm.schema.keywords.keyword import ALL_TYPES, Keyword, Part, Role, Way
-from fsm.schema.shape import TYPES, VALUE, VALUES, check_text
+from fsm.schema.places.place import NegatedKeyword, Place
+from fsm.schema.places.shape import TYPES, VALUE, VALUES, check_text, is_number, to_decimal
 
 
 def types_named(value: Any) -> frozenset[str]:
@@ -33,6 +33,15 @@ def values_at(place: Place) -> list[Any] | None:
 def pointer_to(place: Place, position: int) -> str:
     """Where `enum` or `const` of a place holds the value at a position of `values_at`."""
     return f"{place.at('enum')}/{position}" if place.has("enum") else place.at("const")
+
+
+def identity(value: Any) -> tuple[str, Any]:
+    """What tells a scalar from another in JSON, where 1 and 1.0 are equal and true is no number."""
+    if isinstance(value, bool) or value is None:
+        return ("name", value)
+    if isinstance(value, str):
+        return ("text", value)
+    return ("number", to_decimal(value)) if is_number(value) else ("other", id(value))
 
 
 def schema_of(value: dict[str, Any] | list[Any], pointer: str) -> dict[str, Any]:

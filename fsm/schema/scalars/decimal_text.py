@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from fsm.schema.numbers.multiple import multiples
-from fsm.schema.numbers.number_range import DIGIT, MAX_DIGITS, Bound, between, fraction, higher, lower, scaled
+from fsm.schema.scalars.multiple import multiples
+from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, Bound, between, fraction, higher, lower, scaled
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
 

@@ -11,7 +11,7 @@ from referencing import Specification
 from referencing.jsonschema import DRAFT3, DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
 from fsm.errors import SchemaError
-from fsm.schema.shape import shorten
+from fsm.schema.places.shape import shorten
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,27 +9,18 @@ from typing import Any
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import SchemaError
 from fsm.limits import Limits
-from fsm.schema.documents.place import Conjunction, NegatedKeyword, Place, negated_values_of, values_of
 from fsm.schema.keywords import KEYWORDS
-from fsm.schema.keywords.value import pointer_to, values_at
-from fsm.schema.number import Demand, check_digits, demand_of, is_whole, number_texts, to_decimal
-from fsm.schema.shape import is_number, shorten
-from fsm.schema.string import spelled, string_node
+from fsm.schema.keywords.value import identity, pointer_to, values_at
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, negated_values_of, values_of
+from fsm.schema.places.shape import is_number, shorten
+from fsm.schema.scalars.number import Demand, check_digits, demand_of, is_whole, number_texts
+from fsm.schema.scalars.string import spelled, string_node
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.node import Node
 
 _STRINGS_PER_WORK = 10
 _OTHERS_PER_WORK = 1  # numbers become decimals
-
-
-def identity(value: Any) -> tuple[str, Any]:
-    """What tells a scalar from another in JSON, where 1 and 1.0 are equal and true is no number."""
-    if isinstance(value, bool) or value is None:
-        return ("name", value)
-    if isinstance(value, str):
-        return ("text", value)
-    return ("number", to_decimal(value)) if is_number(value) else ("other", id(value))
 
 
 def scalar_node(

@@ -31,11 +31,11 @@ from typing import Any
 
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.schema.documents.place import Conjunction, Place, negated_values_of, values_of
 from fsm.schema.formats.table import NUMBER_FORMATS
-from fsm.schema.numbers.multiple import common_multiple, multiples
-from fsm.schema.numbers.number_range import DIGIT, MAX_DIGITS, Bound, between, plain, scaled
-from fsm.schema.shape import is_number
+from fsm.schema.places.place import Conjunction, Place, negated_values_of, values_of
+from fsm.schema.places.shape import is_number, to_decimal
+from fsm.schema.scalars.multiple import common_multiple, multiples
+from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, Bound, between, plain, scaled
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
 
@@ -129,11 +129,6 @@ class Demand:
         if high is not None and not (value < high.value or (value == high.value and high.inclusive)):
             return False
         return self.divisor is None or (Fraction(value) / self.divisor).denominator == 1
-
-
-def to_decimal(value: int | float | Decimal) -> Decimal:
-    """The decimal that a number in a schema stands for."""
-    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
 
 
 def check_digits(value: int | float | Decimal, place: Place, keyword: str, limits: Limits) -> Decimal:

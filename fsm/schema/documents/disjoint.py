@@ -15,15 +15,14 @@ from typing import Any, Protocol
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.schema.documents.place import Place
-from fsm.schema.enumeration import identity
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.keyword import ALL_TYPES, Role
 from fsm.schema.keywords.string import pattern_node
-from fsm.schema.keywords.value import types_at, values_at
-from fsm.schema.shape import JSON_TYPES
-from fsm.schema.string import spelled
+from fsm.schema.keywords.value import identity, types_at, values_at
+from fsm.schema.places.place import Place
+from fsm.schema.places.shape import JSON_TYPES
 from fsm.terms import work_budget as work
+from fsm.terms.characters import json_text
 
 _MAX_PAIRS = 20_000
 _PAIR_WORK = 1
@@ -159,7 +158,7 @@ class _Comparison:
         if (pattern, name) not in self._matches:
             try:
                 node = pattern_node(pattern, place.at("patternProperties"), self._reader.limits)
-                self._matches[pattern, name] = Automaton(node).accepts(spelled(name)[1:-1])
+                self._matches[pattern, name] = Automaton(node).accepts(json_text(name))
             except NotRegular:
                 self._matches[pattern, name] = None
         return self._matches[pattern, name]

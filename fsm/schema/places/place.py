@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fsm.schema.documents.resource import Scope
-from fsm.schema.shape import Schema, escape
+from fsm.schema.places.dialect import Dialect
+from fsm.schema.places.shape import Schema, escape
 from fsm.terms.node import Node
 
 WATCHERS = ("unevaluatedProperties", "unevaluatedItems")
@@ -32,6 +32,23 @@ class NegatedKeyword:
 def negation_of(schema: Schema) -> Schema:
     """The schema of the values that do not satisfy another one."""
     return not schema if isinstance(schema, bool) else {"not": schema}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a place stands among resources.
+
+    Attributes:
+        uri: the base of its references.
+        path: the URIs of the resources that led there, outermost first, as far as they have dynamic anchors of their own.
+        dialect: the draft in which it is written.
+        root: which object the resource is, so that its own relative URI is applied once.
+    """
+
+    uri: str
+    path: tuple[str, ...]
+    dialect: Dialect
+    root: int = field(default=0, compare=False)
 
 
 class Place(NamedTuple):

@@ -41,6 +41,11 @@ def is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def to_decimal(value: int | float | Decimal) -> Decimal:
+    """The decimal that a number in a schema stands for."""
+    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+
+
 class Inside(Enum):
     """What the value of a keyword holds."""
 

@@ -6,7 +6,7 @@ The registry is the one of the library `referencing`; the standard metaschemas a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -16,28 +16,12 @@ from referencing.exceptions import NoSuchAnchor, Unresolvable
 from referencing.jsonschema import DynamicAnchor
 
 from fsm.errors import SchemaError
-from fsm.schema.documents.dialect import Dialect, dialect_named, dialect_of, metaschema_of
-from fsm.schema.shape import Schema, shorten
+from fsm.schema.places.dialect import Dialect, dialect_named, dialect_of, metaschema_of
+from fsm.schema.places.place import Scope
+from fsm.schema.places.shape import Schema, shorten
 
 ROOT_URI = "urn:schema:root"
 """The URI of a root that names none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Where a place stands among resources.
-
-    Attributes:
-        uri: the base of its references.
-        path: the URIs of the resources that led there, outermost first, as far as they have dynamic anchors of their own.
-        dialect: the draft in which it is written.
-        root: which object the resource is, so that its own relative URI is applied once.
-    """
-
-    uri: str
-    path: tuple[str, ...]
-    dialect: Dialect
-    root: int = field(default=0, compare=False)
 
 
 class Resources:
