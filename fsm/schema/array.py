@@ -1,6 +1,6 @@
-"""Arrays: item schemas, counts, `contains`, `unevaluatedItems`. Counts are counters, so a bound of a billion costs nothing.
+"""Arrays as terms: item schemas, counts, `contains`, `unevaluatedItems`. Counts are counters, so a bound of a billion costs nothing.
 
-With `contains` a term is made for each number of items read and each number of them that satisfied it, up to the bounds.
+With `contains` the term is a grid: one entry for each number of items read and each number of them that satisfied it, up to the bounds.
 `uniqueItems` is checked: an automaton would have to remember every item.
 """
 
@@ -61,7 +61,7 @@ def _most_different(places: Conjunction, context: Context) -> float:
         return inf
     most = inf
     for place, schema in values_of(places, "items"):
-        items = context.document.settle(place.below(schema, "items"))
+        items = context.document.normalize_draft(place.below(schema, "items"))
         if isinstance(items.get("enum"), list):
             fixed = len(place.get("prefixItems") or ())
             most = min(most, fixed + len({comparable(value) for value in items.get("enum")}))
@@ -133,7 +133,7 @@ def _item_places(places: Conjunction, position: int, context: Context) -> Conjun
 
 
 def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Context) -> list[Place]:
-    """What `unevaluatedItems` of a place asks of the item at `position`: nothing where another keyword looked at it."""
+    """What `unevaluatedItems` of a place demands of the item at `position`: nothing if another keyword has evaluated it."""
     contained: list[Place] = []
     for place in places:
         if not place.counts_for(watcher):

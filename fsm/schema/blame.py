@@ -1,8 +1,8 @@
-"""Which keywords of a schema are to blame where a text can go on no more: their JSON pointers, found by reading the text again.
+"""Explain why a text does not fit a schema: the JSON pointers of the keywords that forbid it, found by reading the text again.
 
-Terms know nothing of the keywords they come from, so that equal ones are shared. What is asked here is asked of a text: a keyword is to
-blame where no value that satisfies it (and `type` beside it) begins so. It is looked for from the outside inwards, down to the value that
-is being written. Nothing is prepared; the terms of single keywords are built when a text is explained.
+Terms do not record the keywords that they come from, so that equal terms are shared. A keyword is to blame if no value that satisfies it,
+and `type` beside it, begins with the text. The search goes from the root of the schema down to the value that is being written. The terms
+of single keywords are built when a text is explained; nothing is prepared.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Inquiry:
 
     def _ask(self, question: _Question, found: dict[str, None], questions: list[_Question]) -> None:
         """Add what is to blame in one place, or further questions about the places that it leads to."""
-        place = self._document.settle(question.place)
+        place = self._document.normalize_draft(question.place)
         if not isinstance(place.schema, dict):
             if place.schema is False:
                 found[place.pointer] = None
@@ -132,7 +132,7 @@ class _Inquiry:
         return None
 
     def _blame_together(self, place: Place, question: _Question, found: dict[str, None]) -> None:
-        """Name the keywords of a place that forbid a text together, though none of them does alone."""
+        """Name the keywords of a place that forbid a text only together."""
         if not self._forbids(place, question.text, question.is_whole):
             return
         assert isinstance(place.schema, dict)
@@ -188,7 +188,7 @@ class _Inquiry:
         return place._replace(schema=made, via=None)
 
     def _keys_only(self, place: Place, *more: str) -> Place:
-        """What a place says of keys, whatever their values, and some of its other keywords."""
+        """The constraints of a place on keys, with any values, and some of its other keywords."""
         made: dict[str, Any] = {keyword: place.get(keyword) for keyword in more if place.has(keyword)}
         for keyword in ("properties", "patternProperties"):
             made[keyword] = {key: schema is not False for key, schema in (place.get(keyword) or {}).items()}

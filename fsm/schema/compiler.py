@@ -1,10 +1,11 @@
-"""`json_schema`: a JSON schema (drafts 3 to 2020-12) or a Python type becomes an expression.
+"""`json_schema`: compile a JSON schema (drafts 3 to 2020-12) or a Python type into an expression.
 
-A schema is taken as what it says about each JSON type. Schemas that hold together for one value (`allOf`, `$ref` beside other
-keywords, a property named by two of them) are merged keyword by keyword; `anyOf`, `oneOf`, `if` and what is left of a `not` are
-carried through as alternatives (`document.py`, `negation.py`). So no intersection of automata is needed but for `pattern`, `format`
-and keys. A place that needs itself becomes a recursive rule. What no automaton holds is checked when the value is complete.
-Builders are generators that yield the schemas whose terms they need: no schema, however deeply nested, exhausts Python's stack.
+The method is a case split, not a product of automata. Schemas that hold for one value together (`allOf`, `$ref` beside other keywords, a
+property named by two of them) are collected as places; `anyOf`, `oneOf`, `if` and negations, which are pushed inwards, become
+alternatives (`documents/document.py`). For each alternative and each JSON type one term is built from all places at once; only patterns,
+formats and languages of keys are intersected. A schema that contains itself becomes a recursive rule. What no automaton holds is checked
+when the value is complete. Builders are generators that yield the schemas whose terms they need, so that no schema, however deeply
+nested, exhausts Python's stack.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def json_schema(
 
     def read_again() -> tuple[Document, Build]:
         document = read(negations="all", is_strict=False)
-        document.settle_accounts()
+        document.disable_budget()
 
         def build(places: Conjunction, order: KeyOrder) -> Node:
             context = Context(document, syntax_of(whitespace), limits, order)
@@ -170,7 +171,7 @@ def _compile(
             most //= 4
             readings = [("none", True)]
             continue
-        document.settle_accounts()
+        document.disable_budget()
         return context, EMPTY if is_empty else node
 
 
@@ -366,7 +367,7 @@ class _Terms:
         return None if found is None or node is None else (node, found[1])
 
     def keep(self, frame: _Frame, node: Node, is_outermost: bool) -> None:
-        """Remember a term for those who need the same."""
+        """Remember a term, for the next request of the same."""
         key, bound, nesting = frame.key, frame.bound, frame.nesting
         if bound < 2:
             self._known[key, bound, bound and self.roughly(nesting)] = node, frame
@@ -420,7 +421,7 @@ class _Terms:
         return key in self._recursive
 
     def _reaches(self, key: Key, places: Conjunction, nesting: int) -> bool:
-        """Whether some value of at most so many levels exists. The flattest one holds none of its own kind."""
+        """Whether some value of at most so many levels exists. The flattest value contains no value of its own kind."""
         while key not in self._fewest and self._tried.get(key, 0) < nesting:
             tried = self._tried[key] = min(_next_try(self._tried.get(key, 0)), nesting)
             node = _Level(self, tried).build(places)
@@ -508,7 +509,7 @@ class _Level:
 
     def _simple(self, place: Place) -> Node | None:
         """The term of a place that names one scalar type and nothing else; the most common of all needs no frame."""
-        node = None if place.negated else _simple_node(self._document.settle(place).schema)
+        node = None if place.negated else _simple_node(self._document.normalize_draft(place).schema)
         if node is not None:
             self._document.read(place)
             self._note_spellings((place,), types_at(place))

@@ -1,4 +1,4 @@
-"""What every builder of a term needs: the syntax, the options, and a list of what it could not put into the automaton."""
+"""The state of one compilation, shared by all builders of terms: syntax, options, and notes on what the automaton does not hold."""
 
 from __future__ import annotations
 

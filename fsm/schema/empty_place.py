@@ -1,4 +1,4 @@
-"""Where a schema that no value satisfies contradicts itself: the innermost place that is empty and makes the whole empty."""
+"""Explain an empty schema: find the innermost place that no value satisfies and that every value of the whole schema needs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def empty_place(document: Document, start: Place, build: Callable[[Place], Node]
 
     found = start
     for _ in range(_MAX_DEPTH):
-        inner = next((part for part in _needed(document, document.settle(found)) if is_empty(part)), None)
+        inner = next((part for part in _needed(document, document.normalize_draft(found)) if is_empty(part)), None)
         if inner is None:
             break
         found = inner

@@ -339,7 +339,7 @@ class _Keys:
             left = None if few is None else tuple(word for word in few if json.loads(word) not in declared)
             kind = self._kind(base, number, left if left is None or len(left) <= _MAX_FEW else None)
             if left is None and (not declared or divided.is_endless(number)):
-                kind.keys.is_inhabited = True  # some text is left, whatever finitely many are taken away
+                kind.keys.is_inhabited = True  # endlessly many texts minus finitely many: some text is left
             if left or (left is None and self._is_inhabited(kind.keys)):
                 found.append(kind)
         self._context.limits.check("max_key_kinds", len(found), "kinds of keys", self._places[0].pointer)

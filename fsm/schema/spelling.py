@@ -1,4 +1,4 @@
-"""What we never write though a schema allows it, in one sentence for each kind of value; `docs/json_text.md` has the examples."""
+"""What is never written though a schema allows it, in one sentence for each kind of value; `docs/json_text.md` has examples."""
 
 from __future__ import annotations
 

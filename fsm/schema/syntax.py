@@ -1,4 +1,4 @@
-"""The JSON text around values: separators with or without a space, and any value at all."""
+"""JSON text around values: separators with or without a space, and the term of any JSON value."""
 
 from __future__ import annotations
 

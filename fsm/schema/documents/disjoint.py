@@ -38,11 +38,11 @@ class Reader(Protocol):
     def limits(self) -> Limits:
         """Bounds of compiling."""
 
-    def settle(self, place: Place) -> Place:
-        """The place in the words of the latest draft."""
+    def normalize_draft(self, place: Place) -> Place:
+        """The place with the keywords of draft 2020-12."""
 
     def follow(self, place: Place) -> Place:
-        """The settled place that `$ref` of `place` names."""
+        """The normalized place that `$ref` of `place` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class _Comparison:
         self._matches: dict[tuple[str, str], bool | None] = {}
 
     def signature(self, place: Place, depth: int = 0) -> _Signature:
-        """What a settled place says by itself, and by other schemas for the same value."""
+        """What a normalized place says by itself, and by other schemas for the same value."""
         key = (*place.key, depth)
         if key not in self._known:
             self._known[key] = self._read(place, depth)
@@ -106,7 +106,7 @@ class _Comparison:
 
         def below(schemas: Any, keyword: str) -> Iterable[_Signature]:
             for number, schema in enumerate(schemas if isinstance(schemas, list) else ()):
-                yield self.signature(self._reader.settle(place.beside(schema, keyword, number)), depth + 1)
+                yield self.signature(self._reader.normalize_draft(place.beside(schema, keyword, number)), depth + 1)
 
         if place.has("$ref"):
             found = found.meet(self.signature(self._reader.follow(place), depth + 1))
@@ -142,7 +142,7 @@ class _Comparison:
         found = _Signature()
         for place in owner.speakers:
             for below in self._schemas_of(place, name):
-                found = found.meet(self.signature(self._reader.settle(below)))
+                found = found.meet(self.signature(self._reader.normalize_draft(below)))
         return found
 
     def _schemas_of(self, place: Place, name: str) -> Iterable[Place]:
@@ -171,7 +171,11 @@ def _own_signature(place: Place, reader: Reader) -> _Signature:
     required = frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
     tags = dict[str, frozenset[Any]]()
     for name, schema in properties.items() if isinstance(properties, dict) else ():
-        listed = _scalars(reader.settle(place.below(schema, "properties", name))) if isinstance(schema, dict) else None
+        listed = (
+            _scalars(reader.normalize_draft(place.below(schema, "properties", name)))
+            if isinstance(schema, dict)
+            else None
+        )
         if listed is not None:
             tags[name] = listed
     types, values = types_at(place), _scalars(place)

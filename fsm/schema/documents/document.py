@@ -1,4 +1,8 @@
-"""A schema document: its places are checked when first reached, references are resolved, values are split into cases."""
+"""A schema document: check keywords, resolve references, and split the values of a schema into cases (a disjunctive normal form).
+
+A case is a list of places that hold together and apply no other schema to the value. Negation is pushed inwards, keyword by keyword, as
+in a negation normal form, so that no automaton is complemented but those of patterns, formats and keys.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ MAX_SPENT = (
 )
 _CASE_COST = 10
 _MAX_SMALL = 16  # schemas that a negation leads to, where only small ones are worked out
-_MAX_KEPT = 20_000  # cases that are remembered for those who ask again
+_MAX_KEPT = 20_000  # cases that are remembered
 _MAX_SUBSETS = 6  # of the branches of an `anyOf` whose annotations count
 
 Choice = list[Conjunction]
@@ -126,7 +130,7 @@ class Remark:
     Attributes:
         keyword: its name.
         text: what became of it.
-        is_suspect: whether it may not be what its author meant; then it is an error for those who are strict.
+        is_suspect: whether it may not be what its author meant; then it is an error with `strict=True`.
     """
 
     keyword: str
@@ -184,7 +188,7 @@ class Document:
         self.validators = dict(validators or {})
         self._resources: Resources | None = None
         self._visited: set[int] = set()
-        self._settled: dict[int, Schema] = {}
+        self._normalized: dict[int, Schema] = {}
         self._made: dict[tuple[object, ...], Any] = {}
         self._kept: list[Schema] = []
         base = root.get(self.dialect.identifier) if isinstance(root, dict) else None
@@ -235,16 +239,16 @@ class Document:
         return cases
 
     def behind(self, places: Conjunction) -> Conjunction:
-        """The places with those that are nothing but a reference replaced by what they refer to, so that all who do so ask the same."""
+        """Replace the places that are only a reference by what they refer to, so that equal questions have equal keys."""
         return tuple(self._behind(place) if place.via is None and not place.negated else place for place in places)
 
     def _behind(self, place: Place) -> Place:
         while place.has("$ref"):
-            settled = self.settle(place)
-            if not isinstance(settled.schema, dict) or not settled.schema.keys() <= KEYWORDS.alone["$ref"]:
+            normalized = self.normalize_draft(place)
+            if not isinstance(normalized.schema, dict) or not normalized.schema.keys() <= KEYWORDS.alone["$ref"]:
                 break
-            self._visit(settled)
-            place = self.resolve(settled, "$ref")
+            self._visit(normalized)
+            place = self.resolve(normalized, "$ref")
         return place if place.via is None else place._replace(via=None)
 
     def _find_cases(self, places: Conjunction, loosely: bool) -> Cases:
@@ -270,7 +274,7 @@ class Document:
                 if not loosely:
                     self._limit_joined(joined, places)
                 continue
-            place, rest = self.settle(todo[0]), todo[1:]
+            place, rest = self.normalize_draft(todo[0]), todo[1:]
             if isinstance(place.schema, bool):
                 if place.schema != place.negated:
                     stack.append(_Way(done, rest, seen, types, made))
@@ -336,8 +340,8 @@ class Document:
             if self._left < 0:
                 raise TooCostly
 
-    def settle_accounts(self) -> None:
-        """From now on anything may be spent: what is asked later was asked before, for another depth."""
+    def disable_budget(self) -> None:
+        """Lift the bound on negations: what is compiled later is the same again, for another depth."""
         self._left = None
 
     def _leaves_out(self, places: Iterable[Place], loosely: bool) -> bool:
@@ -371,11 +375,11 @@ class Document:
             if len(seen) > _MAX_SMALL:
                 return False
             stack.append((one, False))
-            settled = self.settle(one)
-            stack += [(below, True) for below in KEYWORDS.subschemas(settled)]
+            normalized = self.normalize_draft(one)
+            stack += [(below, True) for below in KEYWORDS.subschemas(normalized)]
             for keyword in KEYWORDS.references:
-                if settled.has(keyword):
-                    stack.append((self.resolve(settled, keyword)._replace(via=None), True))
+                if normalized.has(keyword):
+                    stack.append((self.resolve(normalized, keyword)._replace(via=None), True))
         return True
 
     def _limit_exact(self, places: Conjunction) -> None:
@@ -388,7 +392,7 @@ class Document:
         """The branches of a place that says nothing but `anyOf`: each can be compiled for itself."""
         if len(places) != 1:
             return None
-        place = self.settle(places[0])
+        place = self.normalize_draft(places[0])
         schema = place.schema
         if place.negated or place.is_watched or not isinstance(schema, dict) or "anyOf" not in schema:
             return None
@@ -399,7 +403,7 @@ class Document:
 
     def _single(self, place: Place) -> Cases | None:
         """The one case of a place that applies no other schema to its value; the most common of all."""
-        place = self.settle(place)
+        place = self.normalize_draft(place)
         schema = place.schema
         if place.negated or not isinstance(schema, dict) or not KEYWORDS.apart.isdisjoint(schema):
             return None
@@ -410,14 +414,14 @@ class Document:
         pointer = places[0].pointer if places else ""
         self.limits.check("max_alternatives", count, "alternatives for one value", pointer)
 
-    def settle(self, place: Place) -> Place:
-        """The place in the words of the latest draft, in the scope that it begins itself."""
+    def normalize_draft(self, place: Place) -> Place:
+        """The place with the keywords of draft 2020-12, in the scope of its own resource if it begins one."""
         schema = place.schema
         if not isinstance(schema, dict):
             if not isinstance(schema, NegatedKeyword):
                 check_schema(schema, place.pointer)
             return place
-        known, scope = self._settled.get(id(schema)), place.scope
+        known, scope = self._normalized.get(id(schema)), place.scope
         if scope is None and schema is not self.schema and isinstance(schema.get(self.dialect.identifier), str):
             scope = self.resources.scope()
         if known is not None and scope is None:
@@ -430,7 +434,7 @@ class Document:
             known = self._without_unknown_format(in_latest_words(schema, dialect), place)
             if known is not schema:
                 self._remark_older_words(place, dialect)
-            self._settled[id(schema)] = self._settled[id(known)] = known
+            self._normalized[id(schema)] = self._normalized[id(known)] = known
             self._kept += (schema, known)
         return place if known is schema and scope is place.scope else place._replace(schema=known, scope=scope)
 
@@ -498,13 +502,13 @@ class Document:
         Raises:
             SchemaError: a keyword is malformed, or unknown.
         """
-        self._visit(self.settle(place))
+        self._visit(self.normalize_draft(place))
 
     def make(self, schema: Made, *key: object) -> Made:
         """A schema of our own that stays the same object each time it is asked for."""
         made: Made = self._made.setdefault(key, schema)
         if isinstance(made, dict):
-            self._settled[id(made)] = made
+            self._normalized[id(made)] = made
             self._visited.add(id(made))
         return made
 
@@ -597,12 +601,12 @@ class Document:
 
     def _one_of(self, place: Place, loosely: bool, missing: Missing) -> Choice:
         branches = self._branches(place, "oneOf")
-        settled = [self.settle(branch) for branch in branches]
-        for branch in settled:
+        normalized = [self.normalize_draft(branch) for branch in branches]
+        for branch in normalized:
             self._visit(branch)
-        if len(branches) == 1 or self._are_disjoint(place, settled):
+        if len(branches) == 1 or self._are_disjoint(place, normalized):
             return [(branch,) for branch in branches]
-        if self._leaves_out(settled, loosely):
+        if self._leaves_out(normalized, loosely):
             missing[id(place.schema), "oneOf"] = place, "oneOf"
             return [(branch,) for branch in branches]
         if len(branches) > _MAX_APART:
@@ -689,8 +693,8 @@ class Document:
         return place.beside(rest), place.beside(only)
 
     def follow(self, place: Place) -> Place:
-        """The settled place that `$ref` of `place` names."""
-        return self.settle(self.resolve(place, "$ref"))
+        """The normalized place that `$ref` of `place` names."""
+        return self.normalize_draft(self.resolve(place, "$ref"))
 
     def resolve(self, place: Place, keyword: str) -> Place:
         """The place that a reference of `place` names.
@@ -702,13 +706,13 @@ class Document:
         check_text(reference, pointer)
         found = self._find(place, keyword, reference, pointer)
         check_schema(found.schema, found.pointer)
-        if place.leads_back_to(self.settle(found).schema, found.scope):
+        if place.leads_back_to(self.normalize_draft(found).schema, found.scope):
             raise SchemaError(
                 f"reference {shorten(reference)} leads back to itself without content, so that it says nothing. "
                 "Put the reference inside `properties` or `items`, or remove it",
                 pointer,
             )
-        self._visit(self.settle(found))
+        self._visit(self.normalize_draft(found))
         self.limits.check("max_depth", found.depth, "references one behind the other", pointer)
         return found
 
@@ -761,10 +765,9 @@ class Document:
                 self.keywords[pointer] = keyword
             elif keyword not in KEYWORDS:
                 self._remark_unknown(place, keyword, value)
-        if "pattern" in schema:
-            self._remark_pattern(place, "pattern", schema["pattern"])
-        for pattern in schema.get("patternProperties") or ():
-            self._remark_pattern(place, "patternProperties", pattern)
+        for known in KEYWORDS.with_patterns:
+            for pattern in known.patterns(schema[known.name]) if known.name in schema else ():
+                self._remark_pattern(place, known.name, pattern)
         self.limits.check("max_enum_values", len(schema.get("enum") or ()), "values of an enum", place.at("enum"))
 
     def _remark_unknown(self, place: Place, keyword: object, value: object) -> None:

@@ -1,4 +1,4 @@
-"""Words of older drafts and of OpenAPI, read in whatever schema uses them, as those mean them.
+"""Read keywords of older drafts and of OpenAPI, in any schema that uses them, as those define them.
 
 Many schemas name no draft, or a later one than they are written for. What an older word means is not in doubt where the later
 draft has no such word, or gives it another shape:

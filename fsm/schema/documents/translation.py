@@ -1,4 +1,4 @@
-"""Whole documents in the words of draft 2020-12, for the validator, which knows each draft by its letter alone.
+"""Rewrite a whole document in the keywords of draft 2020-12, for the validator, which reads each draft to the letter.
 
 Left out: the schemas of a registry, and identifiers on the way of a reference.
 """

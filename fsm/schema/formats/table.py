@@ -3,7 +3,7 @@
 Exact after their standards where the modules `moment`, `address` and `uri` do not say otherwise; `byte`, `binary`, `password` and the
 formats of numbers are those of the registry of OpenAPI. `regex` is a part of ECMA-262 with the `u` flag: groups are nested at most three
 deep, without names and references, ranges of a class begin with `0`, `a` or `A`. `idn-hostname` and `idn-email` are not known: whether a
-label is allowed hangs on tables of Unicode that change.
+label is allowed depends on tables of Unicode that change.
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ NUMBER_FORMATS: dict[str, dict[str, Any]] = {
     "int32": {"multipleOf": 1, "minimum": -(2**31), "maximum": 2**31 - 1},
     "int64": {"multipleOf": 1, "minimum": -(2**63), "maximum": 2**63 - 1},
     "float": {"minimum": -_MAX_SINGLE, "maximum": _MAX_SINGLE},
-    "double": {},  # whatever we write
+    "double": {},  # any number that is written
 }
-"""Formats of numbers, after the registry of OpenAPI, in other keywords. Strings pay no heed to them, nor numbers to other formats."""
+"""Formats of numbers, after the registry of OpenAPI, in other keywords. They say nothing of strings, nor other formats of numbers."""
 OUR_FORMATS: dict[str, Callable[[], Node]] = {
     "x-local-date-time": moment.local_date_time,
     "x-clock": moment.local_time,

@@ -1,7 +1,7 @@
 """The keywords of JSON Schema 2020-12, each as one object.
 
-An object says all there is to know of its keyword; whoever reads, compiles, checks or explains a schema asks `KEYWORDS`, and has no list
-of names of its own. A new keyword is one more object in the file of its kind. This room imports places, formats and what is below them.
+An object holds all facts about its keyword; the modules that read, compile, check or explain schemas look them up in `KEYWORDS` and
+have no lists of names of their own. A new keyword is one more object in the file of its kind. Imports places, formats and `fsm.terms`.
 """
 
 from __future__ import annotations

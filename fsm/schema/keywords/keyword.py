@@ -1,8 +1,8 @@
-"""A keyword of JSON Schema as one object: all that the rest of this package knows of it, it asks this object.
+"""`Keyword`: all facts about one keyword of JSON Schema, as one object, and `Registry`: all keywords by name.
 
-What a keyword does not say has a default that is never wrong, only less exact: it is checked when the value is complete, its negation is
-"the values of its types that it does not accept", and it is blamed where no value that satisfies it begins with a text. So a keyword of
-one's own needs a name, a shape and a function that tells whether it accepts a value:
+The default of each fact is safe: less exact, and never wrong. Without a term the keyword is checked when the value is complete; its
+negation is "the values of its types that it does not accept"; it is blamed if no value that satisfies it begins with the text. So a new
+keyword needs a name, a shape, the types that it can reject, and a function that tells whether it accepts a value:
 
     Keyword("maxBytes", COUNT, frozenset({"string"}), accepts=lambda most, text: len(text.encode()) <= most)
 """
@@ -69,6 +69,11 @@ Make = Callable[..., Schema]
 """Keeps a schema of our own, given what tells it from others: the same object each time it is asked for."""
 
 
+def no_patterns(value: Any) -> Iterable[str]:
+    """No regular expressions."""
+    return ()
+
+
 def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
     """One way: a value of the keyword's types that it does not accept."""
     yield (NegatedKeyword(keyword.name, value, keyword.types),)
@@ -118,6 +123,7 @@ class Keyword:
         is_optional: whether the option `formats` can make it an annotation.
         parts: yields the places for a member or an item, given a place, the value there, the key or number, and what tells whether a
             pattern is found in a key.
+        patterns: the regular expressions in its value.
         cases: yields the choices that a condition makes, given a place, the value there, and what makes schemas; one of each holds.
         is_negating: whether the cases deny a schema in it.
         is_blamed: whether it is to blame where no value that satisfies it, and `type` beside it, begins with a text; False: it counts
@@ -139,6 +145,7 @@ class Keyword:
     is_heavy: bool = False
     is_optional: bool = False
     parts: Callable[[Place, Any, str | int, Matches], Iterator[Place]] | None = None
+    patterns: Callable[[Any], Iterable[str]] = no_patterns
     cases: Callable[[Place, Any, Make], Iterator[list[Conjunction]]] | None = None
     is_negating: bool = False
     is_blamed: bool = True
@@ -208,6 +215,7 @@ class Registry(dict[str, Keyword]):
         besides_type: those that reject values, but for `type`.
         with_accepts: those that the validator must be told.
         with_language: those that are a language of strings.
+        with_patterns: those that hold regular expressions.
     """
 
     def __init__(self, keywords: Iterable[Keyword]) -> None:
@@ -247,6 +255,7 @@ class Registry(dict[str, Keyword]):
         self.alone = {name: self.annotations | {name} for name in self.apart}
         self.besides_type = self.enforced - {"type"}
         self.with_accepts = tuple(one for one in self.values() if one.accepts is not None)
+        self.with_patterns = tuple(one for one in self.values() if one.patterns is not no_patterns)
         self.with_language = tuple(one for one in self.values() if one.language is not None)
         late = [frozenset(DRAFTS[number + 1 :]) for number in range(len(DRAFTS))]
         self._unknown = {draft: self._since(later) for draft, later in zip(DRAFTS, late, strict=True)}
@@ -265,7 +274,7 @@ class Registry(dict[str, Keyword]):
         return self._unknown.get(draft, frozenset())
 
     def subschemas(self, place: Place) -> Iterator[Place]:
-        """The places of the schemas that a settled place holds in its keywords, references aside."""
+        """The places of the schemas that a normalized place holds in its keywords, references aside."""
         if isinstance(place.schema, dict):
             for name, value in place.schema.items():
                 if name in self.enforced:

@@ -12,7 +12,7 @@ _JOINT = re.compile(r"(?<=[a-zA-Z])[_-](?=[a-zA-Z])")
 
 
 def meant_by(word: str, value: object) -> str | None:
-    """The enforced keyword that an unknown one looks like, misspelt; None: it is a note of somebody.
+    """The enforced keyword that an unknown one looks like, misspelt; None: it is an annotation.
 
     A misspelling is made of letters and takes the value of the keyword. It differs in case, or by what a typist does: one letter left
     out, doubled or replaced, two neighbours swapped. Short keywords, and `const`, which takes any value, are too near to other words for

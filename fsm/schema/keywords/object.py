@@ -117,7 +117,9 @@ OBJECTS = (
     _object("properties", SCHEMA_MAP, failures=_properties_failures, parts=_properties_parts),
     _object("required", TEXTS, failures=_required_failures),
     _object("additionalProperties", SCHEMA, failures=_additional_failures, parts=_additional_parts),
-    _object("patternProperties", SCHEMA_MAP, failures=_pattern_failures, parts=_pattern_parts, is_heavy=True),
+    _object(
+        "patternProperties", SCHEMA_MAP, failures=_pattern_failures, parts=_pattern_parts, patterns=iter, is_heavy=True
+    ),
     _object("propertyNames", SCHEMA, since="draft-06", failures=_names_failures, is_heavy=True),
     at_least("minProperties", "maxProperties", OBJECT),
     at_most("maxProperties", "minProperties", OBJECT),

@@ -57,7 +57,16 @@ _NUMBERS = {keyword.name: keyword for keyword in NUMBERS}
 STRINGS = (
     at_least("minLength", "maxLength", STRING),
     at_most("maxLength", "minLength", STRING),
-    Keyword("pattern", TEXT, STRING, since="draft-04", language=pattern_node, is_heavy=True, is_built=True),
+    Keyword(
+        "pattern",
+        TEXT,
+        STRING,
+        since="draft-04",
+        language=pattern_node,
+        patterns=lambda pattern: (pattern,),
+        is_heavy=True,
+        is_built=True,
+    ),
     Keyword(
         "format",
         TEXT,

@@ -81,7 +81,7 @@ def dialect_named(name: str) -> Dialect:
     """The dialect that the option `dialect` names: `draft-07`, `2020-12`, `openapi-3.0`, or the URI of a metaschema.
 
     Raises:
-        SchemaError: it is none.
+        SchemaError: there is no such dialect.
     """
     found = None
     if isinstance(name, str):

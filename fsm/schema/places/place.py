@@ -1,4 +1,4 @@
-"""Places of a schema document, and what a keyword family asks for while it builds a term."""
+"""Places: a schema, its JSON pointer and resource, and how it was reached; `NegatedKeyword`, what `not` leaves of one keyword."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NegatedKeyword:
 
     Attributes:
         keyword: its name.
-        value: what it asks, in the form that whoever makes a term of it reads.
+        value: its value, or what is left of it for the builder of the term.
         types: the JSON types; `number` stands for numbers that are not whole.
     """
 
@@ -62,7 +62,7 @@ class Place(NamedTuple):
         via: the place that applies this one to the same value (by `$ref`, `allOf`, `not`, ...), if any.
         depth: the number of such steps.
         origin: the schema of which this one is what is left without its listed values; None: it is itself.
-        is_watched: whether an `unevaluated...` keyword of a place before this one asks what this one evaluates.
+        is_watched: whether an `unevaluated...` keyword of an outer place depends on what this one evaluates.
     """
 
     schema: Schema | NegatedKeyword
@@ -150,7 +150,7 @@ def values_of(places: Conjunction, keyword: str) -> Iterator[tuple[Place, Any]]:
 
 
 def negated_values_of(places: Conjunction, keyword: str) -> Iterator[tuple[Place, Any]]:
-    """The places that are left of a negated keyword, each with what it asks."""
+    """The places that are left of a negated keyword, each with the value of `NegatedKeyword`."""
     for place in places:
         if isinstance(place.schema, NegatedKeyword) and place.schema.keyword == keyword:
             yield place, place.schema.value

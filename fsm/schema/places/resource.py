@@ -1,6 +1,6 @@
-"""Resources: schemas with a URI, what their references lead to, and the scope in which a dynamic reference is read.
+"""Resources: resolve `$ref`, `$dynamicRef` and `$recursiveRef` to schemas, with the dynamic scope in which they are read.
 
-The registry is the one of the library `referencing`; the standard metaschemas are in it. Nothing is ever fetched.
+The registry is that of the library `referencing`; the standard metaschemas are in it. Nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Resources:
         is_last: whether a reference that leads nowhere is not read in any other way.
 
     Raises:
-        SchemaError: a given schema is none, or names an unknown dialect.
+        SchemaError: a given schema is not a schema, or names an unknown dialect.
     """
 
     def __init__(self, root: Schema, given: Mapping[str, Any], dialect: Dialect, *, is_last: bool = False) -> None:

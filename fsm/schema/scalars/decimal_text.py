@@ -21,7 +21,7 @@ _PLAIN_DECIMALS = 6  # so many zeros after the point `str` writes without an exp
 
 @dataclass(frozen=True, slots=True)
 class DecimalText:
-    """What a type asks of a decimal.
+    """The constraints of a type on a decimal.
 
     Attributes:
         low: the lower bound.
@@ -77,7 +77,7 @@ class DecimalText:
 
 
 def _of_digits(most: int, decimals: int) -> Node:
-    """Plain numbers of at most so many digits, of which a zero before the point is none."""
+    """Plain numbers of at most so many digits; a zero before the point does not count."""
     nonzero = nodes.byte_range(0x31, 0x39)
     found = nodes.concat(nodes.literal(b"0"), fraction(min(decimals, most)))
     for count in range(1, min(most, MAX_DIGITS) + 1):

@@ -108,7 +108,7 @@ class Demand:
         high: the lowest of the upper bounds.
         divisor: a number that it is a multiple of.
         not_divisors: numbers that it is no multiple of.
-        excluded: numbers that it is none of.
+        excluded: numbers that are not allowed.
         decimals: with how many the divisors are written, at the most.
     """
 
@@ -298,7 +298,7 @@ def _decimals(demand: Demand) -> int | None:
 
 
 def _positive(demand: Demand, decimals: int | None) -> Node:
-    """What bounds and divisors ask, whatever is denied."""
+    """The numbers that satisfy bounds and divisors; exclusions and negated divisors are left out."""
     if decimals is None:
         return between(demand.low, demand.high)
     inside = between(demand.low, demand.high, decimals, MAX_EXACT_DIGITS)
