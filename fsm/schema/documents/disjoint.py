@@ -16,11 +16,10 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular
 from fsm.limits import Limits
 from fsm.schema.keywords import KEYWORDS
-from fsm.schema.keywords.keyword import ALL_TYPES, Role
+from fsm.schema.keywords.keyword import ALL_TYPES, Role, type_of
 from fsm.schema.keywords.string import pattern_node
 from fsm.schema.keywords.value import identity, types_at, values_at
 from fsm.schema.places.place import Place
-from fsm.schema.places.shape import JSON_TYPES
 from fsm.terms import work_budget as work
 from fsm.terms.characters import json_text
 
@@ -180,15 +179,8 @@ def _own_signature(place: Place, reader: Reader) -> _Signature:
             tags[name] = listed
     types, values = types_at(place), _scalars(place)
     if values is not None:
-        types &= frozenset(name for kind, value in values for name in _types_of(kind, value))
+        types &= frozenset(type_of(value) for _, value in values)
     return _Signature(types, values, required, tags, (place,) if place.says(KEYWORDS.of_members) else ())
-
-
-def _types_of(kind: str, value: Any) -> tuple[str, ...]:
-    """The types of a scalar as `identity` tells it."""
-    if kind == "name":
-        return ("null",) if value is None else ("boolean",)
-    return {"text": ("string",), "number": ("integer", "number")}.get(kind, JSON_TYPES)
 
 
 def _scalars(place: Place) -> frozenset[Any] | None:

@@ -10,28 +10,15 @@ def _note(name: str, shape: Shape = ANYTHING, since: str | None = None) -> Keywo
     return Keyword(name, shape, frozenset(), Role.ANNOTATION, since)
 
 
+_NOTES = (
+    "$comment $id $recursiveAnchor $schema $vocabulary additionalItems contentEncoding contentMediaType contentSchema deprecated "
+    "description discriminator nullable readOnly title writeOnly"
+)
+
 ANNOTATIONS = (
+    *map(_note, _NOTES.split()),
     _note("$anchor", since="draft/2019-09"),
-    _note("$comment"),
-    _note("$defs", ANY_SCHEMA_MAP),
     _note("$dynamicAnchor", since="draft/2020-12"),
-    _note("$id"),
-    _note("$recursiveAnchor"),
-    _note("$schema"),
-    _note("$vocabulary"),
-    _note("additionalItems"),
-    _note("contentEncoding"),
-    _note("contentMediaType"),
-    _note("contentSchema"),
-    _note("default", ANY_VALUE),
-    _note("definitions", ANY_SCHEMA_MAP),
-    _note("deprecated"),
-    _note("description"),
-    _note("discriminator"),
-    _note("example", ANY_VALUE),
-    _note("examples", ANY_VALUE),
-    _note("nullable"),
-    _note("readOnly"),
-    _note("title"),
-    _note("writeOnly"),
+    *(_note(name, ANY_VALUE) for name in ("default", "example", "examples")),
+    *(_note(name, ANY_SCHEMA_MAP) for name in ("$defs", "definitions")),
 )

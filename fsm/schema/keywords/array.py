@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from fsm.schema.keywords.count import at_least, at_most
+from fsm.schema.keywords.count import count_bounds
 from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Way, no_failures, unless_trivial
 from fsm.schema.places.place import NegatedKeyword, Place, negation_of
 from fsm.schema.places.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
@@ -59,8 +59,7 @@ _unevaluated = unless_trivial(True)
 ARRAYS = (
     _array("prefixItems", SCHEMA_LIST, since="draft/2020-12", failures=_prefix_failures, parts=_prefix_parts),
     _array("items", SCHEMA, failures=_items_failures, parts=_items_parts),
-    at_least("minItems", "maxItems", ARRAY),
-    at_most("maxItems", "minItems", ARRAY),
+    *count_bounds("minItems", "maxItems", ARRAY),
     _array("uniqueItems", FLAG, failures=unless_trivial(False)),
     _array(
         "contains",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from fsm.schema.keywords.keyword import Keyword, Way
@@ -10,20 +11,15 @@ from fsm.schema.places.place import Place
 from fsm.schema.places.shape import COUNT
 
 
-def at_least(name: str, opposite: str, types: frozenset[str]) -> Keyword:
-    """A lower bound, whose opposite is the upper bound."""
+def count_bounds(least: str, most: str, types: frozenset[str]) -> tuple[Keyword, Keyword]:
+    """The two bounds of a count."""
 
-    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    def below(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
         if value > 0:
-            yield ({"type": [*types], opposite: int(value) - 1},)
+            yield ({"type": [*types], most: int(value) - 1},)
 
-    return Keyword(name, COUNT, types, since="draft-04", merge=max, failures=failures, is_built=True)
+    def above(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+        yield ({"type": [*types], least: int(value) + 1},)
 
-
-def at_most(name: str, opposite: str, types: frozenset[str]) -> Keyword:
-    """An upper bound, whose opposite is the lower bound."""
-
-    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
-        yield ({"type": [*types], opposite: int(value) + 1},)
-
-    return Keyword(name, COUNT, types, since="draft-04", merge=min, failures=failures, is_built=True)
+    bound = partial(Keyword, shape=COUNT, types=types, since="draft-04", is_built=True)
+    return bound(least, merge=max, failures=below), bound(most, merge=min, failures=above)

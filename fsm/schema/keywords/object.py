@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fsm.schema.keywords.count import at_least, at_most
+from fsm.schema.keywords.count import count_bounds
 from fsm.schema.keywords.keyword import OBJECT, Keyword, Make, Matches, Role, Way, unless_trivial
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, negation_of
 from fsm.schema.places.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
@@ -121,8 +121,7 @@ OBJECTS = (
         "patternProperties", SCHEMA_MAP, failures=_pattern_failures, parts=_pattern_parts, patterns=iter, is_heavy=True
     ),
     _object("propertyNames", SCHEMA, since="draft-06", failures=_names_failures, is_heavy=True),
-    at_least("minProperties", "maxProperties", OBJECT),
-    at_most("maxProperties", "minProperties", OBJECT),
+    *count_bounds("minProperties", "maxProperties", OBJECT),
     _object("unevaluatedProperties", SCHEMA, since="draft/2019-09", failures=_unevaluated, is_blamed=False),
     _dependent("dependentRequired", NAME_LISTS, failures=_dependent_required_failures, cases=_required_cases),
     _dependent("dependentSchemas", SCHEMA_MAP, failures=_dependent_schemas_failures, cases=_schemas_cases),

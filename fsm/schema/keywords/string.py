@@ -9,7 +9,7 @@ from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import ecma_search
 from fsm.schema.formats.table import NUMBER_FORMATS, SPELLINGS, format_node
-from fsm.schema.keywords.count import at_least, at_most
+from fsm.schema.keywords.count import count_bounds
 from fsm.schema.keywords.keyword import NUMERIC, STRING, Keyword, Way
 from fsm.schema.keywords.number import NUMBERS
 from fsm.schema.places.place import NegatedKeyword, Place
@@ -55,8 +55,7 @@ _NUMBERS = {keyword.name: keyword for keyword in NUMBERS}
 
 
 STRINGS = (
-    at_least("minLength", "maxLength", STRING),
-    at_most("maxLength", "minLength", STRING),
+    *count_bounds("minLength", "maxLength", STRING),
     Keyword(
         "pattern",
         TEXT,
