@@ -41,8 +41,9 @@ from pydantic_core import SchemaValidator
 
 from fsm.errors import SchemaError
 from fsm.schema.formats.uri import MAX_URL_BYTES, url
+from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.python_type import TEXT, VALIDATOR, Text
-from fsm.schema.places.shape import shorten, to_decimal
+from fsm.schema.places.shape import Inside, shorten, to_decimal
 from fsm.schema.scalars.decimal_text import DecimalText
 from fsm.schema.scalars.number_range import Bound, higher, lower
 from fsm.schema.spelling import DECIMAL, URL
@@ -123,16 +124,19 @@ def arguments_of(function: FunctionType) -> type[BaseModel]:
 
 def _with_our_formats(schema: dict[str, Any]) -> dict[str, Any]:
     """Replace formats by what pydantic reads, in place."""
-    stack: list[Any] = [schema]
+    stack: list[tuple[Any, bool]] = [(schema, True)]
     while stack:
-        part = stack.pop()
+        part, is_schema = stack.pop()
         if isinstance(part, list):
-            stack.extend(part)
+            stack.extend((item, True) for item in part)
         elif isinstance(part, dict):
-            name = part.get("format")
+            name = part.get("format") if is_schema else None
             if part.get("type") == "string" and isinstance(name, str):
                 _replace_format(part, name)
-            stack.extend(value for key, value in part.items() if key not in ("default", "examples", "const", "enum"))
+            for key, value in part.items():
+                inside = KEYWORDS.inside(key) if is_schema else Inside.SCHEMA
+                if inside is not Inside.VALUES:
+                    stack.append((value, inside is not Inside.SCHEMA_MAP))
     return schema
 
 

@@ -17,8 +17,9 @@ import fsm
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.limits import Limits
 from fsm.schema.keywords import KEYWORDS, Keyword
-from fsm.schema.keywords.keyword import Role
-from fsm.schema.places.shape import COUNT, TEXT
+from fsm.schema.keywords.keyword import NoNegation, Role
+from fsm.schema.places.place import Place
+from fsm.schema.places.shape import COUNT, FLAG, TEXT
 from fsm.schema.scalars.string import CHARACTERS
 from fsm.terms import node as nodes
 from fsm.terms.characters import json_text
@@ -58,16 +59,21 @@ atoms = st.one_of(
 )  # fmt: skip
 dicts = atoms.filter(lambda atom: isinstance(atom, dict))
 together = st.builds(lambda parts: {k: v for part in parts for k, v in part.items()}, st.lists(dicts, max_size=3))
-schemas = st.recursive(
-    atoms | together,
-    lambda inner: st.one_of(
+
+
+def combined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Schemas that apply others to the same value."""
+    some, dicts = st.lists(inner, min_size=1, max_size=3), inner.filter(lambda schema: isinstance(schema, dict))
+    return st.one_of(
         st.builds(lambda schema: {"not": schema}, inner),
-        st.builds(lambda word, parts: {word: parts}, st.sampled_from(["allOf", "anyOf", "oneOf"]), st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda word, parts: {word: parts}, st.sampled_from(["allOf", "anyOf", "oneOf"]), some),
         st.builds(lambda a, b, c: {"if": a, "then": b, "else": c}, inner, inner, inner),
-        st.builds(lambda a, b: a | b if isinstance(a, dict) and isinstance(b, dict) else a, inner, inner),
-    ),
-    max_leaves=5,
-)  # fmt: skip
+        st.builds(lambda a, b: a | b, dicts, dicts),
+    )
+
+
+flat = atoms | together
+schemas = flat | combined(flat | combined(flat))
 
 
 def same(one: Any, other: Any) -> bool:
@@ -253,6 +259,12 @@ def test_a_keyword_that_nothing_would_enforce_is_refused() -> None:
         Keyword("maxWords", COUNT, STRING)
     with pytest.raises(ValueError, match="not `is_built`"):
         Keyword("maxWords", COUNT, STRING, accepts=lambda most, text: True, is_built=True)
+
+
+def test_the_negation_of_a_keyword_that_terms_hold_is_left_to_a_check_where_nothing_is_said_of_it() -> None:
+    keyword = Keyword("distinct", FLAG, ARRAY, since="draft-04", is_built=True)
+    with pytest.raises(NoNegation, match="distinct"):
+        list(keyword.failures(keyword, Place(True, ""), True))
 
 
 def test_it_is_forgotten_afterwards() -> None:

@@ -51,7 +51,7 @@ class Translation:
             elif isinstance(value, dict):
                 holder[key] = new = self._in_new_words(value, pointer) if is_schema else dict(value)
                 for name, part in list(new.items()):
-                    inside = _inside(name) if is_schema else Inside.SCHEMA
+                    inside = KEYWORDS.inside(name) if is_schema else Inside.SCHEMA
                     if isinstance(part, dict | list) and inside is not Inside.VALUES:
                         at = f"{pointer}/{escape(str(name))}"
                         todo.append((new, name, part, at, inside is not Inside.SCHEMA_MAP))
@@ -87,12 +87,6 @@ class Translation:
             else:
                 return reference
         return f"#{self._pointers[id(node)]}" if id(node) in self._pointers else reference
-
-
-def _inside(name: str) -> Inside:
-    """What the value of a keyword holds."""
-    keyword = KEYWORDS.get(name)
-    return Inside.DATA if keyword is None else keyword.shape.inside
 
 
 _GONE = frozenset({"id", "$schema", "nullable", "dependencies", "additionalItems", "$recursiveRef", "$recursiveAnchor"})

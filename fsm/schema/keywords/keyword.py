@@ -17,7 +17,7 @@ from typing import Any
 
 from fsm.limits import Limits
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, values_of
-from fsm.schema.places.shape import JSON_TYPES, Schema, Shape, is_number
+from fsm.schema.places.shape import JSON_TYPES, Inside, Schema, Shape, is_number
 from fsm.terms.node import Node
 
 ALL_TYPES = frozenset(JSON_TYPES)
@@ -74,31 +74,32 @@ def no_patterns(value: Any) -> Iterable[str]:
     return ()
 
 
-def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
-    """One way: a value of the keyword's types that it does not accept."""
+def negated(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    """One way to fail: a value of the keyword's types that it does not accept."""
     yield (NegatedKeyword(keyword.name, value, keyword.types),)
+
+
+def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    """The same, where terms or checks are sure to hold it.
+
+    Raises:
+        NoNegation: what builds the terms of the keyword may not know its negation.
+    """
+    if keyword.language is None and not keyword.checked_types:
+        raise NoNegation(keyword.name)
+    return negated(keyword, place, value)
 
 
 def no_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
     """None: the keyword beside which it counts tells them."""
-    yield from ()
-
-
-def unknown_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
-    """They are left to a check.
-
-    Raises:
-        NoNegation: always.
-    """
-    raise NoNegation(keyword.name)
+    return iter(())
 
 
 def unless_trivial(trivial: Any) -> Any:
-    """Failures that are left to a check, but for the one value of a keyword that rejects nothing."""
+    """The default, but for the one value of a keyword that rejects nothing."""
 
     def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
-        if value is not trivial:
-            yield from unknown_failures(keyword, place, value)
+        return iter(()) if value is trivial else default_failures(keyword, place, value)
 
     return failures
 
@@ -272,6 +273,10 @@ class Registry(dict[str, Keyword]):
     def unknown_to(self, draft: str) -> frozenset[str]:
         """The keywords that a draft does not have."""
         return self._unknown.get(draft, frozenset())
+
+    def inside(self, name: str) -> Inside:
+        """What the value of a keyword holds."""
+        return self[name].shape.inside if name in self else Inside.DATA
 
     def subschemas(self, place: Place) -> Iterator[Place]:
         """The places of the schemas that a normalized place holds in its keywords, references aside."""

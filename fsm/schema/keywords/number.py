@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsm.schema.keywords.keyword import NUMERIC, Keyword, Way
+from fsm.schema.keywords.keyword import NUMERIC, Keyword, Way, negated
 from fsm.schema.places.place import Place
 from fsm.schema.places.shape import DIVISOR, NUMBER
 
@@ -24,5 +24,5 @@ NUMBERS = (
     _bound("maximum", "exclusiveMinimum"),
     _bound("exclusiveMinimum", "maximum"),
     _bound("exclusiveMaximum", "minimum"),
-    Keyword("multipleOf", DIVISOR, NUMERIC, since="draft-04", is_built=True, is_heavy=True),
+    Keyword("multipleOf", DIVISOR, NUMERIC, since="draft-04", failures=negated, is_built=True, is_heavy=True),
 )

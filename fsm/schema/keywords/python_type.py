@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fsm.limits import Limits
-from fsm.schema.keywords.keyword import PYTHON_TYPE, STRING, Keyword, unknown_failures
+from fsm.schema.keywords.keyword import PYTHON_TYPE, STRING, Keyword
 from fsm.schema.places.shape import TEXT as NAME
 from fsm.schema.places.shape import Shape, expected
 from fsm.terms.node import Node
@@ -41,5 +41,5 @@ PYTHON_TYPES = (
         is_built=True,
         spelling=lambda text: text.spelling,
     ),
-    Keyword(VALIDATOR, NAME, since=PYTHON_TYPE, failures=unknown_failures, is_built=True),
+    Keyword(VALIDATOR, NAME, since=PYTHON_TYPE, is_built=True),
 )
