@@ -47,7 +47,7 @@ _MAX_KEPT = 20_000  # cases that are remembered
 _MAX_SUBSETS = 6  # of the branches of an `anyOf` whose annotations count
 
 Choice = list[Conjunction]
-Made = TypeVar("Made", Schema, Schema | NegatedKeyword)
+AnySchema = TypeVar("AnySchema", Schema, Schema | NegatedKeyword)
 
 
 class _Chosen(NamedTuple):
@@ -504,9 +504,9 @@ class Document:
         """
         self._visit(self.normalize_draft(place))
 
-    def make(self, schema: Made, *key: object) -> Made:
+    def make(self, schema: AnySchema, *key: object) -> AnySchema:
         """A schema of our own that stays the same object each time it is asked for."""
-        made: Made = self._made.setdefault(key, schema)
+        made: AnySchema = self._made.setdefault(key, schema)
         if isinstance(made, dict):
             self._normalized[id(made)] = made
             self._visited.add(id(made))
