@@ -26,7 +26,7 @@ fsm.recipe           <-
 fsm.terms            <-
 fsm.automaton        <- fsm.terms
 fsm.schema.formats   <- fsm.terms
-fsm.schema.numbers   <- fsm.terms
+fsm.schema.places    <- fsm.terms
 kv                   <-
 models.tokenizer     <-
 models               <- kv models.tokenizer
@@ -45,11 +45,17 @@ fsm.expression       <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
 fsm.languages        <- fsm.automaton fsm.expression fsm.recipe fsm.terms
 fsm.pattern          <- fsm.expression fsm.recipe fsm.terms
 fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.terms
+fsm.schema.keywords  <- fsm.pattern fsm.schema.formats fsm.schema.places fsm.terms
+fsm.schema.documents <- fsm.automaton fsm.pattern fsm.schema.formats fsm.schema.keywords fsm.schema.places fsm.terms
+fsm.schema.scalars   <- fsm.automaton fsm.schema.formats fsm.schema.keywords fsm.schema.places fsm.terms
+fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.formats
+                        fsm.schema.keywords fsm.schema.places fsm.schema.scalars fsm.terms
 fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms
 fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.terms
 text_search          <- fsm fsm.automaton fsm.pattern fsm.terms
 policies             <- fsm fsm.automaton models.tokenizer state text_search
 engine.drawing       <- policies samplers sampling
+adapters             <- fsm fsm.automaton fsm.schema fsm.tokens engine.drawing models.tokenizer policies
 engine.guessing      <- engine.drawing policies sampling
 drafts               <- engine.drawing engine.guessing kv policies
 engine.parts         <- engine.drawing engine.guessing policies sampling state
@@ -59,10 +65,6 @@ streams              <- engine.drawing models.tokenizer policies samplers sampli
 conversation         <- fsm fsm.expression engine engine.drawing engine.guided kv models policies samplers sampling
                         state streams
 events               <- engine policies samplers streams
-fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.formats
-                        fsm.schema.numbers fsm.terms
-fsm.schema.documents <- fsm.pattern fsm.schema fsm.schema.formats fsm.terms
-adapters             <- fsm fsm.automaton fsm.schema fsm.tokens engine.drawing models.tokenizer policies
 chats                <- fsm fsm.schema events models.tokenizer state
 generation           <- fsm chats drafts engine engine.guessing engine.guided events policies samplers sampling state
 generate             <- fsm fsm.automaton fsm.expression fsm.schema drafts events generation policies samplers
