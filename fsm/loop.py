@@ -284,19 +284,6 @@ class CharacterLoop:
             add_ids(words, ids)
         return words
 
-    def add_to(self, words: NDArray[np.int32], automaton: Automaton, lo: int, hi: int | None, rest: Node) -> bool:
-        """Add the same tokens to a mask; False, and no change, where `mask` is None."""
-        leaving = self._leaving(automaton, lo, hi, rest)
-        if leaving is None:
-            return False
-        if hi is not None and self._counts(hi):
-            words |= pack(self.rounds <= hi)
-        else:
-            words |= self._inside
-        for ids in leaving:
-            add_ids(words, ids)
-        return True
-
     def mask_without(self, automaton: Automaton, texts: Sequence[bytes], rest: Node) -> NDArray[np.int32] | None:
         """The packed mask of `(body* & ~texts) rest`, or None where this method does not tell.
 
