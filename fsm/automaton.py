@@ -1,8 +1,9 @@
-"""The lazy automaton of a term: states are small ints, made when first reached, and every state is a term.
+"""The lazy DFA of a term (`Automaton`): a state is a Brzozowski derivative of the term, numbered when it is first reached.
 
-Readings of one state, each made when it is first asked for: `moves` (a dict from byte to next state), `rows` (a table for vectorised
-walks), the single steps of `next_state`, and what comes first in it, so that it is read without a state per byte: a text or words (`head`),
-`fields`, a few texts (`split`), other alternatives (`ways`), a `loop`, or a `stretch`. Nothing is determinised ahead of its use.
+States are small ints; nothing is determinised ahead of its use. A state can be read in several forms, each made when first asked for:
+`moves` (a dict from byte to next state), `rows` (a transition table for vectorised walks) and `next_state` (bytes one after the other).
+For longer strides there is also what the term begins with: a text or a list of words (`head`), optional fields (`fields`), a few
+alternative texts (`split`), other alternatives (`ways`), a loop (`loop`), or a prefix that may end at many places (`stretch`).
 """
 
 from __future__ import annotations

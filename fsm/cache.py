@@ -1,7 +1,7 @@
-"""A cache bounded in bytes that forgets what was not used for long. Safe to share between threads.
+"""`ByteCache`: a cache bounded in bytes with second-chance eviction, safe to share between threads.
 
-Looking something up only marks it, without a lock or a reordering: 0.1 us. What has a mark when its turn to go comes loses
-the mark and goes to the end of the line instead ("second chance", Corbato 1968).
+A look-up takes no lock and reorders nothing, it only marks the entry (0.1 us). An entry whose turn to be evicted comes loses its mark
+and moves to the end of the queue instead (the clock, or second-chance, algorithm; Corbato 1968).
 """
 
 from __future__ import annotations

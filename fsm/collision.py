@@ -1,8 +1,8 @@
-"""Terminals that collide: two regular expressions of one priority that match one text where both may come.
+r"""`find_collision`: whether two terminals of equal priority match a common text where both may come, by a product automaton.
 
-A lexer takes one of them by an order that nobody wrote down. Lark's strict mode refuses such a grammar, and so does
-`grammar(..., strict=True)`; it compares our own terms, which know `\\w` beyond ASCII and lookarounds, and has a bound.
-Strings do not count: a keyword that is also a name is meant to be one.
+A lexer then chooses by an order that the grammar does not state. Lark's strict mode refuses such grammars, and so does
+`grammar(..., strict=True)`; here our own terms are intersected, which know `\w` beyond ASCII and lookarounds, within a bound. Strings do
+not count: a keyword that a name also matches is meant to be the keyword.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-r"""Courses: what is read next, step by step, where a step may look at what comes or at what was read.
+"""`Course`: the continuation of a pattern with lookarounds, that is, the rest of the pattern as a term that has Brzozowski derivatives.
 
-A lookaround says something about the rest of the whole text, or about all of it that was read, so it has no language of its own
-that could be joined to others. It has one together with all that comes after it: `(?!x)`, and then what the rest of the pattern
-reads, is an intersection. A `Course` is that rest, as a chain of steps. In a loop it holds the loop itself, one turn less, and
-is looked up only when it is reached; so `(?:(?!-->).)*` is read turn by turn, each turn adding a condition that fades again.
-What is read behind is a term of its own that is derived beside the others, from the beginning of the text on.
+A lookaround is a condition on the whole rest of the text, or on all of the text before it, so it has no language of its own that could
+be concatenated. Together with its continuation it has one: `(?!x)` followed by R is the intersection of R with the complement of `x.*`.
+A `Course` is such a continuation, as a linked list of steps. Inside a repetition the continuation contains the repetition itself with
+one turn less, and is expanded only when it is reached; so `(?:(?!-->).)*` is read turn by turn, each adding a condition that later
+turns simplify away. A lookbehind is a second term that is derived in parallel, from the beginning of the text.
 
-Every turn of a loop reads something: what a turn would only assert is taken out when the steps are made.
-What this leaves out: reading patterns (`postfix.py`, `looking.py`), derivatives (`derivative.py`, which asks `parts` and `arcs`).
+Every turn of a repetition reads at least one byte: assertions without width are taken out when the steps are made.
+What this leaves out: reading patterns (`postfix.py`, `looking.py`), derivatives (`derivative.py`, which calls `parts` and `arcs`).
 """
 
 from __future__ import annotations

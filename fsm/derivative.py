@@ -1,8 +1,8 @@
-"""Brzozowski derivatives as arcs: for a node, the disjoint byte sets on which it goes on, and where each leads.
+"""Brzozowski derivatives of terms, as transitions: disjoint sets of bytes (256-bit masks), each with the derivative by its bytes.
 
-Everything walks with an explicit stack: no input, however deeply nested, can exhaust Python's.
-Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Reppy and Turon 2009,
-doi:10.1017/S0956796808007090.
+All traversals use an explicit stack, so no input, however deeply nested, exhausts Python's. `is_inhabited` decides whether a term with
+intersections or complements is empty, by a best-first search of its derivatives within a budget.
+Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Reppy and Turon 2009, doi:10.1017/S0956796808007090.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Where the texts of a terminal end: `Ending`.
+"""`Ending`: maximal munch for a terminal, as a condition on what may follow each of its texts.
 
-A lexer takes as much as it can. So a text is left only where what comes next does not go on with it: not to a longer text of the same
-terminal, and not to one of a rival, which the lexer would take instead. What would go on is told in full for a few bytes: a number
-`1` is left before `..`, since only a digit after the dot would make a longer number of it. What would take more than that, or could
-take any number of bytes, is told by the bytes that begin it.
+A lexer takes the longest match. So a text of the terminal may end only where what follows does not extend it, to a longer text of the
+same terminal or to one of a rival that the lexer would take instead. The extensions are followed in the product automaton of both for
+up to `MAX_BYTES` bytes: a number `1` may end before `..`, since only a digit after the dot makes a longer number. Longer or unbounded
+extensions are approximated by their first bytes, which leaves out a few texts and lets no wrong one in.
 """
 
 from __future__ import annotations

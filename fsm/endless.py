@@ -1,4 +1,4 @@
-"""Whether the texts of a term may be of any length, as its parts tell: `is_endless`."""
+"""`is_endless`: whether a term has texts of any length, decided from its parts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Exclusions: the tokens that a term forbids because of a language that it leaves out, where few tokens begin like one of its texts.
+"""Masks of a difference `base & ~language`: the tokens that only `language` forbids, by a short walk of the trie beside its DFA.
 
-So the mask of `keys & ~(x-.*)`, which is one of any keys but for what begins with `x-`, is found without a walk of all keys.
+The mask of `keys & ~(x-.*)` is the mask of any key without the tokens that begin like `x-`; these are found without a walk of all keys.
 """
 
 from __future__ import annotations

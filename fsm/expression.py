@@ -1,8 +1,8 @@
-"""Expression: a set of texts as a value, with `|`, `+`, `&`, `~` and `repeat`.
+"""`Expression`: a regular or context-free language of texts as a value, with `|`, `+`, `&`, `~` and `repeat`.
 
-An expression wraps a term (`node.py`) and keeps what people want to know about it: a name, and a report of how each
-part of its source is enforced. Two expressions are equal when their terms are the same. A text is valid UTF-8: `~e` is every other
-text, so that a finished value, read as `str`, belongs to its expression.
+An expression wraps a term (`node.py`) and keeps a name for messages and a report of how each part of its source is enforced. Two
+expressions are equal when their terms are the same. A text is valid UTF-8: `~e` is the complement among texts, so that a finished value,
+decoded as `str`, belongs to its expression.
 """
 
 from __future__ import annotations

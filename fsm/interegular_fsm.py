@@ -1,6 +1,6 @@
-"""Automata of the library `interegular`: `read_fsm` and `make_fsm`. No other module imports it.
+"""Conversion from and to automata of the library `interegular`: `read_fsm` and `make_fsm`. No other module imports it.
 
-Its automata are deterministic and over characters. The characters that none of their arcs names are one symbol, `anything_else`.
+Its automata are DFAs over characters, in which all characters that no transition names are one symbol, `anything_else`.
 """
 
 from __future__ import annotations

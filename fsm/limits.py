@@ -1,4 +1,4 @@
-"""Limits: every bound of compiling a schema or a grammar, by name, with its default."""
+"""`Limits`: every bound of compiling a schema or a grammar, by name, with its default."""
 
 from __future__ import annotations
 

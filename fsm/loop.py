@@ -1,8 +1,8 @@
-"""Loops over one class of characters (the inside of any string): what a vocabulary can do there, computed once.
+"""`CharacterLoop`: how the tokens of a vocabulary run through `X*`, where X is one class of characters (the inside of any string).
 
-In a state `X{lo,hi} rest` a token either stays inside the loop, whatever `rest` is, or leaves it between two
-characters and goes on in `rest`. Tokens that stay are one mask per X. Those that leave are grouped by the text after
-the exit, so that a state's own work is a narrow walk over the few texts that `rest` may begin with.
+In a state `X{lo,hi} rest` a token either stays inside the loop, whatever `rest` is, or leaves it between two characters and continues in
+`rest`. So the tokens that stay are one mask per X, computed by one walk of the token trie; those that leave are grouped by the bytes
+after the exit into a small trie, and the work of one state is a depth-first walk of that trie beside `rest`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Language terms over bytes: immutable, interned nodes, built by functions that simplify as they build.
+"""Terms: regular expressions over bytes with intersection, complement, counters and recursive rules, as interned immutable nodes.
 
-A node says which byte strings belong to a language. Equal terms are one object, so identity is equality and a
-state of an automaton can simply *be* a node. Nothing here unrolls a counter, a set of words or a rule.
+Equal terms are one object (hash-consing), so identity is equality and a state of an automaton can be a node. The functions that build
+nodes simplify as they build. Counters, sets of words and rules are never unrolled.
 What this leaves out: derivatives (`derivative.py`), operators for people (`expression.py`).
 """
 

@@ -1,11 +1,11 @@
-"""Walks of a vocabulary beside open terms: masks for all counts of `(body{lo,hi} & pattern) rest` out of one walk.
+"""`OpenWalk`: the product of the token trie and a term with open counters, from which the masks for all counts are read.
 
-The plain form is `walk_wide` over the term as it is. Its states count characters, words, or both, so that nearly every mask needs
-another walk. Here the pattern is walked beside `body*` with its own counted loop open (see `open_loop.py`). The walk tells for every
-token the state in which it ends, and `CharacterLoop` its rounds of `body`. Then a mask is one question for each pair of
-these, of which there are some hundreds: is there a text that leads from the state to an end, with the rounds that are left?
-Mostly the shortest text of the state answers it, or one that may be longer by any number of rounds. Otherwise the term of
-that pair is asked as any other (`Derivatives.is_inhabited`).
+It is for `(body{lo,hi} & pattern) rest`. The plain form is `walk_wide` over the term itself, whose states count characters, words, or
+both, so that nearly every mask needs another walk. Here the pattern is walked beside `body*` with its counters open (`open_loop.py`).
+The walk gives the state in which each token ends, and `CharacterLoop` the rounds of `body` that it reads. A mask is then one question
+for each of the some hundred pairs of both: is there a text from this state to an accepting one, with the rounds that are left? The
+shortest text of the state answers it mostly (Dijkstra's algorithm), or one that can be longer by any number of rounds; otherwise
+`Derivatives.is_inhabited` decides it for the closed term.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Languages of a few given texts. (The module is not called `choice`: the public function bears that name.)"""
+"""`choice`: the language of a list of given texts. (The module is not called `choice`: the public function has that name.)"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-r"""The texts that `re.match` takes whole: `preferred`.
+"""`preferred`: the texts that `re.match` takes whole, that is, leftmost-first (Perl) match priority as a term.
 
-Of all ways to match, `re` takes the first, in the order in which alternatives are written and repetitions are tried; the
-language of a pattern does not know that order. `/x|xy/` never takes "xy" as a whole, and `/".*?"/` ends at the first quote.
-Here the ways are read side by side, in their order: behind one that is complete all others are dropped, and those before it
-go on. A text is taken whole where one way is complete at its end.
+Of all ways to match, `re` takes the first in the order of alternatives and greedy or lazy repetition; the language of a pattern does not
+know that order. `/x|xy/` never takes "xy" as a whole, and `/".*?"/` ends at the first quote. Here a state is an ordered list of threads,
+as in Pike's matcher: behind a thread that is complete all others are dropped, and those before it continue. A text is taken whole
+where a thread is complete at its end.
 What this leaves out: the same constructs as `looking.py`. Lookarounds see the text that is taken, and nothing around it.
 Source: the ordered threads of Pike's and Thompson's matchers, as in R. Cox, "Regular Expression Matching: the Virtual Machine
 Approach", 2009.

@@ -1,6 +1,6 @@
-"""Terms as text for people: like a regular expression, `&` and `~` beside it, and never long.
+"""Terms as short text for messages: in the notation of regular expressions, with `&` and `~` beside it.
 
-What this leaves out: a way back. Bytes beyond ASCII are shown as escapes, rules by name, machines by their kind.
+It cannot be parsed back: bytes beyond ASCII are shown as escapes, rules by name, machines by their kind, and long terms are cut.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loops over one class of characters, entered where few tokens go on: the small sister of `CharacterLoop`, as plain tuples."""
+"""`ShortLoop`: `CharacterLoop` in tuple form, for a loop over one class of characters that is entered where few tokens continue."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Spelling: which states a vocabulary with gaps can bring to an end.
+"""`Spelling`: which states are coreachable by tokens, in a vocabulary that lacks some bytes.
 
-Where every byte is a token, whatever has a text can be spelled. Where some are not, a token may lead to a state that has texts, but none
-that the tokens spell: after the first `a` of `ab|aac` the tokens `a` and `b` may write `b` only. So a token is allowed where some row of
-tokens after it ends in an accepting state, and that row was found: a search that takes too long counts as one that found none. So some
-tokens of a recursive language may be missing from a mask, but never all those that finish the text.
+Where every byte is a token, each text can be spelled. Otherwise a token may lead to a state that has texts, but none that tokens spell:
+after the first `a` of `ab|aac`, the tokens `a` and `b` can write `b` only. So a token is allowed where a search found a sequence of
+further tokens to an accepting state. A search that exceeds its budget counts as one without a result, so some tokens of a recursive
+language may be missing from a mask, but never all that finish the text.
 """
 
 from __future__ import annotations

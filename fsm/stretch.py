@@ -1,7 +1,7 @@
-"""Stretches: terms such as the rest of a number, which may end at many places; how a vocabulary runs through them is found once.
+"""`Stretch`: the product of a small DFA and the token trie, computed once per vocabulary; for prefixes such as the rest of a number.
 
-In a state `stretch rest` a text either ends inside the stretch, whatever `rest` is, or leaves where the stretch may end and goes on
-in `rest`. So what is known of a stretch serves every key and every schema, and a state's own work begins behind it.
+In a state `prefix rest` a token either ends inside the prefix, whatever `rest` is, or leaves at a node where the prefix may end and
+continues in `rest`. So the product serves every key and every schema, and the work of one state begins behind the prefix.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Terminals of a grammar as the lexers of Lark read them: `Terminals`.
+r"""`Terminals`: the terminals of a grammar as the lexers of Lark read them, by leftmost-first match and maximal munch.
 
-Lark reads a grammar in two ways, and what is written here both take for the same terminals:
+Lark reads a grammar in two ways, and a text that is written here is read as the same terminals by both:
 
-- its default parser tries at each place every terminal that may come, and each takes what `re.match` takes;
-- its contextual lexer (`parser="lalr"`) takes at each place the first terminal that matches, of those that the parser would accept and
-  of those that are ignored, in the order of priority, longest possible text, length of the pattern, and name. A text of a regular
-  expression that is also the whole of a string is the string: so a name is no keyword, where the keyword may come.
+- its default parser tries at each position every terminal that may come, and each takes what `re.match` takes;
+- its contextual lexer (`parser="lalr"`) takes at each position the first terminal that matches, of those that the parser would accept
+  and of those that are ignored, in the order of priority, longest possible text, length of the pattern, and name. A match of a regular
+  expression that is also the whole of a string is the string: so a name is not a keyword, where the keyword may come.
 
-So a terminal reads what `re.match` takes whole, as long as it could go on; less the texts that the contextual lexer would read
-otherwise at that place; and it does not end where the next byte could make another terminal of it. All of this leaves out a little more
-than needed, and nothing too little (`ending.py` tells where a text ends).
-A pattern that ends in `(?!...)`, or after a word character in `\\b`, must not be followed by what that says. Refused: patterns that
-look beyond the text that they take in another way.
+So the texts of a terminal are those that `re.match` takes whole, as long as they can be extended, without those that the contextual
+lexer reads otherwise at that position; and a terminal does not end where the next byte could make another terminal of it. This leaves
+out a few texts more than needed, and lets no wrong one in (`ending.py` tells where a text ends).
+A pattern that ends in `(?!...)`, or after a word character in `\b`, must not be followed by what that excludes. Refused: patterns that
+look beyond their own text in another way.
 """
 
 from __future__ import annotations

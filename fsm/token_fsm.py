@@ -1,4 +1,8 @@
-"""TokenFSM: an expression over the tokens of one vocabulary. States are ints; masks are made when first asked for."""
+"""`TokenFSM`: the automaton of an expression over the tokens of one vocabulary, with lazily computed token masks.
+
+A state is a state of the byte automaton (`automaton.py`), a small int. The mask of a state is made when first asked for
+(`mask_strategies.py`) and kept by its term, so that all constraints over the vocabulary share it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A byte trie over a list of texts, as arrays: built and walked with numpy, or node by node through small dicts.
+"""`Trie`: a byte trie over a list of texts as numpy arrays, for vectorised walks by level and for depth-first walks by node.
 
-Nodes are numbered level by level, so the children of a node are neighbours. Texts below a node are neighbours in
-sorted order. Duplicate texts are fine.
+Nodes are numbered breadth first, so the children of a node are neighbours; the texts below a node are neighbours in sorted order.
+Duplicate texts are allowed. Dicts for walks by node are made for the nodes that are met.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Vocabulary: the bytes of every token id, the trie over them, and what masks of all constraints share."""
+"""`Vocabulary`: the bytes of every token id, the token trie, and what all constraints over it share: masks, loops and prefixes."""
 
 from __future__ import annotations
 

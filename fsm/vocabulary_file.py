@@ -1,4 +1,4 @@
-"""Files of prepared vocabularies: arrays under a checksum, in a folder that stays below a size. Nothing read is executed.
+"""Files of prepared vocabularies: plain arrays behind a SHA-256 checksum, in a folder of bounded size. Nothing that is read is executed.
 
 Layout: a line with the format's version; 32 bytes, the SHA-256 of all that follows; 8 bytes, the length of a JSON header
 (little endian); the header (`fingerprint`, and name, type and length of each array); the arrays, one after the other.

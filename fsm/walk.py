@@ -1,4 +1,8 @@
-"""Walks of a trie beside an automaton: which texts keep a state alive. Two forms of one plain loop over texts and bytes."""
+"""Walks of a trie and a DFA in step: which texts the DFA does not reject, depth first for narrow states, by level for wide ones.
+
+The plain form of both is a loop over the texts and their bytes. `walk_narrow` follows the bytes that a trie node and a state have in
+common, with dicts. `walk_wide` advances all nodes of a trie level by one look-up in the transition table each, with numpy.
+"""
 
 from __future__ import annotations
 
