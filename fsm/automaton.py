@@ -35,7 +35,8 @@ MAX_WAYS = 4
 STRETCH_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
 """What a stretch is built from."""
 
-MIN_LOOP_BYTES = 16
+FEW_BYTES = 24
+"""A state, or a class of bytes, with at most so many bytes to come first is narrow: best walked byte by byte. One with more is wide."""
 
 MAX_OPENED = 64
 """More ways, and ways to them, are not looked at one by one."""
@@ -79,7 +80,7 @@ def begins_with_byte_loop(node: Node) -> bool:
     if loop is None or loop[0].kind is not Kind.BYTES:
         return False
     mask: int = loop[0].args[0]
-    return mask.bit_count() >= MIN_LOOP_BYTES and (first == ALL_BYTES or not first & ~mask)
+    return mask.bit_count() > FEW_BYTES and (first == ALL_BYTES or not first & ~mask)
 
 
 def opened(node: Node) -> list[Node]:

@@ -17,22 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import node as nodes
-from fsm.automaton import Automaton
+from fsm.automaton import FEW_BYTES, Automaton
 from fsm.bitmask import add_ids, pack, to_ids
 from fsm.cache import ByteCache
 from fsm.node import EPSILON, Kind, Node
 from fsm.trie import Trie
-from fsm.walk import MIN_WIDE_BYTES, finish, next_bytes, sweep, sweep_from, walk_narrow
+from fsm.walk import finish, next_bytes, sweep, sweep_from, walk_narrow
 
 NEVER = 65_535
 """More rounds than any token has."""
 MAX_OVERLAP = 4
 """Most bytes with which a round and what follows may both begin; with more, a wide walk is cheaper."""
+MAX_EXIT_BYTES = 64
+"""Most bytes that may come after a loop; with more, exits are too many to look at byte by byte."""
 MAX_LEFT_OUT = 2_000
 """Most texts that a loop may leave out and still be read as one."""
 
 
-def is_character_class(body: Node, *, min_bytes: int = 16, max_states: int = 3000) -> bool:
+def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states: int = 3000) -> bool:
     """True when `body` begins with many bytes and no text of it is the beginning of another (as with characters).
 
     Then the places where one round of the loop ends are certain. Cost: one visit of each state of `body`.
@@ -223,7 +225,7 @@ class CharacterLoop:
     @property
     def is_wide(self) -> bool:
         """True when a round may begin with so many bytes that a plain walk costs too much."""
-        return len(self._first) >= MIN_WIDE_BYTES
+        return len(self._first) > FEW_BYTES
 
     @property
     def nbytes(self) -> int:
@@ -315,7 +317,7 @@ class CharacterLoop:
         state, counts = automaton.state_of(rest), self._counts(hi)
         first = next_bytes(automaton, state)
         overlaps = sum(byte in self._first for byte in first) > MAX_OVERLAP
-        if len(first) > 64 or (counts and overlaps):
+        if len(first) > MAX_EXIT_BYTES or (counts and overlaps):
             return None
         found, late = [], list[int]()
         for byte in first:

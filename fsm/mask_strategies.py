@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fsm import bitmask, work
 from fsm import node as nodes
-from fsm.automaton import Automaton, as_loop, begins_with_byte_loop
+from fsm.automaton import FEW_BYTES, Automaton, as_loop, begins_with_byte_loop
 from fsm.errors import BudgetExceeded
 from fsm.exclusion import as_exclusion, forbidden
 from fsm.loop import MAX_OVERLAP, CharacterLoop, as_loop_without
@@ -32,7 +32,7 @@ from fsm.short_loop import is_byte, is_narrow
 from fsm.spelling import Spelling
 from fsm.trie import Trie
 from fsm.vocabulary import Vocabulary
-from fsm.walk import MIN_WIDE_BYTES, walk_narrow, walk_wide
+from fsm.walk import walk_narrow, walk_wide
 
 Words = NDArray[np.int32]
 """A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""
@@ -43,7 +43,6 @@ MAX_JUMPS = 6
 """Places at which a depth-first walk may stop and leave the tokens below to other strategies."""
 MAX_OPEN_WORK = 20_000
 """Work (see `work.py`) that a product with open counters may take before the plain walk is cheaper."""
-MAX_NARROW_BYTES = 24
 
 
 class MaskMaker:
@@ -161,7 +160,7 @@ def pattern_beside_count(maker: MaskMaker, term: Node, node: int) -> Words | Non
 
     The counts stand open in the walk, which is kept; a mask then asks each pair of a state and rounds once. 0.3 ms.
     """
-    return _counted(maker, term, node, MAX_NARROW_BYTES) if has_count(term) else None
+    return _counted(maker, term, node) if has_count(term) else None
 
 
 def character_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
@@ -224,14 +223,14 @@ def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | No
     return None if ids is None or words is None else words & ~bitmask.from_ids((), len(words), (ids,))
 
 
-def counted_pattern(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """A pattern with a counted loop inside, such as `(\\S+\\s){0,49}\\S+`: as `pattern_beside_count`, where many bytes may come first."""
-    return None if has_count(term) else _counted(maker, term, node, MIN_WIDE_BYTES - 1)
+def pattern_beside_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """`(body* & pattern) rest`, such as a `pattern` whose maximal length no token reaches: as `pattern_beside_count`."""
+    return None if has_count(term) else _counted(maker, term, node)
 
 
-def _counted(maker: MaskMaker, term: Node, node: int, least: int) -> Words | None:
+def _counted(maker: MaskMaker, term: Node, node: int) -> Words | None:
     automaton = maker.automaton
-    if automaton.num_first_bytes(automaton.state_of(term)) <= least:
+    if automaton.num_first_bytes(automaton.state_of(term)) <= FEW_BYTES:
         return None
     counted = as_counted(term, maker.vocabulary.is_class)
     if counted is None:
@@ -296,7 +295,7 @@ def _is_narrow(maker: MaskMaker, state: int) -> bool:
     begun = automaton.stretch(state)
     if begun is not None and maker.vocabulary.stretch(begun[0], Trie.root) is not None:
         return True
-    if automaton.num_first_bytes(state) <= MAX_NARROW_BYTES or automaton.ways(state):
+    if automaton.num_first_bytes(state) <= FEW_BYTES or automaton.ways(state):
         return True
     loop = automaton.loop(state)
     return begins_with_byte_loop(automaton.nodes[state]) if loop is None else is_narrow(loop[0])
@@ -312,14 +311,14 @@ DIRECT: tuple[Strategy, ...] = (
     character_loop,
     loop_without_words,
     loop_without_language,
-    counted_pattern,
+    pattern_beside_loop,
 )
 """Strategies that need no walk of the trie from its root."""
 
 WALKS: tuple[Strategy, ...] = (depth_first, breadth_first)
 """Walks of the trie from its root; the last takes any term."""
 
-BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_beside_count, counted_pattern)
+BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_beside_count, pattern_beside_loop)
 """Strategies that work below any node of the trie, where a depth-first walk stops."""
 
 STRATEGIES: tuple[Strategy, ...] = (spelled, alternatives, *DIRECT, *WALKS)

@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import node as nodes
-from fsm.automaton import STRETCH_KINDS, Automaton
+from fsm.automaton import Automaton
 from fsm.bitmask import add_ids, pack
 from fsm.loop import NEVER, CharacterLoop
 from fsm.node import EPSILON, Kind, Node
-from fsm.open_loop import MAX_PARTS, Bounds, OpenLoop, Ruler, accepting, closed, done, ends, is_counted, opened_loops
-from fsm.short_loop import is_byte
+from fsm.open_loop import Bounds, OpenLoop, Ruler, accepting, closed, done, ends, is_counted, opened_loops
 from fsm.trie import Trie
 from fsm.walk import finish, next_bytes, sweep, sweep_each
 
@@ -87,16 +86,16 @@ class Counted:
     """A term read as `(body{lo,hi} & pattern) rest`, its pattern open.
 
     Attributes:
-        term: the open pattern, beside the ruler where there is one.
+        term: the open pattern, intersected with the ruler.
         bounds: those of its open loops.
-        body: what is counted beside it, or None.
+        body: the class of characters that is counted beside it.
         lo, hi: its rounds.
         rest: what comes after.
     """
 
     term: Node
     bounds: Bounds
-    body: Node | None
+    body: Node
     lo: int
     hi: int | None
     rest: Node
@@ -107,7 +106,7 @@ class OpenWalk:
 
     Args:
         term: the open term; see `Counted`.
-        loop: how the same tokens run through the body that is counted beside it; None: nothing is.
+        loop: how the same tokens run through the body that is counted beside it.
         trie: the tokens.
         node: where the term begins.
 
@@ -119,7 +118,7 @@ class OpenWalk:
 
     max_leaving = 16
 
-    def __init__(self, term: Node, loop: CharacterLoop | None, trie: Trie, node: int = Trie.root) -> None:
+    def __init__(self, term: Node, loop: CharacterLoop, trie: Trie, node: int = Trie.root) -> None:
         self._trie, self._loop = trie, loop
         self._automaton = _Unpruned(term, max_states=4 * MAX_STATES)
         self._ahead: dict[Wanted, dict[int, _Ahead]] = {}
@@ -130,13 +129,10 @@ class OpenWalk:
         self._most_states = len(self._automaton) + MAX_STATES
         at_end = at_node.take(trie.ends, mode="clip")
         at_end[(trie.ends >= len(trie)) | (trie.ends == node)] = 0  # what ends at the node is no token below it
-        if loop is None:
-            rounds, width = np.zeros(len(at_end), np.int64), 1
-        else:
-            rounds = loop.rounds.astype(np.int64)
-            at_end[rounds >= NEVER] = 0
-            rounds[rounds >= NEVER] = 0
-            width = int(rounds.max(initial=0)) + 1
+        rounds = loop.rounds.astype(np.int64)
+        at_end[rounds >= NEVER] = 0
+        rounds[rounds >= NEVER] = 0
+        width = int(rounds.max(initial=0)) + 1
         pairs = at_end.astype(np.int64) * width + rounds
         pairs[at_end == 0] = 0
         is_there = np.zeros((len(self._automaton) + 1) * width, bool)
@@ -195,7 +191,9 @@ class OpenWalk:
             if state not in known:
                 known[state] = self._look_ahead(state, wanted, known)
         ahead = [known[state] for state in states]
-        ok = np.array([[self._may_end(way.end, counted.bounds) for way in (a.least, a.endless)] for a in ahead], bool)
+        ok = np.array(
+            [[self._may_end(way.end, counted.bounds) for way in (a.least, a.endless)] for a in ahead], bool
+        ).reshape(-1, 2)
         is_possible = np.array([self._may_live(state, counted.bounds) for state in states], bool)
         least = np.array([a.least.rounds for a in ahead], np.int64)
         at_least = np.array([a.at_least for a in ahead], np.int64)
@@ -217,10 +215,8 @@ class OpenWalk:
         node = self._automaton.nodes[state]
         if node is EPSILON:  # the ruler is no part of it any more
             return need == 0
-        others: dict[Node, Node] = {}
-        if counted.body is not None:
-            hi = None if counted.hi is None else room
-            others[Ruler(counted.body).term] = nodes.repeat(counted.body, need, hi)
+        hi = None if counted.hi is None else room
+        others = {Ruler(counted.body).term: nodes.repeat(counted.body, need, hi)}
         return automaton.derivatives.is_inhabited(closed(node, counted.bounds, others))
 
     def _may_live(self, state: int, bounds: Bounds) -> bool:
@@ -251,8 +247,6 @@ class OpenWalk:
     def _parts(self, state: int) -> tuple[Node, bool]:
         """The pattern in a state, and whether the ruler is between two rounds there."""
         node = self._automaton.nodes[state]
-        if self._loop is None:
-            return node, True
         members = node.args if node.kind is Kind.INTERSECTION else (node,)
         pattern, is_between = list[Node](), True
         for member in members:
@@ -335,9 +329,7 @@ class OpenWalk:
         is_over = np.zeros(len(self._automaton) + 1, bool)
         is_over[[s for s in distinct.tolist() if any(self._when_over(s))]] = True
         steps, at = steps[is_over[at]], at[is_over[at]]
-        rounds = np.zeros(len(steps), np.int32)
-        if self._loop is not None:
-            rounds = self._loop.between[trie.parent[steps]].astype(np.int32)
+        rounds = self._loop.between[trie.parent[steps]].astype(np.int32)
         found, which = sweep_each(automaton, trie, state, steps)
         token_ids, places = trie.labels_of(found)
         which = which[places]
@@ -351,7 +343,7 @@ def has_count(node: Node) -> bool:
 
 
 def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
-    """Read a term as `(body{lo,hi} & pattern) rest`, or as `pattern rest` with a loop in the pattern that can be opened; else None.
+    """Read a term as `(body{lo,hi} & pattern) rest`, with every loop of the pattern open that can be; else None.
 
     Args:
         node: the term.
@@ -359,7 +351,7 @@ def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     """
     head, rest = nodes.first_and_rest(node)
     if head.kind is not Kind.INTERSECTION:
-        return _as_pattern(node, is_class)
+        return None
     loops = [m for m in head.args if m.kind is Kind.REPEAT and is_class(m.args[0])]
     ruler = next((m for m in loops if is_counted(m)), loops[0] if loops else None)
     if ruler is None:
@@ -367,24 +359,3 @@ def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     pattern, bounds = opened_loops(nodes.intersection(m for m in head.args if m is not ruler))
     body, lo, hi = ruler.args
     return Counted(nodes.intersection((pattern, Ruler(body).term)), bounds, body, lo, hi, rest)
-
-
-def _as_pattern(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
-    parts: list[Node] = []
-    while node.kind is Kind.CONCAT and len(parts) < MAX_PARTS:
-        first, _ = node.args
-        if parts and first.kind in (Kind.LITERAL, Kind.WORDS, Kind.FIELDS):
-            break
-        parts.append(first)
-        node = node.args[1]
-    else:
-        parts.append(node)
-        node = EPSILON
-    if not all(part.kind in STRETCH_KINDS and part.is_regular for part in parts):
-        return None
-    pattern, bounds = opened_loops(nodes.sequence(parts))
-    if any(
-        is_byte(loop.body) or is_class(loop.body) for loop in bounds
-    ):  # their walk has few states, or `CharacterLoop` knows it
-        return None
-    return Counted(pattern, bounds, None, 0, None, node) if bounds else None

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from fsm.automaton import Automaton
+from fsm.automaton import FEW_BYTES, Automaton
 from fsm.node import Kind, Node, repeat
 from fsm.trie import Trie
-
-MAX_NARROW_BYTES = 16
 
 
 def is_byte(body: Node) -> bool:
@@ -24,7 +22,7 @@ def byte_loop(body: Node) -> Automaton:
 
 def is_narrow(body: Node) -> bool:
     """True for one byte out of a few, such as a blank: then the texts inside a loop are few wherever it is entered."""
-    return is_byte(body) and (body.kind is Kind.LITERAL or body.args[0].bit_count() <= MAX_NARROW_BYTES)
+    return is_byte(body) and (body.kind is Kind.LITERAL or body.args[0].bit_count() <= FEW_BYTES)
 
 
 class ShortLoop:

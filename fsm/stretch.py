@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fsm import node as nodes
-from fsm.automaton import STRETCH_KINDS, Automaton
+from fsm.automaton import FEW_BYTES, STRETCH_KINDS, Automaton
 from fsm.node import Node
 from fsm.trie import Trie
 
 MAX_TERMS = 40
-MAX_FIRST_BYTES = 24
 MAX_COST = 600
 
 
@@ -33,7 +32,7 @@ def narrow_automaton(term: Node) -> Automaton | None:
         if len(seen) > MAX_TERMS:
             return None
     automaton = Automaton(term)
-    return automaton if len(automaton.moves(automaton.initial_state)) <= MAX_FIRST_BYTES else None
+    return automaton if len(automaton.moves(automaton.initial_state)) <= FEW_BYTES else None
 
 
 class Stretch:

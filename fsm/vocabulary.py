@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask, vocabulary_file, work
-from fsm.automaton import Automaton
+from fsm.automaton import FEW_BYTES, Automaton
 from fsm.cache import ByteCache
 from fsm.characters import JSON_CHARACTER
 from fsm.derivative import share
@@ -21,7 +21,7 @@ from fsm.loop import CharacterLoop, Exits, is_character_class
 from fsm.node import Kind, Node, memory
 from fsm.open_walk import OpenWalk
 from fsm.short_loop import ShortLoop, byte_loop, is_byte
-from fsm.stretch import MAX_FIRST_BYTES, Stretch, narrow_automaton
+from fsm.stretch import Stretch, narrow_automaton
 from fsm.texts import TEXT_BYTES
 from fsm.trie import Trie
 
@@ -210,14 +210,13 @@ class Vocabulary:
             return loop
         return self._make_loop(body, node)
 
-    def open_walk(self, term: Node, body: Node | None, node: int = Trie.root) -> OpenWalk | None:
+    def open_walk(self, term: Node, body: Node, node: int = Trie.root) -> OpenWalk | None:
         """How the tokens below a trie node run through an open term, counted in rounds of `body`; None where that takes too many states.
 
         Cost: once per term and node; see `OpenWalk`.
         """
-        key = term, node
-        if key not in self._open_walks:
-            loop = None if body is None else self.loop(body, node)
+        key, loop = (term, node), self.loop(body, node)
+        if loop is not None and key not in self._open_walks:
             try:
                 walk = OpenWalk(term, loop, self.trie, node)
             except BudgetExceeded:
@@ -255,7 +254,7 @@ class Vocabulary:
 
     def reach(self, body: Node) -> int:
         """A bound for how many rounds of `body` a token may begin with: counts beyond it are alike. Cost: once per body."""
-        if body.kind is not Kind.BYTES or body.args[0].bit_count() > MAX_FIRST_BYTES:
+        if body.kind is not Kind.BYTES or body.args[0].bit_count() > FEW_BYTES:
             return self.max_token_bytes
         known = self._reaches.get(body.serial)
         if known is None:

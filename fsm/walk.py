@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton import MIN_LOOP_BYTES, Automaton, Fields, Loop, begins_with_byte_loop
+from fsm.automaton import FEW_BYTES, Automaton, Fields, Loop, begins_with_byte_loop
 from fsm.errors import BudgetExceeded
 from fsm.node import Kind, Node
 from fsm.rows import Codes, Rows
@@ -29,9 +29,8 @@ Place = tuple[int, int, int]
 End = tuple[int, int, int]
 """Which of some texts ends, the trie node there, and how many texts lie below the node."""
 
-MIN_WIDE_BYTES = 65
-"""A state with so many live bytes is wide: not for a narrow walk where much of the trie lies below."""
 MIN_WIDE_TEXTS = 25
+"""Below a node with so many texts, a wide state is left to other strategies."""
 MIN_BYTE_LOOP_TEXTS = 300
 """A loop over one byte needs one state, so that a narrow walk goes through it fast."""
 NEW_STATE_COST, NEW_TEXT_COST = 40, 8
@@ -91,7 +90,7 @@ def walk_narrow(
         if read is not None:
             cost += read
             continue
-        if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) >= MIN_LOOP_BYTES:
+        if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) > FEW_BYTES:
             ways = automaton.ways(state)
             if ways:
                 cost += len(ways)
@@ -173,7 +172,7 @@ def _is_jump(automaton: Automaton, state: int, below: int) -> bool:
     """True where so many texts lie below a state with so many bytes that a loop should be known there."""
     if begins_with_byte_loop(automaton.nodes[state]):
         return below >= MIN_BYTE_LOOP_TEXTS
-    return automaton.num_first_bytes(state) >= MIN_WIDE_BYTES
+    return automaton.num_first_bytes(state) > FEW_BYTES
 
 
 def _read_text(trie: Trie, node: int, text: bytes, found: list[int]) -> list[End]:

@@ -29,6 +29,7 @@ RECOGNISED: dict[str, Expression] = {
     "loop_without_language": regex("(?!ab[a-z]*1)[a-z]*1"),
     "loop_without_words": (regex("[a-z]*") & ~choice(["ab", "x"])) + "1",
     "pattern_beside_count": regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]{3,12}"),
+    "pattern_beside_loop": regex(r"(?:\S+\s+){1,3}\S+") & regex("[^q]*"),
 }
 """For each strategy a term that it recognises; `spelled` is for other vocabularies, see `test_spelling.py`."""
 
@@ -94,6 +95,15 @@ def test_each_strategy_that_recognises_a_term_makes_the_mask_of_the_plain_loop(
         assert_plain(STRATEGIES, automaton, key, b"")
         assert key is term or plain(automaton, key, b"") == plain(automaton, term, b"")
         assert_plain(BELOW, automaton, key, before)
+
+
+def test_a_pattern_beside_a_count_below_a_node_where_no_token_goes_on() -> None:
+    term = RECOGNISED["pattern_beside_count"].node
+    few = Vocabulary([None, *(bytes((byte,)) for byte in range(256)), b"zz"], [0])
+    place = few.trie.follow(Trie.root, b"zz")[1]
+    words = mask_strategies.pattern_beside_count(MaskMaker(Automaton(term), few), term, place)
+    assert words is not None
+    assert not words.any()
 
 
 def test_the_order_of_the_strategies_changes_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def assert_masks_are_those_of_the_plain_walk(make: Callable[[], Expression], see
     rng = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         if is_wide:  # let no narrow walk come before
-            patch.setattr(mask_strategies, "MAX_NARROW_BYTES", 0)
+            patch.setattr(mask_strategies, "FEW_BYTES", 0)
             patch.setattr(mask_strategies, "_is_narrow", lambda maker, state: False)
         try:
             fsm = TokenFSM(make(), vocabulary(seed % 5))
