@@ -35,7 +35,7 @@ def _measure(pattern: str, device: str, rounds: int) -> dict[str, Any]:
 
     import fsm
     from outlines_cont import DeviceTables, TokenSet
-    from outlines_cont.engine.masking import Masker
+    from outlines_cont.engine.drawing.masking import Masker
 
     tokenizer = tekken()
     vocabulary = fsm.Vocabulary(tokenizer.tokens, [tokenizer.eos_token_id])

@@ -53,8 +53,8 @@ import jsonschema_rs
 import fsm
 from benchmarks.machine import describe, sentence
 from benchmarks.table import markdown, write
+from fsm.automaton.shortest import shortest_text
 from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError
-from fsm.shortest import shortest_text
 from tests.walks import random_text
 
 MAX_BYTES = 3_000_000

@@ -1,7 +1,6 @@
 """fsm: sets of texts as values, compiled lazily to token automata. Never imports torch."""
 
 from fsm import types
-from fsm.draw import draw
 from fsm.errors import (
     BudgetExceeded,
     EmptyLanguage,
@@ -20,17 +19,18 @@ from fsm.errors import (
     VocabularyGap,
 )
 from fsm.expression import Expression, Report, ReportLine
-from fsm.from_interegular import from_interegular
-from fsm.grammar import grammar
+from fsm.languages.from_interegular import from_interegular
+from fsm.languages.option import choice
+from fsm.languages.substring import substring
+from fsm.languages.until import until
+from fsm.lark.grammar import grammar
 from fsm.limits import Limits
-from fsm.option import choice
-from fsm.pattern import regex
+from fsm.pattern.python_pattern import regex
 from fsm.schema import json_schema, tool_schema
-from fsm.substring import substring
-from fsm.token_fsm import Explanation, TokenFSM
-from fsm.token_tables import TokenTables
-from fsm.until import until
-from fsm.vocabulary import Vocabulary
+from fsm.tokens.draw import draw
+from fsm.tokens.token_fsm import Explanation, TokenFSM
+from fsm.tokens.token_tables import TokenTables
+from fsm.tokens.vocabulary import Vocabulary
 
 __all__ = [
     "BudgetExceeded",

@@ -12,21 +12,21 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, Literal, Self
 
-from fsm import node as nodes
-from fsm import origin as origins
-from fsm import texts
-from fsm.automaton import Automaton
-from fsm.captures import Captures, Part, together
-from fsm.character_dfa import character_dfa
-from fsm.checker import Checker, checks_of, has_checks
+from fsm.automaton import origin as origins
+from fsm.automaton.captures import CapturedPart, Captures, together
+from fsm.automaton.character_dfa import character_dfa
+from fsm.automaton.checker import Checker, checks_of, has_checks
+from fsm.automaton.interegular_fsm import make_fsm
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.origin import Named, Origin, Rules
+from fsm.drawing.picture import picture
+from fsm.drawing.state_graph import expression_graph
 from fsm.errors import BudgetExceeded
-from fsm.interegular_fsm import make_fsm
-from fsm.node import Node
-from fsm.origin import Named, Origin, Rules
-from fsm.picture import picture
 from fsm.recipe import Call, follow, recipe, remembered
-from fsm.rendering import render, shorten
-from fsm.state_graph import expression_graph
+from fsm.terms import node as nodes
+from fsm.terms import texts
+from fsm.terms.node import Node
+from fsm.terms.rendering import render, shorten
 
 PICTURE_STATES = 24
 """How many states a picture in a notebook has at most; `draw` takes any number."""
@@ -104,7 +104,7 @@ class Expression:
     name: str = field(default="", compare=False)
     report: Report = field(default=Report(), compare=False)
     source: str = field(default="", compare=False)
-    parts: Part | None = field(default=None, compare=False, repr=False)
+    parts: CapturedPart | None = field(default=None, compare=False, repr=False)
     origin: Origin | None = field(default=None, compare=False, repr=False)
     # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
     made_by: Call | None = field(init=False, default=None, compare=False, repr=False)
@@ -174,7 +174,7 @@ class Expression:
                 raise TypeError(f"expected an int as the count of a repetition, received {count!r}")
         counts = f"{lo}" if hi is None else f"{lo}, {hi}"
         source = shorten(f"{self._label()}.repeat({counts})")
-        parts = Part("repeat", (self.parts,), lo=lo, hi=hi) if self.parts else None
+        parts = CapturedPart("repeat", (self.parts,), lo=lo, hi=hi) if self.parts else None
         return Expression(nodes.repeat(self.node, lo, hi), report=self.report, source=source, parts=parts)
 
     @remembered
@@ -187,7 +187,7 @@ class Expression:
         """
         if not isinstance(name, str):
             raise TypeError(f"expected a str as the name of a part, received {name!r}")
-        return replace(self, name=name, parts=Part("named", (self._as_part(),), name=name))
+        return replace(self, name=name, parts=CapturedPart("named", (self._as_part(),), name=name))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -287,8 +287,8 @@ class Expression:
             return self.origin
         return Named(self._label()) if self.node.is_regular else Rules(self.node, self._label())
 
-    def _as_part(self) -> Part:
-        return self.parts or Part("leaf", node=self.node)
+    def _as_part(self) -> CapturedPart:
+        return self.parts or CapturedPart("leaf", node=self.node)
 
     def _label(self) -> str:
         """A short text for this expression as a part of another: its name, how it was written, or its term."""

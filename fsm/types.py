@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fsm import node as nodes
 from fsm.expression import Expression
-from fsm.iban import iban as iban_node
-from fsm.luhn import luhn
-from fsm.option import choice
-from fsm.pattern import regex
+from fsm.languages.iban import iban as iban_node
+from fsm.languages.luhn import luhn
+from fsm.languages.option import choice
+from fsm.pattern.python_pattern import regex
 from fsm.recipe import remembered
+from fsm.terms import node as nodes
 
 MAX_CARD_DIGITS = 19
 MAX_LIST_ITEMS = 99

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outlines_cont import adapters, control, generate, models, pipelines, policies, samplers, templates
+    from outlines_cont.adapters.device_tables import DeviceTables
     from outlines_cont.chat import Chat
     from outlines_cont.continuation import continuous
+    from outlines_cont.conversation import BatchedExecutor, Conversation, Mark
+    from outlines_cont.conversation.guided_conversation import GuidedConversation, guide
+    from outlines_cont.conversation.tree import CompletionTree
     from outlines_cont.defaults import DEFAULT_MAX_TOKENS
-    from outlines_cont.device_tables import DeviceTables
     from outlines_cont.drafts import Proposer
-    from outlines_cont.engine.branch import Branch, TokenSet
     from outlines_cont.engine.engine import Engine, engine_of
-    from outlines_cont.engine.policy import Policy, RowView
+    from outlines_cont.engine.guided.guidance import Guidance
     from outlines_cont.errors import (
         AmbiguousPrompt,
         BanImpossible,
@@ -76,20 +78,18 @@ if TYPE_CHECKING:
         UserCodeError,
         VocabularyMismatch,
     )
-    from outlines_cont.executor import BatchedExecutor, Conversation, Mark
-    from outlines_cont.guidance import Guidance
-    from outlines_cont.guided_conversation import GuidedConversation, guide
-    from outlines_cont.options import PieceOptions
+    from outlines_cont.events.event import StreamEvent
+    from outlines_cont.events.open_call import OpenCall
+    from outlines_cont.generation.options import PieceOptions
+    from outlines_cont.generation.state_stream import StateStream
+    from outlines_cont.policies.branch import Branch, TokenSet
+    from outlines_cont.policies.policy import Policy, RowView
     from outlines_cont.progress import Progress, ProgressBar
-    from outlines_cont.span import Span
-    from outlines_cont.state import SequenceState, kv_bytes
+    from outlines_cont.state.sequence_state import SequenceState, kv_bytes
+    from outlines_cont.state.span import Span
+    from outlines_cont.state.tokens import Tokens
     from outlines_cont.streams import TokenStream
-    from outlines_cont.streams.event import StreamEvent
-    from outlines_cont.streams.open_call import OpenCall
-    from outlines_cont.streams.state_stream import StateStream
     from outlines_cont.templates import Template, TemplateBudget, TemplateResult
-    from outlines_cont.tokens import Tokens
-    from outlines_cont.tree import CompletionTree
 
 __version__ = "0.1.0"
 

@@ -16,27 +16,27 @@ from outlines_cont import generate
 from outlines_cont.chats.alignment import aligned
 from outlines_cont.chats.jinja import check_role
 from outlines_cont.chats.message import call_arguments, checked_message
-from outlines_cont.chats.stream import ChatStream
+from outlines_cont.chats.replies.reply_stream import ChatStream
+from outlines_cont.chats.replies.tool_reply import ToolReply, call_messages
+from outlines_cont.chats.replies.tool_stream import ToolStream
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
-from outlines_cont.chats.tool_reply import ToolReply, call_messages
-from outlines_cont.chats.tool_stream import ToolStream
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
 from outlines_cont.flag import checked_bool
 from outlines_cont.generate import Generator
+from outlines_cont.generation.options import PieceOptions
+from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.options import PieceOptions
-from outlines_cont.prompt import open_prompt
-from outlines_cont.prompt_row import prompt_row
-from outlines_cont.random_stream import Rng
-from outlines_cont.row_bytes import row_text
 from outlines_cont.samplers import BeamSearch, BestOf
-from outlines_cont.state import SequenceState
-from outlines_cont.state_file import load_chat, plain, save_state
-from outlines_cont.state_row import StateRow
-from outlines_cont.tokens import Tokens
+from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.state.file import load_chat, plain, save_state
+from outlines_cont.state.prompt_row import prompt_row
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.row_bytes import row_text
+from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.state.tokens import Tokens
 
 
 @dataclass(frozen=True, slots=True)

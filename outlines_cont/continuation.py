@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self, Unpack
 
+from outlines_cont.events.stream_options import StreamOptions, check_streamed
 from outlines_cont.generate import Generator
-from outlines_cont.options import Options, PieceOptions
-from outlines_cont.prompt import Prompt
-from outlines_cont.random_stream import Rng
-from outlines_cont.run import Run
-from outlines_cont.state import SequenceState
-from outlines_cont.streams.options import StreamOptions, check_streamed
-from outlines_cont.streams.state_stream import StateStream
+from outlines_cont.generation.options import Options, PieceOptions
+from outlines_cont.generation.prompt import Prompt
+from outlines_cont.generation.run import Run
+from outlines_cont.generation.state_stream import StateStream
+from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.state.sequence_state import SequenceState
 
 
 @dataclass(frozen=True, slots=True)

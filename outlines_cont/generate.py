@@ -21,28 +21,28 @@ from pydantic import TypeAdapter
 
 import fsm as fsm_package
 from fsm import Expression
-from fsm.captures import Captures
+from fsm.automaton.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
 from outlines_cont.drafts.opening import open_draft
-from outlines_cont.engine.branch import TokenSet
-from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
+from outlines_cont.events.partial_type import PartialType
+from outlines_cont.events.stream_options import StreamOptions, check_streamed
 from outlines_cont.flag import checked_bool
-from outlines_cont.formats import format_of
+from outlines_cont.generation.formats import format_of
+from outlines_cont.generation.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
+from outlines_cont.generation.prompt import Prompt
+from outlines_cont.generation.run import Run
+from outlines_cont.generation.shown import Shown, squeezed
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
+from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.checked import MAX_RETRIES
-from outlines_cont.prompt import Prompt
-from outlines_cont.random_stream import Rng
-from outlines_cont.run import Run
+from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, Sampler, greedy
-from outlines_cont.state import SequenceState
-from outlines_cont.state_row import StateRow
-from outlines_cont.streams.options import StreamOptions, check_streamed
-from outlines_cont.streams.partial_type import PartialType
-from outlines_cont.streams.shown import Shown, squeezed
+from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.unknown_option import knows_its_options
 
 

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from transformers import DynamicCache
 
-    from outlines_cont.models.meter import Meter
+    from outlines_cont.meter import Meter
 
 
 class Tokenizer(Protocol):
-    """Text to token ids and back, exact in bytes. `outlines_cont.models.tokenizer.Tokenizer` is the one for users."""
+    """Text to token ids and back, exact in bytes. `outlines_cont.models.tokenizer.tokenizer.Tokenizer` is the one for users."""
 
     @property
     def token_bytes(self) -> Sequence[bytes | None]:

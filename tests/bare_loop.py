@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.place import Draw
-from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.engine.drawing.draw_place import Draw
 from outlines_cont.engine.row import Row
-from outlines_cont.models.meter import Meter
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.state_row import StateRow
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow
 
 Law = Callable[[bytes], dict[bytes, float]]
 """From the text so far to the probabilities of tokens; `b""` ends the text."""

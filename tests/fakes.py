@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from outlines_cont import models
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.models.special_names import SpecialNames
+from outlines_cont.models.tokenizer.special_names import SpecialNames
 
 BOS, EOS, END_OF_TURN = 0, 1, 2
 _WORDS = sorted(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
 
 TokenBytes = Sequence[bytes | None]
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.compose import Track, compose
-from outlines_cont.engine.policy import Policy
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.random_stream import RandomStream
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.compose import Track, compose
+from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.random_stream import RandomStream
 from tests.healing import num_open
 from tests.oracle import next_logits
 

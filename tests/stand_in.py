@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from outlines_cont.commands.options import ExtractOptions
-from outlines_cont.pipelines.outcome import Failure, Outcome
-from outlines_cont.pipelines.row_prompt import RowPrompt
-from outlines_cont.pipelines.schema import RecordSchema
-from outlines_cont.pipelines.template import PromptTemplate
+from outlines_cont.cli.options import ExtractOptions
+from outlines_cont.pipelines.prompts.row_prompt import RowPrompt
+from outlines_cont.pipelines.prompts.template import PromptTemplate
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome
+from outlines_cont.pipelines.rows.schema import RecordSchema
 
 Answer = Callable[[str], Any]
 

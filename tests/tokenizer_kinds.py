@@ -17,7 +17,7 @@ from transformers.tokenization_mistral_common import MistralCommonBackend
 from transformers.tokenization_utils_base import generate_merges
 from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
-from outlines_cont.models.tokenizer import Tokenizer
+from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from tests.vocabularies import (
     LLAMA_3_PATTERN,
     QWEN_PATTERN,

@@ -7,10 +7,10 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from fsm import node as nodes
-from fsm.automaton import Automaton
-from fsm.derivative import Derivatives
-from fsm.node import EMPTY, Kind, Node
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, Kind, Node
 
 RANDOMS = st.integers(0, 2**32 - 1).map(Random)
 """Generators of random moves, by a seed: how many ways there are to choose from may depend on which terms other tests have left."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsm.schema.compiler import json_schema
-from fsm.schema.tool import tool_schema
+from fsm.schema.documents.tool import tool_schema
 
 if TYPE_CHECKING:
     from types import FunctionType

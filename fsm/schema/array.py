@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf
 
-from fsm import node as nodes
-from fsm.node import EMPTY, Node
 from fsm.schema.check import DistinctItems, comparable
 from fsm.schema.context import Context
+from fsm.schema.documents.place import Conjunction, Place, Steps, values_of
 from fsm.schema.keyword import Made
-from fsm.schema.place import Conjunction, Place, Steps, values_of
+from fsm.terms import node as nodes
+from fsm.terms.node import EMPTY, Node
 
 _OPEN = nodes.literal(b"[")
 _CLOSE = nodes.literal(b"]")

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fsm.automaton import DEAD, Automaton
+from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import FSMError, reference
-from fsm.node import Node
 from fsm.schema.context import KeyOrder
-from fsm.schema.document import Document
+from fsm.schema.documents.document import Document
+from fsm.schema.documents.place import Conjunction, Place
 from fsm.schema.keyword import KEYWORDS
-from fsm.schema.place import Conjunction, Place
 from fsm.schema.string import pattern_node, spelled
+from fsm.terms.node import Node
 
 MAX_NAMED = 8
 _MAX_VISITS = 200

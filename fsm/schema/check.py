@@ -19,14 +19,14 @@ import jsonschema_rs
 
 from fsm.errors import SchemaError, reference
 from fsm.schema import matching
-from fsm.schema.dialect import LATEST
-from fsm.schema.formats import NUMBER_FORMATS
+from fsm.schema.documents.dialect import LATEST
+from fsm.schema.documents.place import Conjunction, Place
+from fsm.schema.documents.translation import Translation, needs_translation
+from fsm.schema.formats.table import NUMBER_FORMATS
 from fsm.schema.keyword import Text, escape
-from fsm.schema.place import Conjunction, Place
-from fsm.schema.translation import Translation, needs_translation
 
 if TYPE_CHECKING:
-    from fsm.schema.document import Document
+    from fsm.schema.documents.document import Document
 
 
 _PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|(?P<unfinished>"[\s\S]*)|[{}\[\]:,]|[^\s"{}\[\]:,]+')

@@ -19,14 +19,10 @@ from functools import partial
 from typing import Any, Literal, get_args
 from weakref import WeakValueDictionary, ref
 
-from fsm import node as nodes
-from fsm import work
 from fsm.caller import stacklevel_of_user
-from fsm.derivative import Derivatives
 from fsm.errors import BudgetExceeded, EmptyLanguage, FSMError, NotRegular, SchemaError, SchemaWarning, reference
 from fsm.expression import Expression, Report, ReportLine
 from fsm.limits import DEFAULT_LIMITS, Limits
-from fsm.node import EMPTY, Check, Node, Rule
 from fsm.recipe import remembered
 from fsm.schema import matching, spelling
 from fsm.schema.array import array_node
@@ -34,16 +30,20 @@ from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
 from fsm.schema.disjoint import types_at
-from fsm.schema.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
+from fsm.schema.documents.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
+from fsm.schema.documents.place import Conjunction, Place, Steps, values_of
+from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.empty_place import empty_place
 from fsm.schema.enumeration import names, scalar_node
 from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
 from fsm.schema.number import INTEGER, NUMBER, decimals_in, number_node
 from fsm.schema.object import object_node
-from fsm.schema.place import Conjunction, Place, Steps, values_of
 from fsm.schema.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
-from fsm.schema.tool import refuse_wrapper
+from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, Check, Node, Rule
 
 
 @remembered

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fsm.derivative import Derivatives
-from fsm.endless import is_endless
 from fsm.errors import BudgetExceeded, SchemaError, reference
 from fsm.limits import Limits
-from fsm.node import EMPTY, Node
-from fsm.schema.document import Document
+from fsm.schema.documents.document import Document
+from fsm.schema.documents.place import Place
 from fsm.schema.key_kinds import KeyKinds
-from fsm.schema.place import Place
 from fsm.schema.syntax import Syntax
+from fsm.terms.derivative import Derivatives
+from fsm.terms.endless import is_endless
+from fsm.terms.node import EMPTY, Node
 
 KeyOrder = Literal["schema", "any"]
 _BOUNDS = ("type", "propertyNames", "maxLength", "maxItems", "maxProperties")

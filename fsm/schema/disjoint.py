@@ -12,14 +12,14 @@ from functools import reduce
 from itertools import combinations
 from typing import Any, Protocol
 
-from fsm import work
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular
 from fsm.limits import Limits
+from fsm.schema.documents.place import Place
 from fsm.schema.enumeration import identity, values_at
 from fsm.schema.keyword import JSON_TYPES, Made
-from fsm.schema.place import Place
 from fsm.schema.string import pattern_node, spelled
+from fsm.terms import work_budget as work
 
 _MAX_PAIRS = 20_000
 _PAIR_WORK = 1

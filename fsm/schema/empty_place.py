@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fsm.derivative import Derivatives
-from fsm.node import EMPTY, Node
-from fsm.schema.document import Document
-from fsm.schema.place import Place
+from fsm.schema.documents.document import Document
+from fsm.schema.documents.place import Place
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, Node
 
 _MAX_DEPTH, _MAX_SEARCH = 32, 10_000
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsm import node as nodes
-from fsm import work
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import SchemaError
 from fsm.limits import Limits
-from fsm.node import Node
+from fsm.schema.documents.place import Conjunction, Place, values_of
 from fsm.schema.keyword import Made, check_text, is_number, shorten
 from fsm.schema.number import Demand, check_digits, demand_of, is_whole, number_texts, to_decimal
-from fsm.schema.place import Conjunction, Place, values_of
 from fsm.schema.string import spelled, string_node
+from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.node import Node
 
 _STRINGS_PER_WORK = 10
 _OTHERS_PER_WORK = 1  # numbers become decimals

@@ -6,9 +6,9 @@ again and again. What it does not do: sets with declared names left out; few tex
 
 from __future__ import annotations
 
-from fsm.derivative import Derivatives
-from fsm.node import ALL_BYTES, EMPTY, Node
-from fsm.rows import bytes_of
+from fsm.automaton.transition_rows import bytes_of
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import ALL_BYTES, EMPTY, Node
 
 _MAX_STATES = 1_000
 _MAX_LENGTH = 200

@@ -17,7 +17,7 @@ from reprlib import Repr
 from typing import Any
 
 from fsm.errors import SchemaError
-from fsm.node import Node
+from fsm.terms.node import Node
 
 Schema = dict[str, Any] | bool
 JSON_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")

@@ -12,10 +12,10 @@ from typing import Any
 
 import jsonschema_rs
 
-from fsm.automaton import Automaton
-from fsm.characters import utf8
-from fsm.ecma_pattern import ecma_search
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, SchemaError
+from fsm.pattern.ecma_pattern import ecma_search
+from fsm.terms.characters import utf8
 
 MAX_BACKTRACKS = 50_000_000
 """Steps of a match, some seconds."""

@@ -40,14 +40,14 @@ from pydantic_core import SchemaError as CoreSchemaError
 from pydantic_core import SchemaValidator
 
 from fsm.errors import SchemaError
-from fsm.node import Check
 from fsm.schema.check import TypeCheck
-from fsm.schema.decimal_text import DecimalText
+from fsm.schema.formats.uri import MAX_URL_BYTES, url
 from fsm.schema.keyword import Made, Text, shorten
 from fsm.schema.number import to_decimal
-from fsm.schema.number_range import Bound, higher, lower
+from fsm.schema.numbers.decimal_text import DecimalText
+from fsm.schema.numbers.number_range import Bound, higher, lower
 from fsm.schema.spelling import DECIMAL, URL
-from fsm.schema.uri import MAX_URL_BYTES, url
+from fsm.terms.node import Check
 
 _ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and validate the result yourself"
 _SCALARS = (str, int, float, bool, type(None))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fsm.schema.documents.place import Place
 from fsm.schema.enumeration import schema_of
-from fsm.schema.formats import NUMBER_FORMATS
+from fsm.schema.formats.table import NUMBER_FORMATS
 from fsm.schema.keyword import JSON_TYPES, Made, Member, Schema
-from fsm.schema.place import Place
 
 Part = Schema | Place
 Way = tuple[Part, ...]

@@ -29,15 +29,15 @@ from itertools import chain
 from math import inf, nextafter
 from typing import Any
 
-from fsm import node as nodes
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.node import Node
-from fsm.schema.formats import NUMBER_FORMATS
+from fsm.schema.documents.place import Conjunction, Place, values_of
+from fsm.schema.formats.table import NUMBER_FORMATS
 from fsm.schema.keyword import Made, is_number
-from fsm.schema.multiple import common_multiple, multiples
-from fsm.schema.number_range import DIGIT, MAX_DIGITS, Bound, between, plain, scaled
-from fsm.schema.place import Conjunction, Place, values_of
+from fsm.schema.numbers.multiple import common_multiple, multiples
+from fsm.schema.numbers.number_range import DIGIT, MAX_DIGITS, Bound, between, plain, scaled
+from fsm.terms import node as nodes
+from fsm.terms.node import Node
 
 MAX_NOT_DIVISORS = 3  # numbers that a number is no multiple of: their remainders multiply
 MAX_LISTED = 1_000  # multiples in a range that are listed as words rather than counted

@@ -2,8 +2,8 @@
 
 Keys fall into kinds: each declared one, and the languages into which `patternProperties`, `propertyNames` and the like divide all
 others. Each kind has the values that all keywords together allow. In the order of the schema declared properties come as the
-schemas name them (a name that is only in `required` comes after those), then the others; see `fsm/fields.py` for that, and
-`fsm/members.py` for any order and for counts. A key comes at most once: a declared one, or one of a few that a pattern allows, by the
+schemas name them (a name that is only in `required` comes after those), then the others; see `fsm/terms/optional_fields.py` for that, and
+`fsm/terms/object_members.py` for any order and for counts. A key comes at most once: a declared one, or one of a few that a pattern allows, by the
 automaton, another one by a check.
 """
 
@@ -14,22 +14,22 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from fsm import node as nodes
-from fsm import work
-from fsm.automaton import Automaton
-from fsm.derivative import Derivatives
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.transition_rows import bytes_of
 from fsm.errors import BudgetExceeded, NotRegular
-from fsm.fields import FieldList, fields
-from fsm.members import Entry, MemberTable
-from fsm.node import EMPTY, Node
-from fsm.rows import bytes_of
 from fsm.schema.check import DISTINCT_KEYS
 from fsm.schema.context import Context
+from fsm.schema.documents.place import Conjunction, Place, Steps, values_of
 from fsm.schema.key_kinds import KeyKinds
 from fsm.schema.keyword import Made, Member, Schema, escape
-from fsm.schema.place import Conjunction, Place, Steps, values_of
 from fsm.schema.string import CHARACTERS, STRING, in_quotes, pattern_node, spelled
 from fsm.schema.syntax import Syntax
+from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, Node
+from fsm.terms.object_members import MemberEntry, MemberTable
+from fsm.terms.optional_fields import FieldList, fields
 
 _OPEN = nodes.literal(b"{")
 _CLOSE = nodes.literal(b"}")
@@ -143,22 +143,22 @@ def _note_impossible(places: Conjunction, name: str, context: Context) -> Genera
 
 def _entries(
     members: list[tuple[str, Node, bool]], others: list[tuple[_Kind, Node]], keys: _Keys, context: Context
-) -> Generator[Conjunction, Node, list[Entry]]:
+) -> Generator[Conjunction, Node, list[MemberEntry]]:
     """The entries of a table: every member once for each set of duties that its value may do."""
-    colon, found = context.syntax.colon, list[Entry]()
+    colon, found = context.syntax.colon, list[MemberEntry]()
     for slot, (name, _, is_required) in enumerate(members):
         places = keys.value_places(name)
         for done in keys.sets_of_duties(n for n, duty in enumerate(keys.duties) if keys.is_in(name, duty.keys)):
             value = yield (*places, *(keys.duties[number].value for number in done))
             if value is not EMPTY:
                 key = nodes.literal(spelled(name))
-                found.append(Entry(key, nodes.concat(colon, value), slot, is_required, sum(1 << n for n in done)))
+                found.append(MemberEntry(key, nodes.concat(colon, value), slot, is_required, sum(1 << n for n in done)))
     for kind, _ in others:
         places = keys.places_of(kind)
         for done in keys.sets_of_duties(kind.duties):
             value = yield (*places, *(keys.duties[number].value for number in done))
             if value is not EMPTY:
-                found.append(Entry(kind.keys, nodes.concat(colon, value), duties=sum(1 << n for n in done)))
+                found.append(MemberEntry(kind.keys, nodes.concat(colon, value), duties=sum(1 << n for n in done)))
     return found
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from fsm.schema.documents.place import Conjunction, values_of
 from fsm.schema.enumeration import values_at
 from fsm.schema.keyword import Made, is_number
 from fsm.schema.number import MAX_EXACT_DIGITS
-from fsm.schema.number_range import MAX_DIGITS
-from fsm.schema.place import Conjunction, values_of
+from fsm.schema.numbers.number_range import MAX_DIGITS
 
 ONE_SPACE = "white space: at most one space, after `:` and `,`"
 NO_SPACE = "white space: none"

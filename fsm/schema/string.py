@@ -6,15 +6,15 @@ from functools import lru_cache
 from json.encoder import encode_basestring  # what `json.dumps(value, ensure_ascii=False)` calls, seven times as fast
 from typing import Any, Literal
 
-from fsm import node as nodes
-from fsm.characters import JSON_CHARACTER, json_spelling, json_text
-from fsm.ecma_pattern import ecma_search
 from fsm.errors import NotRegular, SchemaError
 from fsm.limits import Limits
-from fsm.node import EMPTY, Node
-from fsm.schema.formats import NUMBER_FORMATS, format_node
+from fsm.pattern.ecma_pattern import ecma_search
+from fsm.schema.documents.place import Conjunction, Place, values_of
+from fsm.schema.formats.table import NUMBER_FORMATS, format_node
 from fsm.schema.keyword import Made, Text
-from fsm.schema.place import Conjunction, Place, values_of
+from fsm.terms import node as nodes
+from fsm.terms.characters import JSON_CHARACTER, json_spelling, json_text
+from fsm.terms.node import EMPTY, Node
 
 FormatPolicy = Literal["assert", "annotate"]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal
 
-from fsm import node as nodes
-from fsm.node import Node, Rule
 from fsm.schema.check import DISTINCT_KEYS
 from fsm.schema.number import NUMBER
 from fsm.schema.string import STRING
+from fsm.terms import node as nodes
+from fsm.terms.node import Node, Rule
 
 Whitespace = Literal["none", "one_space", "spaced"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import fsm
 from fsm import Expression
-from fsm.checker import checks_of
+from fsm.automaton.checker import checks_of
 from fsm.schema.check import DISTINCT_KEYS
-from outlines_cont.engine.branch import shortened
 from outlines_cont.errors import OptionError
+from outlines_cont.policies.branch import shortened
 
 CHECKS = ("refuse", "ignore")
 # Of two members with one key the last counts when JSON is read, so a value conforms whether a key comes twice or not; but not their number.

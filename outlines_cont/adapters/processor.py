@@ -17,10 +17,10 @@ from fsm import TokenFSM
 from outlines_cont.adapters.language import expression_of
 from outlines_cont.adapters.prompts import GivenPrompts, IsRefused, Prompts, Rows, SeenPrompts
 from outlines_cont.adapters.row_states import OVER, RowStates
-from outlines_cont.adapters.token_fsm import EOSTokenIds, TokenTable, token_table
-from outlines_cont.engine.branch import TokenSet
-from outlines_cont.engine.masking import Masker
+from outlines_cont.adapters.token_fsm import AdapterTokens, EOSTokenIds, token_table
+from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, NotPicklable
+from outlines_cont.policies.branch import TokenSet
 from outlines_cont.unknown_option import knows_its_options
 
 
@@ -32,7 +32,7 @@ class RowMasks:
         token_fsm: the constraint.
     """
 
-    def __init__(self, table: TokenTable, token_fsm: TokenFSM) -> None:
+    def __init__(self, table: AdapterTokens, token_fsm: TokenFSM) -> None:
         self.table = table
         self.token_fsm = token_fsm
         self.states = RowStates(token_fsm)

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from fsm import Expression, TokenFSM, Vocabulary
 from outlines_cont.errors import MissingEOS, OptionError, VocabularyMismatch
-from outlines_cont.models.tokenizer import Tokenizer
+from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 
 EOSTokenIds = int | Sequence[int] | None
 
@@ -19,7 +19,7 @@ _NUM_FSMS = 64
 
 
 @dataclass(eq=False)
-class TokenTable:
+class AdapterTokens:
     """The tokens of one tokenizer as far as a model has them, and the token FSMs over them.
 
     Attributes:
@@ -33,7 +33,7 @@ class TokenTable:
     _lock: Lock = field(default_factory=Lock)
 
     @classmethod
-    def of(cls, token_bytes: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> TokenTable:
+    def of(cls, token_bytes: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> AdapterTokens:
         """Return the table of some tokens. Cost: 0.2 s for 131,072 of them."""
         last = max((token_id for token_id, data in enumerate(token_bytes) if data), default=-1)
         return cls(Vocabulary(token_bytes, eos_token_ids), 1 + max([last, *eos_token_ids]))
@@ -63,11 +63,11 @@ class TokenTable:
             )
 
 
-_TABLES: WeakKeyDictionary[Any, dict[tuple[Any, ...], TokenTable]] = WeakKeyDictionary()
+_TABLES: WeakKeyDictionary[Any, dict[tuple[Any, ...], AdapterTokens]] = WeakKeyDictionary()
 _LOCK = Lock()
 
 
-def token_table(tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | None) -> TokenTable:
+def token_table(tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | None) -> AdapterTokens:
     """Return the table of a tokenizer of transformers, of one of `models`, or of a model of `models`.
 
     Args:
@@ -96,7 +96,7 @@ def token_table(tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | No
         return tables[key]
 
 
-def _read(tokenizer: Any, ends: tuple[int, ...] | None, vocab_size: int | None) -> TokenTable:
+def _read(tokenizer: Any, ends: tuple[int, ...] | None, vocab_size: int | None) -> AdapterTokens:
     if hasattr(tokenizer, "eos_token_ids") and hasattr(tokenizer, "vocab_size") and hasattr(tokenizer, "tokenizer"):
         vocab_size = tokenizer.vocab_size if vocab_size is None else vocab_size
         ends = tuple(sorted(tokenizer.eos_token_ids)) if ends is None else ends
@@ -116,7 +116,7 @@ def _read(tokenizer: Any, ends: tuple[int, ...] | None, vocab_size: int | None) 
             f"expected ids from 0 to {len(token_bytes) - 1} as `eos_token_ids`, got {odd}. Give the tokenizer of the model that has it.",
             "eos_token_ids",
         )
-    return TokenTable.of(token_bytes, ends)
+    return AdapterTokens.of(token_bytes, ends)
 
 
 def _ids(eos_token_ids: int | Sequence[int]) -> tuple[int, ...]:

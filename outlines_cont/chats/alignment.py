@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.models.special_names import encode_letters
-from outlines_cont.row_text import kept_tokens
-from outlines_cont.state_row import StateRow
+from outlines_cont.models.tokenizer.special_names import encode_letters
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.text import kept_tokens
 
 
 def aligned(row: StateRow, token_ids: Sequence[int], tokenizer: Tokenizer) -> StateRow:

@@ -18,7 +18,7 @@ from outlines_cont.chats.jinja import check_option, check_role, failure, names_r
 from outlines_cont.chats.message import Message, checked_message
 from outlines_cont.errors import ChatError, NoChatTemplate
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.special_names import MARKS, control_names_of, mapped_texts, special_names_of
+from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts, special_names_of
 
 
 @dataclass(frozen=True)

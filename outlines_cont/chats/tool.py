@@ -14,7 +14,7 @@ from pydantic import BaseModel
 import fsm
 from fsm.schema import arguments_of
 from outlines_cont.errors import OptionError
-from outlines_cont.streams.partial_type import PartialType
+from outlines_cont.events.partial_type import PartialType
 
 _SECTION = re.compile(r"^\s*(Args|Arguments|Parameters):\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s*(\w+)(?: ?\([^)]*\))?:\s*(.+)$")

@@ -17,8 +17,8 @@ from outlines_cont.chats.message import call_arguments, called_functions
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool
 from outlines_cont.errors import ChatError
-from outlines_cont.models.special_names import special_names_of
-from outlines_cont.row_bytes import shown_text
+from outlines_cont.models.tokenizer.special_names import special_names_of
+from outlines_cont.state.row_bytes import shown_text
 
 _TAG = re.compile(r"\s*(<[^<>\s]+>|\[[A-Z_]+\])")
 _NAMES, _KEYS, _IDS = ("firstname", "othername"), ("firstkey", "otherkey"), ("firstcall", "othercall")

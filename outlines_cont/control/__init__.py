@@ -8,7 +8,6 @@ from outlines_cont.control.program import Program, Result, arun, run, start
 from outlines_cont.control.request import Label
 from outlines_cont.control.script import fixed, fork, gen, label, log, shared, stop, text_since
 from outlines_cont.control.variables import Shared, Written
-from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.errors import (
     BudgetError,
     CallbackTimeout,
@@ -21,6 +20,7 @@ from outlines_cont.errors import (
     ScriptError,
     TokenBudgetError,
 )
+from outlines_cont.policies.branch import Branch, TokenSet
 
 __all__ = [
     "Append",

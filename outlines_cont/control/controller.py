@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from outlines_cont.control.pilot import Action, Course, Pilot, Situation
-from outlines_cont.engine.branch import Branch, check_mask
+from outlines_cont.control.fork_driver import Action, ForkDriver, ForkPlan, ForkView
 from outlines_cont.errors import ScriptError
+from outlines_cont.policies.branch import Branch, check_mask
 
 MidProcess = Callable[[int, int, list[int]], list[Branch]]
 
@@ -57,7 +57,7 @@ class _Function(Controller):
         return self
 
 
-class ControllerPilot(Pilot):
+class ControllerPilot(ForkDriver):
     """Calls a controller."""
 
     speculates = True
@@ -67,16 +67,16 @@ class ControllerPilot(Pilot):
         self._vocab_size = vocab_size
         self._branch_index = branch_index
 
-    def call(self, situation: Situation) -> list[Course]:
+    def call(self, situation: ForkView) -> list[ForkPlan]:
         """Return the branches of the controller; forks are steered by copies of it, made now."""
         branches = self._controller.mid_process(self._branch_index, situation.backtracked, situation.appended)
         self._check(branches, situation)
         situation.reserve(len(branches) - 1)
         self._branch_index = 0
         forks = [ControllerPilot(self._controller.fork(), self._vocab_size, i) for i in range(1, len(branches))]
-        return [Course(pilot, Action(branch)) for pilot, branch in zip([self, *forks], branches, strict=False)]
+        return [ForkPlan(pilot, Action(branch)) for pilot, branch in zip([self, *forks], branches, strict=False)]
 
-    def _check(self, branches: object, situation: Situation) -> None:
+    def _check(self, branches: object, situation: ForkView) -> None:
         if not isinstance(branches, Sequence) or not all(isinstance(branch, Branch) for branch in branches):
             raise ScriptError(f"expected a list of `Branch` from the controller, got {branches!r}"[:300])
         room = len(situation.token_ids) - situation.start

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from outlines_cont.errors import BudgetError, DeadlockError
-from outlines_cont.state import SequenceState
+from outlines_cont.state.sequence_state import SequenceState
 
 MAX_LOG = 65_536
 """How many characters of a log are kept, the last ones."""

@@ -19,8 +19,8 @@ from typing import Any
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.caller import Call, Caller, Round
 from outlines_cont.control.event import Append, Capture, Event, Finish, Forked, Retract
+from outlines_cont.control.fork_driver import Action, ForkPlan, ForkView
 from outlines_cont.control.fork_result import MAX_LOG, Fork, reason_of
-from outlines_cont.control.pilot import Action, Course, Situation
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.job import Job
@@ -35,10 +35,10 @@ from outlines_cont.errors import (
     TokenBudgetError,
 )
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.meter import Meter
+from outlines_cont.meter import Meter
 from outlines_cont.samplers import Sampler
-from outlines_cont.state import SequenceState
-from outlines_cont.state_row import StateRow
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState
 
 
 class ControlJob(Job):
@@ -222,8 +222,8 @@ class ControlJob(Job):
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    def _situation(self, row: ControlledRow) -> Situation:
-        return Situation(
+    def _situation(self, row: ControlledRow) -> ForkView:
+        return ForkView(
             row.token_ids, row.start, row.cached, row.backtracked, row.appended, self._reserve, row.outcome, row.trouble
         )
 
@@ -258,7 +258,7 @@ class ControlJob(Job):
         self._has_waited = not forked and all(row.is_idle and not row.has_ended for row in self.rows)
         return forked
 
-    def _steered(self, row: ControlledRow, courses: list[Course]) -> list[Row]:
+    def _steered(self, row: ControlledRow, courses: list[ForkPlan]) -> list[Row]:
         """Let a row, and its forks, do what their pilots want."""
         group = row.split(len(courses))
         self._note(row, courses[0].action)

@@ -11,7 +11,7 @@ from outlines_cont.errors import ReplayError
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One question and its answer.
 
     Attributes:
@@ -34,7 +34,7 @@ class Entry:
 class Journal:
     """The entries of one fork, in order, and how many of them were read since its script has begun."""
 
-    def __init__(self, entries: tuple[Entry, ...] = ()) -> None:
+    def __init__(self, entries: tuple[JournalEntry, ...] = ()) -> None:
         self._entries = list(entries)
         self._read = 0
 
@@ -43,16 +43,16 @@ class Journal:
         """Whether the next question has been answered before."""
         return self._read < len(self._entries)
 
-    def fork(self, entry: Entry) -> Journal:
+    def fork(self, entry: JournalEntry) -> Journal:
         """Return the journal of a fork: the same entries and one more, to be read from the beginning."""
         return Journal((*self._entries, entry))
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: JournalEntry) -> None:
         """Note an answer that was given just now."""
         self._entries.append(entry)
         self._read += 1
 
-    def next(self, question: str) -> Entry:
+    def next(self, question: str) -> JournalEntry:
         """Return the entry of a question that has been answered before.
 
         Raises:
@@ -73,8 +73,8 @@ class Journal:
         if self.is_replaying:
             return self.next(question).answer()
         try:
-            entry = Entry(question, copy.deepcopy(act()))
+            entry = JournalEntry(question, copy.deepcopy(act()))
         except Exception as error:
-            entry = Entry(question, error=error)
+            entry = JournalEntry(question, error=error)
         self.add(entry)
         return entry.answer()

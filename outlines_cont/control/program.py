@@ -13,23 +13,23 @@ from outlines_cont import generate
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller, ControllerPilot, MidProcess
 from outlines_cont.control.event import Event
+from outlines_cont.control.fork_driver import ForkDriver
 from outlines_cont.control.fork_result import Fork, short
 from outlines_cont.control.job import ControlJob
-from outlines_cont.control.pilot import Pilot
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.script import Script, ScriptPilot
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.engine import Engine, engine_of
-from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError, SampleMismatch, ScriptError
 from outlines_cont.flag import checked_bool
+from outlines_cont.generation.options import checked_policies
+from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.meter import Meter
-from outlines_cont.options import checked_policies
-from outlines_cont.prompt import open_prompt
-from outlines_cont.random_stream import Rng
+from outlines_cont.meter import Meter
+from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
-from outlines_cont.state import SequenceState
+from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.unknown_option import knows_its_options
 
 
@@ -271,7 +271,7 @@ def _check_kinds(model: LanguageModel, budget: object, shared: object) -> None:
         )
 
 
-def _pilot(model: LanguageModel, controller: Any, shared: Shared, policies: tuple[Policy[Any], ...]) -> Pilot:
+def _pilot(model: LanguageModel, controller: Any, shared: Shared, policies: tuple[Policy[Any], ...]) -> ForkDriver:
     if inspect.iscoroutinefunction(controller):
         if not _takes(controller):
             raise _refused(controller, "It needs arguments: give them with `functools.partial(script, ...)`.")

@@ -11,15 +11,15 @@ from typing import Any
 
 from fsm import substring
 from outlines_cont import generate
-from outlines_cont.control.pilot import Piece
+from outlines_cont.control.fork_driver import ForkPiece
 from outlines_cont.drafts.opening import check_draft, open_draft
-from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import OptionError
 from outlines_cont.flag import checked_bool
 from outlines_cont.generate import Generator
+from outlines_cont.generation.options import Options
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.options import Options
 from outlines_cont.policies import StopAt
+from outlines_cont.policies.policy import Policy
 
 STOP_REASON = "stop_at"
 """How a piece ends that has come to its stop text."""
@@ -137,12 +137,12 @@ class Gen:
             return generate.fsm(model, substring(self.substring_of, end=self.substring_end), force=self.force)
         return generate.text(model)
 
-    def piece(self, generator: Generator, others: tuple[Policy[Any], ...] = ()) -> Piece:
+    def piece(self, generator: Generator, others: tuple[Policy[Any], ...] = ()) -> ForkPiece:
         """Return the piece as the loop takes it; `others` steer it, too."""
         policies = generator.policies(Options(policies=(*self.policies, *others)))
         if self.stop_at:
             policies.append(_Stop(self.stop_at, generator.model.tokenizer, keep=self.keep_stop))
-        return Piece(policies, self.max_tokens, self.temperature, open_draft(self.draft, generator.model))
+        return ForkPiece(policies, self.max_tokens, self.temperature, open_draft(self.draft, generator.model))
 
 
 class _Stop(StopAt):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from outlines_cont.control.pilot import Action, End, Outcome, Piece, Pilot, Read, WaitFor
-from outlines_cont.engine.branch import TokenSet
+from outlines_cont.control.fork_driver import Action, End, ForkDriver, ForkPiece, PieceOutcome, Read, WaitFor
+from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.row import Row, Want
-from outlines_cont.engine.row_draft import RowDraft
 from outlines_cont.errors import BudgetError, DeadEnd
-from outlines_cont.exclusions import NO_EXCLUSIONS
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.meter import Meter
-from outlines_cont.state_row import APPENDED, FORCED, StateRow
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.state.exclusions import NO_EXCLUSIONS
+from outlines_cont.state.row import APPENDED, FORCED, StateRow
 
 # How many tokens a branch may take back without anything being computed again.
 _LOOK_BACK = 2
@@ -37,20 +37,22 @@ class ControlledRow(Row):
         trace: where its pilot has failed, as text.
     """
 
-    def __init__(self, source: StateRow, pilot: Pilot, model: LanguageModel, counts: Meter, source_text: str) -> None:
+    def __init__(
+        self, source: StateRow, pilot: ForkDriver, model: LanguageModel, counts: Meter, source_text: str
+    ) -> None:
         super().__init__(source, [], model, counts=counts, source_text=source_text)
         self.pilot = pilot
         self.fork_index = 0
         self.start = len(self.token_ids)
         self.waits_for: tuple[str, ...] = ()
         self.backtracked = 0
-        self.outcome: Outcome | None = None
+        self.outcome: PieceOutcome | None = None
         self.trouble: Exception | None = None
         self.is_idle = False
         self.is_reading_on = False
         self.trace = ""
         self._base = self.start
-        self._piece: Piece | None = None
+        self._piece: ForkPiece | None = None
         self._piece_error: Exception | None = None
         self._context_length = model.context_length
         self._model_ends = self._eos, self._not_eos
@@ -124,14 +126,14 @@ class ControlledRow(Row):
                 self.waits_for = names
             case Read():
                 self.is_reading_on = True
-            case Piece() as piece:
+            case ForkPiece() as piece:
                 self._begin_piece(piece)
             case branch:
                 self.backtracked, self._base = branch.backtrack, len(self.token_ids) - branch.backtrack
                 self.is_idle = not (branch.backtrack or branch.ff_tokens) and branch.sample_mask is None
                 self._follow(branch)
 
-    def _begin_piece(self, piece: Piece) -> None:
+    def _begin_piece(self, piece: ForkPiece) -> None:
         self._piece, self._piece_error = piece, None
         self._eos, self._not_eos = self._model_ends
         self._score_last = False
@@ -144,7 +146,7 @@ class ControlledRow(Row):
 
     def _close_piece(self) -> None:
         """Note how the piece has ended; the row goes on."""
-        self.outcome = Outcome(self.piece_start, self.finish_reason, self._piece_error)
+        self.outcome = PieceOutcome(self.piece_start, self.finish_reason, self._piece_error)
         self.finish_reason = ""
         self._leave_piece()
 

@@ -14,18 +14,28 @@ from contextvars import ContextVar
 from types import coroutine
 from typing import Any, NoReturn
 
+from outlines_cont.control.fork_driver import (
+    Action,
+    End,
+    ForkDriver,
+    ForkPiece,
+    ForkPlan,
+    ForkView,
+    PieceOutcome,
+    Read,
+    WaitFor,
+)
 from outlines_cont.control.fork_result import MAX_LOG
-from outlines_cont.control.journal import Entry, Journal
-from outlines_cont.control.pilot import Action, Course, End, Outcome, Piece, Pilot, Read, Situation, WaitFor
+from outlines_cont.control.journal import Journal, JournalEntry
 from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
 from outlines_cont.control.variables import Shared, Written
-from outlines_cont.engine.policy import Policy
 from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError
 from outlines_cont.generate import Generator as TextGenerator
+from outlines_cont.generation.options import checked_policies
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.special_names import encode_letters
-from outlines_cont.options import checked_policies
-from outlines_cont.row_text import encoded_start
+from outlines_cont.models.tokenizer.special_names import encode_letters
+from outlines_cont.policies.policy import Policy
+from outlines_cont.state.text import encoded_start
 from outlines_cont.unknown_option import knows_its_options
 
 Script = Callable[[], Coroutine[Any, Any, Any]]
@@ -257,7 +267,7 @@ def _shared(method: str, *arguments: Any) -> Any:
 # -- who runs it -------------------------------------------------------------------------------------------------------
 
 
-class ScriptPilot(Pilot):
+class ScriptPilot(ForkDriver):
     """Runs a script from one `await` that needs the model to the next.
 
     Attributes:
@@ -291,7 +301,7 @@ class ScriptPilot(Pilot):
         self._captures: list[tuple[str, str]] = []
         self._log = ""
 
-    def call(self, situation: Situation) -> list[Course]:
+    def call(self, situation: ForkView) -> list[ForkPlan]:
         """Give the script what it waits for, and run it until it asks the model again."""
         self.token_ids, self._kept = [*situation.token_ids], len(situation.token_ids)
         if self._coroutine is None or isinstance(self._asked, ForkInto):
@@ -333,14 +343,14 @@ class ScriptPilot(Pilot):
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _run(self, situation: Situation, answer: Entry | None, index: int = 0, parent: int = 0) -> list[Course]:
+    def _run(self, situation: ForkView, answer: JournalEntry | None, index: int = 0, parent: int = 0) -> list[ForkPlan]:
         """Send the script an answer, and answer it as long as that takes no token of the model; return its course and its forks'.
 
         Args:
             situation: where the row stands.
             answer: to what the script has asked; None where it begins, or where its question is still to be dealt with.
             index: of its course among all of the row.
-            parent: see `Course`.
+            parent: see `ForkPlan`.
         """
         forks: list[ScriptPilot] = []
         action: Action | None = None
@@ -355,13 +365,13 @@ class ScriptPilot(Pilot):
                 try:
                     answer, action = self._handle(request, situation, forks)
                 except Exception as error:
-                    answer = self._noted(Entry(repr(request), error=error))
-        courses = [Course(self, action, parent)]
+                    answer = self._noted(JournalEntry(repr(request), error=error))
+        courses = [ForkPlan(self, action, parent)]
         for fork in forks:
             courses += fork._run(situation, None, index + len(courses), index)
         return courses
 
-    def _send(self, answer: Entry | None) -> Request | End:
+    def _send(self, answer: JournalEntry | None) -> Request | End:
         """Run the script to its next request, or to its end."""
         token = _current.set(self)
         try:
@@ -396,54 +406,54 @@ class ScriptPilot(Pilot):
         )
         raise ScriptError("a script went on after it had awaited what nobody answers")
 
-    def _replayed(self, request: Request) -> Entry:
+    def _replayed(self, request: Request) -> JournalEntry:
         try:
             return self._journal.next(repr(request))
         except ScriptError as error:
-            return Entry(repr(request), error=error)
+            return JournalEntry(repr(request), error=error)
 
-    def _noted(self, entry: Entry) -> Entry:
+    def _noted(self, entry: JournalEntry) -> JournalEntry:
         self._journal.add(entry)
         return entry
 
     def _handle(
-        self, request: Request, situation: Situation, forks: list[ScriptPilot]
-    ) -> tuple[Entry | None, Action | None]:
+        self, request: Request, situation: ForkView, forks: list[ScriptPilot]
+    ) -> tuple[JournalEntry | None, Action | None]:
         """Return the answer to a request, or the action that has to come before it."""
         match request:
             case Fixed(text, following):
                 self._append(text, following)
-                return self._noted(Entry(repr(request))), None
+                return self._noted(JournalEntry(repr(request))), None
             case ForkInto(count):
                 if count > 1 and len(self.token_ids) - min(situation.cached, self._kept) > 1:
                     return None, self._awaited(request, Read())
                 situation.reserve(count - 1)
-                forks += [self._forked(Entry(repr(request), index)) for index in range(1, count)]
-                return self._noted(Entry(repr(request), 0)), None
+                forks += [self._forked(JournalEntry(repr(request), index)) for index in range(1, count)]
+                return self._noted(JournalEntry(repr(request), 0)), None
             case Wait(names):
                 if self.shared.has(names):
-                    return self._noted(Entry(repr(request), [self.shared.get(name) for name in names])), None
+                    return self._noted(JournalEntry(repr(request), [self.shared.get(name) for name in names])), None
                 return None, self._awaited(request, WaitFor(names))
             case Gen():
                 self._generator = request.generator(self._model)
                 return None, self._awaited(request, request.piece(self._generator, self._policies))
 
-    def _answered(self, situation: Situation) -> Entry:
+    def _answered(self, situation: ForkView) -> JournalEntry:
         """Return the answer to the request that was made before the model ran."""
         request, self._asked = self._asked, None
         question = repr(request)
         if situation.error is not None:
-            return self._noted(Entry(question, error=situation.error))
+            return self._noted(JournalEntry(question, error=situation.error))
         if isinstance(request, Wait):
-            return self._noted(Entry(question, [self.shared.get(name) for name in request.names]))
+            return self._noted(JournalEntry(question, [self.shared.get(name) for name in request.names]))
         assert isinstance(request, Gen)
         assert situation.outcome is not None
         try:
-            return self._noted(Entry(question, self._text(request, situation.outcome)))
+            return self._noted(JournalEntry(question, self._text(request, situation.outcome)))
         except Exception as error:
-            return self._noted(Entry(question, error=error))
+            return self._noted(JournalEntry(question, error=error))
 
-    def _text(self, request: Gen, outcome: Outcome) -> str:
+    def _text(self, request: Gen, outcome: PieceOutcome) -> str:
         """Return the text of a piece that has ended, and capture it where it has a name."""
         if outcome.error is not None:
             raise outcome.error
@@ -491,18 +501,18 @@ class ScriptPilot(Pilot):
                 "cut. Take a new one."
             )
 
-    def _forked(self, entry: Entry) -> ScriptPilot:
+    def _forked(self, entry: JournalEntry) -> ScriptPilot:
         fork = ScriptPilot(self._script, self._model, self.shared, self._policies, self._journal.fork(entry))
         fork.token_ids, fork._kept, fork._cuts = [*self.token_ids], self._kept, [*self._cuts]
         return fork
 
-    def _awaited(self, request: Request, then: Piece | WaitFor | Read) -> Action:
+    def _awaited(self, request: Request, then: ForkPiece | WaitFor | Read) -> Action:
         """Return what the row has to do before a request is answered."""
         action = self._action(then)
         self._asked = request
         return action
 
-    def _action(self, then: Piece | WaitFor | Read | End) -> Action:
+    def _action(self, then: ForkPiece | WaitFor | Read | End) -> Action:
         """Return what the row has to do, and forget that the script has asked for it."""
         action = Action(then, self._kept, tuple(self.token_ids[self._kept :]), tuple(self._captures), self._log)
         self._captures, self._log = [], ""

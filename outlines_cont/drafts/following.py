@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from outlines_cont.engine.lookahead import Lookahead
+from outlines_cont.engine.guessing.lookahead import Lookahead
 
 
 def follow(walk: Lookahead, token_ids: Iterable[int], longest: int, kind: Hashable) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from outlines_cont.drafts.following import follow
 from outlines_cont.drafts.ngram_index import SIZES, NgramIndex
-from outlines_cont.engine.row_draft import Memory, Wish
+from outlines_cont.engine.guessing.row_draft import Memory, Wish
 
 _EXPECTED = {(3, True): 0.8, (3, False): 0.7, (2, True): 0.7, (2, False): 0.5, (1, True): 0.5, (1, False): 0.2}
 """Which share of the guesses is right, by the number of tokens that were the same, and whether they stood only at one place before."""

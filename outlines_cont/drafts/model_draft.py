@@ -13,14 +13,14 @@ from weakref import WeakKeyDictionary
 import torch
 
 from outlines_cont.drafts.draft_rows import DraftRows, ReadTokens
-from outlines_cont.engine.accept_rate import Graded
-from outlines_cont.engine.branch import TokenSet
-from outlines_cont.engine.drawing import Drawing, DrawPlan
-from outlines_cont.engine.masking import Masker
-from outlines_cont.engine.row_draft import Memory, Wish
+from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
+from outlines_cont.engine.drawing.masking import Masker
+from outlines_cont.engine.guessing.accept_rate import Graded
+from outlines_cont.engine.guessing.row_draft import Memory, Wish
 from outlines_cont.errors import UnsupportedModel, VocabularyMismatch
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.meter import Meter
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
 
 _KIND, _EXPECTED = "model", 0.7
 # A guess is as sure as it is probable to the draft; for each grade of that the share that is right, as long as nothing is known.

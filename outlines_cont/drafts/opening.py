@@ -7,10 +7,10 @@ from typing import Any
 from outlines_cont.drafts.lookup import Lookup
 from outlines_cont.drafts.model_draft import model_draft
 from outlines_cont.drafts.proposer import Proposed
-from outlines_cont.engine.branch import shortened
-from outlines_cont.engine.row_draft import Drafter
+from outlines_cont.engine.guessing.row_draft import Drafter
 from outlines_cont.errors import OptionError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies.branch import shortened
 
 Draft = Any
 _LOOKUP = Lookup()

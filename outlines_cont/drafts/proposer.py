@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, SupportsIndex, runtime_checkable
 
 from outlines_cont.drafts.following import follow
-from outlines_cont.engine.branch import shortened
-from outlines_cont.engine.row_draft import Memory, Wish
+from outlines_cont.engine.guessing.row_draft import Memory, Wish
+from outlines_cont.policies.branch import shortened
 from outlines_cont.user_code import shielded
 
 _KIND, _EXPECTED = "proposed", 0.5
@@ -46,9 +46,9 @@ class Proposed:
     def __repr__(self) -> str:
         return shortened(self.proposer)
 
-    def memory(self) -> Nothing:
+    def memory(self) -> NoMemory:
         """Return that nothing is remembered."""
-        return Nothing()
+        return NoMemory()
 
     def keep(self, memories: Sequence[Memory]) -> None:
         """Nothing is held."""
@@ -77,12 +77,12 @@ class Proposed:
         return token_id.__index__()
 
 
-class Nothing:
+class NoMemory:
     """What is remembered of a row: nothing."""
 
     def cut(self, length: int) -> None:
         """Nothing is remembered of its tokens."""
 
-    def fork(self) -> Nothing:
+    def fork(self) -> NoMemory:
         """Return the same."""
         return self

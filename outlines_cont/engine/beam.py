@@ -21,13 +21,13 @@ from typing import Protocol
 
 import torch
 
+from outlines_cont.engine.drawing.draw_place import Draw
 from outlines_cont.engine.failure import fails
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.place import Draw
 from outlines_cont.engine.row import Row
-from outlines_cont.models.meter import Meter
+from outlines_cont.meter import Meter
 from outlines_cont.samplers import BeamSearch, greedy
-from outlines_cont.state_row import StateRow
+from outlines_cont.state.row import StateRow
 
 # What is ranked first: rows that failed come last, constrained texts that were cut before them.
 _FAILED, _CUT, _GOOD = 0, 1, 2

@@ -25,22 +25,22 @@ from weakref import WeakKeyDictionary
 import torch
 
 from outlines_cont.engine.checkpoint import Checkpoint
-from outlines_cont.engine.drawing import DrawPlan
+from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace, foresees
+from outlines_cont.engine.drawing.draw_plan import DrawPlan
+from outlines_cont.engine.drawing.masking import Masker, made_beside
 from outlines_cont.engine.failure import fails
-from outlines_cont.engine.guessing import Guessing
 from outlines_cont.engine.guided_row import guided
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.lane import Lane
-from outlines_cont.engine.masking import Masker, made_beside
-from outlines_cont.engine.place import Draw, Place, foresees
+from outlines_cont.engine.proposals import Guessing
 from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.errors import KVBudgetError, OptionError, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
-from outlines_cont.models.meter import Meter
-from outlines_cont.state_row import StateRow
+from outlines_cont.meter import Meter
+from outlines_cont.state.row import StateRow
 
 MAX_BATCH_TOKENS = 4096
 MAX_ROWS = 256
@@ -99,7 +99,7 @@ class Engine:
         self.max_batch_tokens = max_batch_tokens
         self.max_rows = max_rows
         self._room: int | None = None  # for rows, where keys and values have run out of room
-        self._lanes: list[Lane] = []
+        self._lanes: list[RunningBatch] = []
         self._waiting: deque[Row] = deque()
         self._jobs: list[Job] = []
         self._submitted: deque[Job] = deque()
@@ -316,7 +316,7 @@ class Engine:
         assert self._checkpoint is not None
         self._checkpoint.add(row for row in admitted if not row.job.is_steered)
         groups = reuse.groups(admitted) if self.model.can_stack else [[row] for row in admitted]
-        self._lanes += [Lane(self.model, group, self._counts) for group in groups]
+        self._lanes += [RunningBatch(self.model, group, self._counts) for group in groups]
 
     @property
     def _limit(self) -> int:
@@ -399,7 +399,7 @@ class Engine:
                     self._branch(lane, row)
             self._leave(lane)
 
-    def _branch(self, lane: Lane, row: Row) -> None:
+    def _branch(self, lane: RunningBatch, row: Row) -> None:
         """Let a row fork by the branches that its policies want."""
         if row.job.is_joint:
             row.fail(UnsupportedBranch("the rows of a search are forked by the search; a policy cannot fork them"))
@@ -424,7 +424,7 @@ class Engine:
         for offset, fork in enumerate(rows[1:], 1):
             self._waiting.insert(at + offset, fork)
 
-    def _step_lane(self, lane: Lane) -> bool:
+    def _step_lane(self, lane: RunningBatch) -> bool:
         """Feed what is pending, take in what was answered meanwhile, and draw; return whether anything was done."""
         self._guessing.guess(lane.rows)
         started, forwards = perf_counter(), self._counts.forwards
@@ -470,7 +470,7 @@ class Engine:
         if any(lane.rows for lane in self._lanes) and not self._collect(asked, 0.0):
             self._answer.wait(_LONGEST_WAIT)
 
-    def _leave(self, lane: Lane) -> None:
+    def _leave(self, lane: RunningBatch) -> None:
         ended = lane.leave()
         self._keep_prefixes(ended)
         for row, state_row in ended:
@@ -491,7 +491,7 @@ class Engine:
         for state_row, kv in worth:
             cache.keep(state_row.token_ids[: len(kv)], kv, least)
 
-    def _feed(self, lane: Lane) -> torch.Tensor | None:
+    def _feed(self, lane: RunningBatch) -> torch.Tensor | None:
         """Feed what is pending. What goes wrong costs rows what they have fed; a row that is alone with it fails."""
         if not lane.rows:
             return None
@@ -506,7 +506,7 @@ class Engine:
         finally:
             self._stats.forward_seconds += perf_counter() - started
 
-    def _part(self, lane: Lane, error: Exception) -> None:
+    def _part(self, lane: RunningBatch, error: Exception) -> None:
         """After an error of a forward: try again with fewer rows, until those that cause it are alone."""
         clear_frames(error.__traceback__)  # they hold keys and values, and rows hold the error
         if isinstance(error, KVBudgetError) and lane.begin_alone():
@@ -525,14 +525,14 @@ class Engine:
             else:
                 self._lanes.append(lane.split(later))
 
-    def _put_back(self, lane: Lane, rows: list[Row]) -> None:
+    def _put_back(self, lane: RunningBatch, rows: list[Row]) -> None:
         """Let rows wait until others have ended: there is no room for all of them at once."""
         self._waiting.extendleft(reversed(lane.split(rows).rows))
         self._room = max(self.num_running, 1)
 
     # -- tokens --------------------------------------------------------------------------------------------------------
 
-    def _sample(self, lane: Lane, rows: list[Row], logits: torch.Tensor) -> None:
+    def _sample(self, lane: RunningBatch, rows: list[Row], logits: torch.Tensor) -> None:
         """Draw a token for every row; joint jobs choose among theirs when all of them are ready."""
         drawn_from = guided(rows, logits)
         single = [i for i, row in enumerate(rows) if not row.job.is_joint]
@@ -562,7 +562,9 @@ class Engine:
         for row, draw in zip(rows, draws, strict=False):
             _take(row, draw)
 
-    def _drawn(self, asked: Sequence[tuple[Row, Place]], logits: torch.Tensor, drawn_from: torch.Tensor) -> list[Draw]:
+    def _drawn(
+        self, asked: Sequence[tuple[Row, DrawPlace]], logits: torch.Tensor, drawn_from: torch.Tensor
+    ) -> list[Draw]:
         """Return what is drawn at each place of a row; rows whose sampler fails have failed."""
         rows, places = [row for row, _ in asked], [place for _, place in asked]
         masked = self._masker.masked(drawn_from, [place.mask for place in places])
@@ -579,7 +581,7 @@ class Engine:
         ]
 
     def _token_ids(
-        self, rows: list[Row], places: list[Place], masked: torch.Tensor
+        self, rows: list[Row], places: list[DrawPlace], masked: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (R,) token ids and (R,) log-probabilities as they were drawn."""
         drawings = [place.drawing for place in places]
@@ -594,7 +596,9 @@ class Engine:
             rows[index].fail(error)
         return draws.token_ids, draws.logprobs
 
-    def _choose(self, lane: Lane, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
+    def _choose(
+        self, lane: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor
+    ) -> None:
         """Let a joint job choose what its rows go on with, and put that in their place."""
         going = job.choose(rows, logits, masked)
         plan: list[tuple[int, Row]] = []
@@ -606,7 +610,7 @@ class Engine:
         job.rows = [new for _, new in going]
         lane.replace([index for index, _ in plan], [row for _, row in plan])
 
-    def _refuse_deadlock(self, lane: Lane) -> None:
+    def _refuse_deadlock(self, lane: RunningBatch) -> None:
         """Fail the rows of jobs all of whose rows wait: nobody is left who could wake them."""
         for job in dict.fromkeys(row.job for row in lane.rows):
             job.refuse_deadlock()

@@ -7,13 +7,13 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.engine.branch import TokenSet
-from outlines_cont.engine.lookahead import Lookahead
-from outlines_cont.engine.place import Place
+from outlines_cont.engine.drawing.draw_place import DrawPlace
+from outlines_cont.engine.guessing.lookahead import Lookahead
+from outlines_cont.engine.guided.guidance import guided_logits
+from outlines_cont.engine.guided.shadow import Shadow
 from outlines_cont.engine.row import Row, RowCheckpoint, Want
-from outlines_cont.engine.shadow import Shadow
-from outlines_cont.guidance import guided_logits
-from outlines_cont.state_row import StateRow
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.state.row import StateRow
 
 
 class GuidedRow(Row):
@@ -77,7 +77,7 @@ class GuidedRow(Row):
         super().guess(found)
         self.shadow.expect(found.token_ids)
 
-    def places_ahead(self) -> list[Place]:
+    def places_ahead(self) -> list[DrawPlace]:
         """Return none: what guided tokens are drawn from is made of both sequences where the row has come there."""
         return []
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from outlines_cont.engine.drawing import Drawing
+from outlines_cont.engine.drawing.draw_plan import Drawing
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import DeadlockError
-from outlines_cont.models.meter import Meter
+from outlines_cont.meter import Meter
 from outlines_cont.samplers import Sampler
-from outlines_cont.state_row import StateRow
+from outlines_cont.state.row import StateRow
 
 
 class Job:

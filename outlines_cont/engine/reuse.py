@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlines_cont.engine.lane import Lane
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.kv.prefix_tree import num_common
@@ -20,7 +20,7 @@ from outlines_cont.kv.prefix_tree import num_common
 _WORTH_SHARING = 0.5
 
 # A row, and the lane in which it runs; None where it was admitted just now.
-_Running = tuple[Row, Lane | None]
+_Running = tuple[Row, RunningBatch | None]
 
 
 class Reuse:
@@ -30,7 +30,7 @@ class Reuse:
         leaders: those of the admitted rows that others wait for, by identity.
     """
 
-    def __init__(self, model: LanguageModel, lanes: Sequence[Lane]) -> None:
+    def __init__(self, model: LanguageModel, lanes: Sequence[RunningBatch]) -> None:
         self._model = model
         self._cache = model.prefix_cache
         self._lanes = lanes

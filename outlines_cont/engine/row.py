@@ -13,24 +13,24 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet, check_mask
-from outlines_cont.engine.certain import Certain
-from outlines_cont.engine.compose import Track, compose, goes_back
-from outlines_cont.engine.expected import NOTHING_EXPECTED, Expected
-from outlines_cont.engine.kept_logits import KeptLogits
-from outlines_cont.engine.lookahead import MAX_GUESSED, Asked, Lookahead
-from outlines_cont.engine.place import Draw, Place
-from outlines_cont.engine.policy import Policy
-from outlines_cont.engine.row_draft import RowDraft
-from outlines_cont.engine.shadow import Shadow
+from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace
+from outlines_cont.engine.drawing.kept_logits import KeptLogits
+from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
+from outlines_cont.engine.guessing.lookahead import MAX_GUESSED, Asked, Lookahead
+from outlines_cont.engine.guessing.row_draft import RowDraft
+from outlines_cont.engine.guided.shadow import Shadow
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
-from outlines_cont.exclusions import Exclusion
-from outlines_cont.healing import NO_HEALING, Healing
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
-from outlines_cont.models.meter import Meter
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import Branch, LateTokenSet, TokenSet, check_mask
+from outlines_cont.policies.certain import Certain
+from outlines_cont.policies.compose import Track, compose, goes_back
+from outlines_cont.policies.healing import NO_HEALING, Healing
+from outlines_cont.policies.policy import Policy
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.state_row import (
+from outlines_cont.state.exclusions import Exclusion
+from outlines_cont.state.row import (
     APPENDED,
     FORCED,
     GENERATED,
@@ -179,7 +179,7 @@ class Row:
         self._guessed_masks: list[TokenSet] = []
         self._is_guessed = False  # the logits are known because the tokens before them were guessed
         self._asked: tuple[Asked, ...] = ()  # what the policies want behind guessed tokens
-        self._foreseen: dict[int, tuple[Place, Draw]] = {}  # draws made ahead, by the tokens before them
+        self._foreseen: dict[int, tuple[DrawPlace, Draw]] = {}  # draws made ahead, by the tokens before them
         self.draft: RowDraft | None = None
         self._exclusions = piece.exclusions
         self._decider: Track | None = None
@@ -306,26 +306,26 @@ class Row:
             setattr(counts, name, getattr(counts, name) + count)
 
     @property
-    def next_place(self) -> Place:
+    def next_place(self) -> DrawPlace:
         """Where the next token is drawn. Greedy rows take no random number, so that their streams do not depend on their neighbours."""
         assert self.logits is not None
         drawing = self.job.drawing(self.temperature)
         uniform = self.stream.peek() if drawing.needs_random else None
-        return Place(len(self.token_ids), self.logits, self.mask, drawing, uniform)
+        return DrawPlace(len(self.token_ids), self.logits, self.mask, drawing, uniform)
 
-    def places_ahead(self) -> list[Place]:
+    def places_ahead(self) -> list[DrawPlace]:
         """Return where tokens are drawn next if what was guessed comes true, as far as logits and masks are known."""
-        length, found = len(self.token_ids), list[Place]()
+        length, found = len(self.token_ids), list[DrawPlace]()
         for asked in self._asked if self._expected.is_guess else ():
             logits = self._expected.logits.get(length + asked.offset)
             drawing = self.job.drawing(asked.temperature)
             if logits is None or not asked.mask.is_made or drawing.kind != "standard" or drawing.needs_counts:
                 break
             uniform = self.stream.ahead(asked.num_drawn) if drawing.needs_random else None
-            found.append(Place(length + asked.offset, logits, asked.mask, drawing, uniform))
+            found.append(DrawPlace(length + asked.offset, logits, asked.mask, drawing, uniform))
         return found
 
-    def foresee(self, place: Place, draw: Draw) -> None:
+    def foresee(self, place: DrawPlace, draw: Draw) -> None:
         """Keep a draw that was made ahead."""
         self._foreseen[place.length] = place, draw
 

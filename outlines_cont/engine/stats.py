@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from outlines_cont.models.meter import Meter
+from outlines_cont.meter import Meter
 
 
 @dataclass(slots=True)

@@ -5,15 +5,15 @@ from outlines_cont.kv.export import to_dynamic_cache
 from outlines_cont.kv.importing import from_dynamic_cache
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.recurrent import RecurrentBatch
-from outlines_cont.kv.row import Part, RowKV
+from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.serial import SerialBatch, open_batch
 from outlines_cont.kv.store import KVStore
 
 __all__ = [
     "Fed",
     "KVBatch",
+    "KVPart",
     "KVStore",
-    "Part",
     "PrefixCache",
     "RecurrentBatch",
     "RowKV",

@@ -18,7 +18,7 @@ from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import BufferStore, LanguageModel
 from outlines_cont.kv.buffer import Buffer
 from outlines_cont.kv.growing import GrowingCache, Tails
-from outlines_cont.kv.row import Part, RowKV
+from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segments
 
 # Rows are packed when more columns than this, and more than a quarter of all, hold no token even of the longest row.
@@ -61,7 +61,7 @@ class KVBatch:
         """
         self._model = model
         self._store = model.kv_store
-        self.heads: list[list[Part]] = []
+        self.heads: list[list[KVPart]] = []
         self.mask: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
         self._head_lengths: list[int] = []
         self._tail_lengths: list[int] = []
@@ -133,7 +133,7 @@ class KVBatch:
         tail = parts[len(self.heads[row]) :]
         if tail and len(tail[0]) < SHARING.min_view and self.num_rows > 1:
             buffer, columns = _gather(self._store, [tail])
-            parts = (*self.heads[row], Part(buffer, 0, columns[0]))
+            parts = (*self.heads[row], KVPart(buffer, 0, columns[0]))
         return RowKV(parts) if parts else None
 
     def release_all(self) -> list[RowKV | None]:
@@ -151,7 +151,7 @@ class KVBatch:
         found = [self._row_parts(row) for row in rows]
         tails = [parts[len(self.heads[row]) :] for row, parts in zip(rows, found, strict=True)]
         buffer, columns = _gather(self._store, tails)
-        copies = [(Part(buffer, at, line),) if len(line) else () for at, line in enumerate(columns)]
+        copies = [(KVPart(buffer, at, line),) if len(line) else () for at, line in enumerate(columns)]
         shares = [(*self.heads[row], *copy) for row, copy in zip(rows, copies, strict=True)]
         self._close()
         return [RowKV(parts) if parts else None for parts in shares]
@@ -238,10 +238,10 @@ class KVBatch:
     def _can_skip(self) -> bool:
         return self._model.can_skip
 
-    def _row_parts(self, row: int) -> tuple[Part, ...]:
+    def _row_parts(self, row: int) -> tuple[KVPart, ...]:
         columns = np.flatnonzero(self.mask[row])
         columns.flags.writeable = False
-        tail = (Part(self._tails.buffer, row, columns),) if len(columns) else ()
+        tail = (KVPart(self._tails.buffer, row, columns),) if len(columns) else ()
         return (*self.heads[row], *tail)
 
     def _forward(
@@ -330,7 +330,7 @@ def _here(share: RowKV | None, model: LanguageModel) -> RowKV | None:
 Tail = tuple[Buffer, list[NDArray[np.int64]]]
 
 
-def _gather(store: BufferStore, rows: Sequence[Sequence[Part]]) -> Tail:
+def _gather(store: BufferStore, rows: Sequence[Sequence[KVPart]]) -> Tail:
     """Return a new buffer with a copy of every row's parts, flush right, and the columns of each row's tokens in it."""
     lengths = [sum(map(len, parts)) for parts in rows]
     width = max(lengths)
@@ -348,7 +348,7 @@ def _gather(store: BufferStore, rows: Sequence[Sequence[Part]]) -> Tail:
     return buffer, [np.arange(width - length, width) for length in lengths]
 
 
-def _copy(part: Part, buffer: Buffer, row: int, column: int) -> None:
+def _copy(part: KVPart, buffer: Buffer, row: int, column: int) -> None:
     for index in range(buffer.num_layers):
         source, target = part.buffer.layer(index), buffer.layer(index)
         if source is not None and target is not None:
@@ -363,7 +363,7 @@ def _clear(buffer: Buffer, row: int, stop: int) -> None:
             tensor[row, :, :stop] = 0
 
 
-def _shares_of(heads: Sequence[Sequence[Part]]) -> list[Share]:
+def _shares_of(heads: Sequence[Sequence[KVPart]]) -> list[Share]:
     """Return the shares that the rows of a batch had when they ran together before: rows that share hold the same part."""
     rows: dict[int, list[int]] = {}
     parts = {id(part): part for head in heads for part in head}

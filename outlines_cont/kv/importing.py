@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicLayer
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import BufferStore
 from outlines_cont.kv.buffer import FOREIGN, Buffer
-from outlines_cont.kv.row import Part, RowKV
+from outlines_cont.kv.row import KVPart, RowKV
 
 
 def from_dynamic_cache(store: BufferStore, cache: Cache, mask: NDArray[np.bool_]) -> list[RowKV | None]:
@@ -36,7 +36,7 @@ def from_dynamic_cache(store: BufferStore, cache: Cache, mask: NDArray[np.bool_]
             raise ValueError(f"expected {mask.shape[0]} rows and {mask.shape[1]} columns in the cache, got {shape}")
         buffer.write(index, 0, layer.keys, layer.values)
     lines = [np.flatnonzero(row) for row in mask]
-    return [RowKV((Part(buffer, row, columns),)) if len(columns) else None for row, columns in enumerate(lines)]
+    return [RowKV((KVPart(buffer, row, columns),)) if len(columns) else None for row, columns in enumerate(lines)]
 
 
 def _plain(layers: Sequence[object]) -> list[DynamicLayer]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from weakref import ref
 
 from outlines_cont.interfaces import BufferStore
-from outlines_cont.kv.row import Part, RowKV
+from outlines_cont.kv.row import KVPart, RowKV
 
 # A part keeps its buffer where it is at least that much of it.
 _WORTH_KEEPING = 0.75
@@ -22,7 +22,7 @@ _WORTH_KEEPING = 0.75
 _JOIN_FROM = 0.25
 
 
-class Node:
+class PrefixNode:
     """Some tokens that follow what the nodes above spell, with their keys and values.
 
     Attributes:
@@ -34,20 +34,20 @@ class Node:
 
     __slots__ = ("__weakref__", "_parent", "children", "nbytes", "part", "token_ids")
 
-    def __init__(self, token_ids: tuple[int, ...], part: Part | None, parent: Node | None) -> None:
+    def __init__(self, token_ids: tuple[int, ...], part: KVPart | None, parent: PrefixNode | None) -> None:
         self.token_ids = token_ids
         self.part = part
         self.nbytes = part.buffer.nbytes if part is not None else 0
-        self.children: dict[int, Node] = {}
+        self.children: dict[int, PrefixNode] = {}
         self.parent = parent
 
     @property
-    def parent(self) -> Node | None:
+    def parent(self) -> PrefixNode | None:
         """The node before it. Held weakly: there are no cycles, so memory is freed at once."""
         return self._parent() if self._parent is not None else None
 
     @parent.setter
-    def parent(self, node: Node | None) -> None:
+    def parent(self, node: PrefixNode | None) -> None:
         self._parent = ref(node) if node is not None else None
 
     @property
@@ -71,11 +71,11 @@ class PrefixTree:
         self.nbytes = 0
         self._store = store
         self._max_bytes = max_bytes
-        self._root = Node((), None, None)
-        self._by_use: OrderedDict[Node, None] = OrderedDict()
+        self._root = PrefixNode((), None, None)
+        self._by_use: OrderedDict[PrefixNode, None] = OrderedDict()
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[PrefixNode]:
         """All nodes but the root, those used least recently first."""
         return [*self._by_use]
 
@@ -118,9 +118,9 @@ class PrefixTree:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _walk(self, token_ids: tuple[int, ...]) -> list[tuple[Node, int]]:
+    def _walk(self, token_ids: tuple[int, ...]) -> list[tuple[PrefixNode, int]]:
         """Return the nodes that a sequence begins with, and how many tokens of each."""
-        steps: list[tuple[Node, int]] = []
+        steps: list[tuple[PrefixNode, int]] = []
         node, at = self._root, 0
         while at < len(token_ids):
             child = node.children.get(token_ids[at])
@@ -137,26 +137,28 @@ class PrefixTree:
             node = child
         return steps
 
-    def _use(self, path: Sequence[Node]) -> None:
+    def _use(self, path: Sequence[PrefixNode]) -> None:
         """Note that the nodes of a path are used now."""
         for node in reversed(path):
             self._by_use.move_to_end(node)
             if node.part is not None:
                 self._store.touch(node.part.buffer)
 
-    def _put(self, old: Node | None, token_ids: tuple[int, ...], kv: RowKV, parent: Node | None = None) -> None:
+    def _put(
+        self, old: PrefixNode | None, token_ids: tuple[int, ...], kv: RowKV, parent: PrefixNode | None = None
+    ) -> None:
         """Add a node with a copy of `kv` below `parent`, or in the place of `old`, a leaf."""
         above = old.parent if old is not None else parent
         if above is None or not self._make_room(kv.num_token_bytes, old if old is not None else above):
             return
-        node = Node(token_ids, self._copy(kv), above)
+        node = PrefixNode(token_ids, self._copy(kv), above)
         if old is not None:
             self._drop(old)
         self._enter(node)
         above.children[token_ids[0]] = node
         self._use(self._path(above))
 
-    def _split(self, node: Node, count: int) -> Node | None:
+    def _split(self, node: PrefixNode, count: int) -> PrefixNode | None:
         """Part a node after `count` of its tokens, and return the upper half; None where there is no room for a copy."""
         above, part = node.parent, node.part
         assert above is not None
@@ -169,8 +171,8 @@ class PrefixTree:
         upper_part, lower_part = (
             half if keep else self._copy(RowKV((half,))) for half, keep in zip(halves, keeps, strict=True)
         )
-        upper = Node(node.token_ids[:count], upper_part, above)
-        lower = Node(node.token_ids[count:], lower_part, upper)
+        upper = PrefixNode(node.token_ids[:count], upper_part, above)
+        lower = PrefixNode(node.token_ids[count:], lower_part, upper)
         lower.children = node.children
         for child in lower.children.values():
             child.parent = lower
@@ -182,12 +184,12 @@ class PrefixTree:
         self._use(self._path(above))
         return upper
 
-    def _copy(self, kv: RowKV) -> Part:
+    def _copy(self, kv: RowKV) -> KVPart:
         part = kv.compact(self._store)
         part.buffer.is_spare = True
         return part
 
-    def _make_room(self, nbytes: int, kept: Node) -> bool:
+    def _make_room(self, nbytes: int, kept: PrefixNode) -> bool:
         """Drop what was used least recently until `nbytes` more fit; return whether they do. `kept` and what is above it stay."""
         if nbytes > self._max_bytes:
             return False
@@ -200,7 +202,7 @@ class PrefixTree:
             oldest = None
         return True
 
-    def _path(self, node: Node | None) -> list[Node]:
+    def _path(self, node: PrefixNode | None) -> list[PrefixNode]:
         """Return the nodes from below the root to `node`."""
         path = []
         while node is not None and node is not self._root:
@@ -208,16 +210,16 @@ class PrefixTree:
             node = node.parent
         return path[::-1]
 
-    def _enter(self, node: Node) -> None:
+    def _enter(self, node: PrefixNode) -> None:
         self._by_use[node] = None
         self.nbytes += node.nbytes
 
-    def _leave(self, node: Node) -> None:
+    def _leave(self, node: PrefixNode) -> None:
         del self._by_use[node]
         self.nbytes -= node.nbytes
         node.part = None  # freed now, whoever holds the node
 
-    def _drop(self, node: Node) -> None:
+    def _drop(self, node: PrefixNode) -> None:
         """Let a node go, and all below it."""
         above = node.parent
         if above is not None and above.children.get(node.token_ids[0]) is node:

@@ -15,7 +15,7 @@ from outlines_cont.kv.buffer import FOREIGN, Buffer, Layer
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class KVPart:
     """Some tokens of one sequence: token i of the part lies in row `row`, column `columns[i]` of `buffer`.
 
     Attributes:
@@ -31,9 +31,9 @@ class Part:
     def __len__(self) -> int:
         return len(self.columns)
 
-    def __getitem__(self, key: slice) -> Part:
+    def __getitem__(self, key: slice) -> KVPart:
         """Return the part of fewer tokens, without a copy."""
-        return Part(self.buffer, self.row, self.columns[key])
+        return KVPart(self.buffer, self.row, self.columns[key])
 
     def read(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return (H, T, D), the tokens of the part out of a tensor of the buffer; a view where the columns are adjacent."""
@@ -54,7 +54,7 @@ class RowKV:
         parts: which tokens lie where, in order.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[KVPart, ...]
 
     def __len__(self) -> int:
         """Return how many tokens are held: those before the first part that was evicted."""
@@ -109,10 +109,10 @@ class RowKV:
             length += len(part)
         return length
 
-    def compact(self, store: BufferStore) -> Part:
+    def compact(self, store: BufferStore) -> KVPart:
         """Return a copy in a buffer of its own that has no spare columns, and to which nobody appends."""
         buffer = Buffer.full(store, self.layers())
-        return Part(buffer, 0, np.arange(buffer.used))
+        return KVPart(buffer, 0, np.arange(buffer.used))
 
     @property
     def buffers(self) -> list[Buffer]:
@@ -145,10 +145,10 @@ class RowKV:
         for index, layer in enumerate(layers):
             if layer is not None:
                 buffer.write(index, 0, layer[0][None], layer[1][None])
-        return cls((Part(buffer, 0, np.arange(buffer.used)),))
+        return cls((KVPart(buffer, 0, np.arange(buffer.used)),))
 
 
-def _joined(parts: Sequence[Part], index: int) -> Layer | None:
+def _joined(parts: Sequence[KVPart], index: int) -> Layer | None:
     pairs = [(part, part.buffer.layer(index)) for part in parts]
     keys = [part.read(layer[0]) for part, layer in pairs if layer is not None]
     values = [part.read(layer[1]) for part, layer in pairs if layer is not None]

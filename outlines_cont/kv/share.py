@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from outlines_cont.kv.attention import PrefixLayer, Queries
 from outlines_cont.kv.buffer import Buffer
-from outlines_cont.kv.row import Part, RowKV
+from outlines_cont.kv.row import KVPart, RowKV
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Share:
         rows: the rows of the batch, ascending.
     """
 
-    part: Part
+    part: KVPart
     rows: tuple[int, ...]
 
 
-def plan(shares: Sequence[RowKV | None], sharing: Sharing) -> tuple[list[Share], list[tuple[Part, ...]]]:
+def plan(shares: Sequence[RowKV | None], sharing: Sharing) -> tuple[list[Share], list[tuple[KVPart, ...]]]:
     """Return what is read where it lies, in the order of the tokens, and for each row the parts that are to be copied.
 
     Cost: a few array comparisons per part.
@@ -69,7 +69,7 @@ def plan(shares: Sequence[RowKV | None], sharing: Sharing) -> tuple[list[Share],
     return found, [tuple(parts) for parts in rests]
 
 
-def _best_share(rows: Sequence[int], rests: Sequence[Sequence[Part]], sharing: Sharing) -> Share | None:
+def _best_share(rows: Sequence[int], rests: Sequence[Sequence[KVPart]], sharing: Sharing) -> Share | None:
     """Return the rows, among those whose next part lies in one row of a buffer, that save most by sharing; None for none."""
     by_length = sorted(rows, key=lambda row: -len(rests[row][0]))
     longest = rests[by_length[0]][0]
@@ -91,7 +91,7 @@ def _common(first: NDArray[np.int64], second: NDArray[np.int64]) -> int:
     return int(differ[0]) if len(differ) else size
 
 
-def _cut(share: Share, rests: list[list[Part]]) -> None:
+def _cut(share: Share, rests: list[list[KVPart]]) -> None:
     for row in share.rows:
         part = rests[row][0]
         rests[row][:1] = [part[len(share.part) :]] if len(part) > len(share.part) else []

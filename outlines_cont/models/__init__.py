@@ -1,9 +1,9 @@
 """Models: loaded by hub id or path, wrapped, made of a function, or the small one that is bundled."""
 
+from outlines_cont.meter import Meter
 from outlines_cont.models.bundled import tiny
 from outlines_cont.models.callable_model import CallableModel, from_callable
 from outlines_cont.models.hugging_face import HuggingFaceModel, from_transformers, transformers
-from outlines_cont.models.meter import Meter
 
 __all__ = [
     "CallableModel",

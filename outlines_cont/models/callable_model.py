@@ -21,9 +21,9 @@ from outlines_cont.errors import InvalidLogits, NotPicklable, OptionError, Outli
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
+from outlines_cont.meter import Meter, MeterBoard
 from outlines_cont.models.capability import Capabilities, Finding
-from outlines_cont.models.meter import Meter, MeterBoard
-from outlines_cont.models.tokenizer import Tokenizer
+from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.unknown_option import knows_its_options
 from outlines_cont.user_code import place_of, shielded
 

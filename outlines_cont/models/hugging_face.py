@@ -32,6 +32,7 @@ from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
+from outlines_cont.meter import Meter, MeterBoard
 from outlines_cont.models.capability import (
     Capabilities,
     check_recurrent,
@@ -40,9 +41,8 @@ from outlines_cont.models.capability import (
 )
 from outlines_cont.models.loading import load_network
 from outlines_cont.models.memory import default_prefix_cache_bytes
-from outlines_cont.models.meter import Meter, MeterBoard
 from outlines_cont.models.opening import Opening, reopened
-from outlines_cont.models.tokenizer import Tokenizer
+from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.models.weights_mark import weights_mark
 from outlines_cont.unknown_option import knows_its_options
 

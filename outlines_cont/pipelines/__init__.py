@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outlines_cont.pipelines.calibration import Answer, Calibration
-    from outlines_cont.pipelines.errors import OutputError, RowError, SetupError, TemplateError, WorkersFailed
     from outlines_cont.pipelines.extractor import Extractor
-    from outlines_cont.pipelines.outcome import Failure, Outcome, Usage
     from outlines_cont.pipelines.pipeline import run
-    from outlines_cont.pipelines.report import Report
-    from outlines_cont.pipelines.report_page import write_page
+    from outlines_cont.pipelines.reports.calibration import Answer, Calibration
+    from outlines_cont.pipelines.reports.report import Report
+    from outlines_cont.pipelines.reports.report_page import write_page
+    from outlines_cont.pipelines.rows.errors import OutputError, RowError, SetupError, TemplateError, WorkersFailed
+    from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
 
 __all__ = [
     "Answer",

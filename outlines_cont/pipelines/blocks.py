@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
-from outlines_cont.pipelines.errors import WorkersFailed
-from outlines_cont.pipelines.outcome import Failure, Outcome
+from outlines_cont.pipelines.rows.errors import WorkersFailed
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 
 # Blocks that a worker has at once: one that runs, and one behind it, so that it never waits for rows.
 _AT_ONCE = 2
@@ -44,7 +44,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BlockReport:
     """What a worker says of a block.
 
     Attributes:
@@ -69,7 +69,7 @@ class Crew(Protocol):
     def give(self, worker: Any, block: Block) -> None:
         """Let a worker have a block; returns at once."""
 
-    def wait(self) -> Report:
+    def wait(self) -> BlockReport:
         """Wait until a worker has something to say: the outcomes of a block, or that it has died with it."""
 
     def dismiss(self, worker: Any) -> None:
@@ -180,7 +180,7 @@ class BlockRunner:
             self._hired.append(idle)
         return idle
 
-    def _take(self, report: Report) -> None:
+    def _take(self, report: BlockReport) -> None:
         hired = next((hired for hired in self._hired if hired.worker is report.worker), None)
         if hired is None or report.start not in hired.blocks:
             return  # of a worker that was let go meanwhile

@@ -10,15 +10,23 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO, Protocol
 
-from outlines_cont.pipelines.calibration import Calibration
-from outlines_cont.pipelines.errors import SetupError
-from outlines_cont.pipelines.outcome import Failure, Outcome
-from outlines_cont.pipelines.output import Done, FileOutput, Output, StreamOutput, check_output, json_line, match_done
-from outlines_cont.pipelines.row import InputRow
-from outlines_cont.pipelines.rows import RowSource
-from outlines_cont.pipelines.shape import Shape
-from outlines_cont.pipelines.table_output import TableOutput, lines_path
-from outlines_cont.pipelines.table_rows import pyarrow
+from outlines_cont.pipelines.reports.calibration import Calibration
+from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome
+from outlines_cont.pipelines.rows.reading import RowSource
+from outlines_cont.pipelines.rows.row import InputRow
+from outlines_cont.pipelines.rows.table_rows import pyarrow
+from outlines_cont.pipelines.tables.output import (
+    Done,
+    FileOutput,
+    Output,
+    StreamOutput,
+    check_output,
+    json_line,
+    match_done,
+)
+from outlines_cont.pipelines.tables.shape import Shape
+from outlines_cont.pipelines.tables.table_output import TableOutput, lines_path
 
 
 class ShowRecord(Protocol):

@@ -14,21 +14,21 @@ from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, with_ends
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OptionError
+from outlines_cont.generation.prompt import Item
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.special_names import MARKS, control_names_of, mapped_texts
-from outlines_cont.pipelines.columns import RecordColumns
-from outlines_cont.pipelines.containers import extracted
-from outlines_cont.pipelines.errors import RowError
+from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
 from outlines_cont.pipelines.flow import Flow, Recipe
-from outlines_cont.pipelines.outcome import Outcome
-from outlines_cont.pipelines.row_prompt import MakePrompt, RowPrompt
-from outlines_cont.pipelines.schema import RecordSchema
-from outlines_cont.pipelines.shape import shape_of
-from outlines_cont.pipelines.template import DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.pipelines.prompts.row_prompt import MakePrompt, RowPrompt
+from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.pipelines.rows.errors import RowError
+from outlines_cont.pipelines.rows.outcome import Outcome
+from outlines_cont.pipelines.rows.schema import RecordSchema
+from outlines_cont.pipelines.tables.columns import RecordColumns
+from outlines_cont.pipelines.tables.containers import extracted
+from outlines_cont.pipelines.tables.shape import shape_of
 from outlines_cont.pipelines.window import ShowValue
-from outlines_cont.prompt import Item
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
-from outlines_cont.tokens import Tokens, start_ids
+from outlines_cont.state.tokens import Tokens, start_ids
 from outlines_cont.unknown_option import names_of, unknown_option
 
 Row = str | Mapping[str, Any]

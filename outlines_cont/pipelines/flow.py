@@ -10,14 +10,14 @@ from typing import Any, Self
 
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.generate import Generator
-from outlines_cont.options import Options, PieceOptions
-from outlines_cont.pipelines.outcome import Failure, Outcome, Usage
-from outlines_cont.pipelines.row_prompt import MakePrompt
-from outlines_cont.pipelines.schema import RecordSchema
-from outlines_cont.pipelines.scores import agreement, value_logprobs
-from outlines_cont.pipelines.window import Ended, Entry, ShowValue, Window
-from outlines_cont.state_row import FORCED, StateRow
-from outlines_cont.tokens import Tokens
+from outlines_cont.generation.options import Options, PieceOptions
+from outlines_cont.pipelines.prompts.row_prompt import MakePrompt
+from outlines_cont.pipelines.reports.scores import agreement, value_logprobs
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
+from outlines_cont.pipelines.rows.schema import RecordSchema
+from outlines_cont.pipelines.window import Ended, ShowValue, Window, WindowEntry
+from outlines_cont.state.row import FORCED, StateRow
+from outlines_cont.state.tokens import Tokens
 
 Fields = Mapping[str, Any]
 
@@ -102,7 +102,7 @@ class Flow:
 
     def put(self, rows: Iterable[tuple[Hashable, Fields | Exception]]) -> None:
         """Put rows in, each with a key; an exception in the place of a row is what became of it."""
-        entries: list[Entry] = []
+        entries: list[WindowEntry] = []
         for key, row in rows:
             try:
                 entries += self._entries(key, row)
@@ -137,18 +137,20 @@ class Flow:
             self._told = now
         return ready
 
-    def _entries(self, key: Hashable, row: Fields | Exception) -> list[Entry]:
+    def _entries(self, key: Hashable, row: Fields | Exception) -> list[WindowEntry]:
         if isinstance(row, Exception):
             raise row
         recipe = self._recipe
         given = recipe.prompt(row)
         text = given.text if isinstance(given, Tokens) else str(given)
         show = None if self._show is None else _shown(self._show)
-        entries = [Entry((key, None), recipe.generator, given, _seed(recipe.generator, f"{recipe.seed} {text}"), show)]
+        entries = [
+            WindowEntry((key, None), recipe.generator, given, _seed(recipe.generator, f"{recipe.seed} {text}"), show)
+        ]
         if recipe.voter is not None:
             for sample in range(recipe.samples):
                 seed = _seed(recipe.voter, f"{recipe.seed} {sample} {text}")
-                entries.append(Entry((key, sample), recipe.voter, given, seed))
+                entries.append(WindowEntry((key, sample), recipe.voter, given, seed))
         return entries
 
     def _outcome(self, ended: Ended, votes: Sequence[Ended]) -> Outcome:

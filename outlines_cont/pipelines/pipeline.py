@@ -9,14 +9,14 @@ from time import monotonic
 from typing import Any
 
 from outlines_cont.errors import OptionError
-from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
 from outlines_cont.pipelines.extractor import Extractor
-from outlines_cont.pipelines.input_format import InputFormat
 from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions
-from outlines_cont.pipelines.report import Report
-from outlines_cont.pipelines.report_page import write_page
-from outlines_cont.pipelines.rows import RowSource
+from outlines_cont.pipelines.reports.calibration import Calibration
+from outlines_cont.pipelines.reports.report import Report
+from outlines_cont.pipelines.reports.report_page import write_page
+from outlines_cont.pipelines.rows.input_format import InputFormat
+from outlines_cont.pipelines.rows.reading import RowSource
 from outlines_cont.progress import OnProgress, Progress
 
 

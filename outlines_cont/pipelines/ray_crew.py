@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from outlines_cont.pipelines.blocks import Block, BlockRunner, Report
-from outlines_cont.pipelines.errors import SetupError
-from outlines_cont.pipelines.outcome import Failure, Outcome
+from outlines_cont.pipelines.blocks import Block, BlockReport, BlockRunner
+from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 
 _OBJECT_STORE_BYTES = 256 * 2**20
 _NO_RAY = "running several workers needs Ray: `pip install 'outlines-cont[ray]'`"
@@ -151,7 +151,7 @@ class RayCrew:
         """Let an actor have a block; one that still loads has it when it has loaded."""
         self._running[worker.run.remote(block.rows)] = worker, block.start
 
-    def wait(self) -> Report:
+    def wait(self) -> BlockReport:
         """Wait for an actor.
 
         Raises:
@@ -164,9 +164,9 @@ class RayCrew:
                 continue
             worker, start = self._running.pop(ready)
             try:
-                return Report(worker, start, self._ray.get(ready))
+                return BlockReport(worker, start, self._ray.get(ready))
             except self._ray.exceptions.RayError as error:
-                return Report(worker, start, None, _first_line(error))
+                return BlockReport(worker, start, None, _first_line(error))
 
     def dismiss(self, worker: Any) -> None:
         """End an actor at once."""

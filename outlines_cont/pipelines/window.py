@@ -14,14 +14,14 @@ from fsm import FSMError
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import OutlinesContError
+from outlines_cont.events.feed import Feed
+from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generate import Generator
+from outlines_cont.generation.options import Options
+from outlines_cont.generation.run import EndedRow, Run
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.meter import Meter
-from outlines_cont.options import Options
-from outlines_cont.run import EndedRow, Run
-from outlines_cont.state_row import StateRow
-from outlines_cont.streams.feed import Feed
-from outlines_cont.streams.options import StreamOptions
+from outlines_cont.meter import Meter
+from outlines_cont.state.row import StateRow
 
 # What is the error of rows, and no mistake of ours: smaller groups of rows tell which.
 _OF_ROWS = (OutlinesContError, FSMError, torch.OutOfMemoryError)
@@ -35,7 +35,7 @@ class ShowValue(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WindowEntry:
     """A prompt that is to be gone on with.
 
     Attributes:
@@ -78,7 +78,7 @@ class Ended:
 class _Call:
     """Entries that were given to the engine together."""
 
-    def __init__(self, entries: list[Entry], run: Run, step: int) -> None:
+    def __init__(self, entries: list[WindowEntry], run: Run, step: int) -> None:
         self.entries = entries
         self._run = run
         self._begun = step
@@ -107,7 +107,7 @@ class _Call:
         return 0 if self._job is None else len(self._job.rows)
 
     @property
-    def unended(self) -> list[Entry]:
+    def unended(self) -> list[WindowEntry]:
         """The entries whose end was not told."""
         return [self.entries[at] for at in self._rows]
 
@@ -152,7 +152,9 @@ class Window:
         self._options = options
         self._scores_end = scores_end
         self._calls: list[_Call] = []
-        self._waiting: deque[Entry] = deque()  # those that were taken out again, because there was no memory for them
+        self._waiting: deque[WindowEntry] = (
+            deque()
+        )  # those that were taken out again, because there was no memory for them
         self._failed: list[Ended] = []
         self._steps = 0
         self._opened: AbstractContextManager[Meter] = model.meter()  # type: ignore[attr-defined]
@@ -188,7 +190,7 @@ class Window:
     def _num_running(self) -> int:
         return sum(call.num_running for call in self._calls)
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[WindowEntry]) -> None:
         """Put prompts in; those of one generator are read together. What cannot run is told by the next `step`."""
         for generator in {id(entry.generator): entry.generator for entry in entries}.values():
             self._begin([entry for entry in entries if entry.generator is generator])
@@ -209,7 +211,7 @@ class Window:
         self._calls = [call for call in self._calls if call.unended]
         return ended
 
-    def _begin(self, entries: list[Entry]) -> None:
+    def _begin(self, entries: list[WindowEntry]) -> None:
         """Give entries of one generator to the engine; where that is an error, in halves, until those that cause it are alone."""
         seeds = [entry.seed for entry in entries]
         try:

@@ -14,7 +14,7 @@ from fsm import FSMError
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.pipelines.extractor import Extractor
 from outlines_cont.pipelines.flow import Flow
-from outlines_cont.pipelines.outcome import Failure, Outcome
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 
 
 @dataclass(slots=True)

@@ -12,10 +12,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.compose import goes_back
-from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.interfaces import Tokenizer
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.compose import goes_back
+from outlines_cont.policies.policy import Policy, RowView
 
 _MAX_TOKENS = 8
 """So many tokens of an alternative are looked at, where its word is longer."""

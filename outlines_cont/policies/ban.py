@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from fsm import Expression
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import BanImpossible, OptionError
 from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
-from outlines_cont.policies.pattern_search import PatternSearch, checked_pattern
-from outlines_cont.policies.phrase_trie import PhraseTrie
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.policies.text_scan import Match, ScanState, TextScan
-from outlines_cont.policies.text_symbols import SymbolReader
+from outlines_cont.text_search.pattern_search import PatternSearch, checked_pattern
+from outlines_cont.text_search.phrase_trie import PhraseTrie
+from outlines_cont.text_search.text_symbols import SymbolReader
 from outlines_cont.unknown_option import knows_its_options
 
 Banned: TypeAlias = str | re.Pattern[str] | Expression
@@ -39,7 +39,7 @@ _SHOWN_BYTES = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class BanRule:
     """Something banned.
 
     Attributes:
@@ -66,7 +66,7 @@ class Ban(Policy[ScanState]):
         scan: the search over the tokens of a model; None before `for_model`.
     """
 
-    rules: tuple[Rule, ...]
+    rules: tuple[BanRule, ...]
     reader: SymbolReader
     trie: PhraseTrie
     search: PatternSearch | None
@@ -230,18 +230,18 @@ def ban(
         checked_bool(flag, name)
     reader = SymbolReader(ignore_case, whole_word)
     factors = {banned: factor for banned, factor in _factors(phrases) if factor < 1}
-    texts: dict[tuple[str, ...], Rule] = {}
+    texts: dict[tuple[str, ...], BanRule] = {}
     for banned, factor in factors.items():
         if isinstance(banned, str):
             symbols = reader.phrase(banned)
             known = texts.get(symbols)
             if known is None or factor < known.factor:  # of phrases that are the same the strictest counts
-                texts[symbols] = Rule(banned, factor)
+                texts[symbols] = BanRule(banned, factor)
     patterns = [
         (checked_pattern(banned, horizon), factors[banned]) for banned in factors if not isinstance(banned, str)
     ]
     return Ban(
-        rules=(*texts.values(), *(Rule(pattern.shown, factor) for pattern, factor in patterns)),
+        rules=(*texts.values(), *(BanRule(pattern.shown, factor) for pattern, factor in patterns)),
         reader=reader,
         trie=PhraseTrie(texts),
         search=PatternSearch(tuple(pattern for pattern, _ in patterns)) if patterns else None,

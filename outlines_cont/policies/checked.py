@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fsm import Expression
-from fsm.checker import Checker, Failure, Reading
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.policy import Policy, RowView
+from fsm.automaton.checker import CheckedReading, Checker, CheckFailure
 from outlines_cont.errors import CheckFailed
 from outlines_cont.interfaces import TokenFSM
+from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.constraint import Constraint, Memo
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.user_code import shielded
 
 MAX_RETRIES = 50
@@ -47,9 +47,9 @@ class CheckedState:
     """
 
     inner: int
-    reading: Reading
+    reading: CheckedReading
     before: CheckedState | None = None
-    failure: Failure | None = None
+    failure: CheckFailure | None = None
     num_healed: int = 0
 
 
@@ -70,7 +70,9 @@ class CheckedConstraint(Policy[CheckedState]):
         self._max_retries = max_retries
         self._checker = _ShieldedChecker(Checker(expression.node))
         self._eos = eos
-        self._read = Memo[tuple[Reading, bytes], Reading](_NUM_READINGS)  # what a guess has read is not read again
+        self._read = Memo[tuple[CheckedReading, bytes], CheckedReading](
+            _NUM_READINGS
+        )  # what a guess has read is not read again
 
     @property
     def token_fsm(self) -> TokenFSM:
@@ -116,7 +118,7 @@ class CheckedConstraint(Policy[CheckedState]):
         if at_end is True:
             return branches
         mask = branches[0].sample_mask & ~self._eos
-        if not mask and isinstance(at_end, Failure):
+        if not mask and isinstance(at_end, CheckFailure):
             return [self._back(state, at_end, row)]
         return [Branch(sample_mask=mask)]
 
@@ -127,7 +129,7 @@ class CheckedConstraint(Policy[CheckedState]):
             CheckFailed: always.
         """
         end = len(state.reading.data)
-        raise CheckFailed(_message(state, state.failure or Failure(end, end, _Excluded()), reason))
+        raise CheckFailed(_message(state, state.failure or CheckFailure(end, end, _Excluded()), reason))
 
     def hint(self, state: CheckedState, row: RowView) -> int | None:
         """Return what the constraint expects."""
@@ -148,7 +150,7 @@ class CheckedConstraint(Policy[CheckedState]):
         data = b"".join(map(self.constraint.token_bytes, token_ids))
         return self._checker.accepts(data[len(healed) :])
 
-    def _back(self, state: CheckedState, failure: Failure, row: RowView) -> Branch:
+    def _back(self, state: CheckedState, failure: CheckFailure, row: RowView) -> Branch:
         """Return the branch that goes back to where the value is written otherwise, else to the last place before it."""
         places = self._places(state, failure.start, row)
         if not places:
@@ -193,15 +195,15 @@ class _ShieldedChecker:
     checker: Checker
 
     @property
-    def initial(self) -> Reading:
+    def initial(self) -> CheckedReading:
         """See `Checker`."""
         return self.checker.initial
 
-    def read(self, reading: Reading, data: bytes) -> Reading:
+    def read(self, reading: CheckedReading, data: bytes) -> CheckedReading:
         """See `Checker.read`."""
         return shielded(self.checker.read, reading, data)
 
-    def end(self, reading: Reading) -> Failure | bool | None:
+    def end(self, reading: CheckedReading) -> CheckFailure | bool | None:
         """See `Checker.end`."""
         return shielded(self.checker.end, reading)
 
@@ -244,7 +246,7 @@ def _most_probable(places: list[int], row: RowView) -> int:
     return best
 
 
-def _message(state: CheckedState, failure: Failure, reason: str) -> str:
+def _message(state: CheckedState, failure: CheckFailure, reason: str) -> str:
     text = state.reading.data[failure.start : failure.stop].decode(errors="replace")
     shown = text if len(text) <= 80 else f"{text[:60]}...{text[-17:]}"
     return (

@@ -16,9 +16,9 @@ import numpy as np
 
 import fsm
 from fsm import Expression, TokenNotAllowed, Vocabulary
-from outlines_cont.engine.branch import Branch, LateTokenSet, TokenSet
-from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.interfaces import LanguageModel, TokenFSM, Tokenizer
+from outlines_cont.policies.branch import Branch, LateTokenSet, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -8,11 +8,11 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import DeadEnd
-from outlines_cont.healing import token_starts
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.healing import token_starts
+from outlines_cont.policies.policy import Policy, RowView
 
 _MEMO_SIZE = 256
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from typing import TYPE_CHECKING
 
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.spelling import Speller
-from outlines_cont.policies.phrase_trie import PhraseTrie
+from outlines_cont.models.tokenizer.spelling import Speller
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.policies.text_scan import Match, ScanState, TextScan
-from outlines_cont.policies.text_symbols import SymbolReader, Symbols
-from outlines_cont.state_row import APPENDED
+from outlines_cont.state.row import APPENDED
+from outlines_cont.text_search.phrase_trie import PhraseTrie
+from outlines_cont.text_search.text_symbols import SymbolReader, Symbols
 from outlines_cont.unknown_option import knows_its_options
 
 if TYPE_CHECKING:
-    from outlines_cont.state import SequenceState
+    from outlines_cont.state.sequence_state import SequenceState
 
 _FREE = [Branch(sample_mask=TokenSet.all)]
 _READER = SymbolReader(ignore_case=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.models.spelling import Speller
-from outlines_cont.streams.stop_text import StopMatch, StopText, checked_texts
+from outlines_cont.models.tokenizer.spelling import Speller
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.text_search.stop_text import StopMatch, StopText, checked_texts
 
 _FREE = [Branch(sample_mask=TokenSet.all)]
 

@@ -1,8 +1,8 @@
 """Choosing tokens: penalties, warpers, and the draw, for rows with different samplers at once."""
 
 from outlines_cont.sampling.batch import SamplerBatch
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.params import STEPS, SamplingParams
 from outlines_cont.sampling.penalties import Penalties
-from outlines_cont.sampling.token_counts import TokenCounts
 
 __all__ = ["STEPS", "Penalties", "SamplerBatch", "SamplingParams", "TokenCounts"]

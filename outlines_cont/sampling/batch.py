@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from outlines_cont.sampling.chain import WarperChain
-from outlines_cont.sampling.draw import Drawn, most_probable
+from outlines_cont.sampling.kernels.draw import Drawn, most_probable
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.params import SamplingParams
 from outlines_cont.sampling.penalties import penalised
 from outlines_cont.sampling.plain_chain import PlainChain
-from outlines_cont.sampling.token_counts import TokenCounts
 from outlines_cont.sampling.warpers import RowWarper, Temperature, Warper
 
 Chain = WarperChain | PlainChain

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import torch
 
-from outlines_cont.sampling.draw import Drawn, inverse_cdf, not_below
-from outlines_cont.sampling.token_counts import TokenCounts
-from outlines_cont.sampling.top_blocks import TopBlocks
+from outlines_cont.sampling.kernels.draw import Drawn, inverse_cdf, not_below
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.kernels.top_blocks import TopBlocks
 from outlines_cont.sampling.warpers import RowWarper
 
 # How many blocks are looked at where no warper says how many tokens are left.

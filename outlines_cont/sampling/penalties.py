@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from outlines_cont.errors import OptionError
-from outlines_cont.sampling.check import check, is_int, is_number
-from outlines_cont.sampling.token_counts import TokenCounts
+from outlines_cont.sampling.kernels.check import check, is_int, is_number
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 
 # Far beyond what changes a text, far below what float32 cannot hold.
 _LARGEST_STEP = 10_000

@@ -8,8 +8,8 @@ import torch
 
 from outlines_cont.errors import SamplerError
 from outlines_cont.sampling.chain import WarperChain
-from outlines_cont.sampling.draw import Drawn, inverse_cdf
-from outlines_cont.sampling.token_counts import TokenCounts
+from outlines_cont.sampling.kernels.draw import Drawn, inverse_cdf
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.warpers import RowXTC, Warper, WholeRowWarper
 
 Counts = Sequence[TokenCounts | None]

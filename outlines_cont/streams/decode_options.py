@@ -10,7 +10,7 @@ from typing import Any, Self
 from outlines_cont.errors import OptionError, TokenizerError
 from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.streams.stop_text import StopText, checked_texts
+from outlines_cont.text_search.stop_text import StopText, checked_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class DecodeOptions:
         """Return the options of what `TokenStream` is given."""
         if not hasattr(tokenizer, "token_bytes"):
             # Only here, since the models load torch.
-            from outlines_cont.models.tokenizer import Tokenizer as OwnTokenizer
+            from outlines_cont.models.tokenizer.tokenizer import Tokenizer as OwnTokenizer
 
             tokenizer = OwnTokenizer(tokenizer)
         for name, flag in flags.items():

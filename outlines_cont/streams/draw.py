@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from outlines_cont.engine.branch import TokenSet, check_mask
-from outlines_cont.engine.drawing import Drawing, DrawPlan
-from outlines_cont.engine.masking import Masker
+from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
+from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
-from outlines_cont.random_stream import RandomStream, open_seeds
+from outlines_cont.policies.branch import TokenSet, check_mask
 from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.random_stream import RandomStream, open_seeds
 
 if TYPE_CHECKING:
     from outlines_cont.samplers import Sampler

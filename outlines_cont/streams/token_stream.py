@@ -14,7 +14,7 @@ from outlines_cont.streams.stream_place import Stop, StreamPlace
 if TYPE_CHECKING:
     import torch
 
-    from outlines_cont.engine.branch import TokenSet
+    from outlines_cont.policies.branch import TokenSet
     from outlines_cont.samplers import Sampler
     from outlines_cont.streams.token_tally import TokenTally
 

@@ -1,4 +1,4 @@
-"""`TemplateBudget`: what one run of a template may use, and `Usage`: what it has used."""
+"""`TemplateBudget`: what one run of a template may use, and `TemplateUsage`: what it has used."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TemplateBudget:
                 raise OptionError(f"expected {kind} or None as `{limit.name}`, got {value!r}", limit.name)
 
 
-class Usage:
+class TemplateUsage:
     """What one run has used so far. Every method raises `TemplateBudgetError` where that is more than the budget allows."""
 
     def __init__(self, budget: TemplateBudget) -> None:
@@ -111,15 +111,15 @@ def _spent(limit: str, allowed: float, reached: float, advice: str) -> TemplateB
     )
 
 
-_usage: ContextVar[Usage | None] = ContextVar("usage", default=None)
+_usage: ContextVar[TemplateUsage | None] = ContextVar("usage", default=None)
 
 
-def usage() -> Usage:
+def usage() -> TemplateUsage:
     """Return that of the template that runs; where none runs, as while one is compiled, one of its own."""
-    return _usage.get() or Usage(TemplateBudget())
+    return _usage.get() or TemplateUsage(TemplateBudget())
 
 
-def enter(used: Usage) -> Any:
+def enter(used: TemplateUsage) -> Any:
     """Make `used` that of the template that runs from now on; give what is returned to `leave`."""
     return _usage.set(used)
 

@@ -11,7 +11,7 @@ from jinja2.environment import Template as JinjaTemplate
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 
 from outlines_cont.errors import BudgetError, OutlinesContError, TemplateBudgetError, TemplateError, located_at
-from outlines_cont.templates.place import Place
+from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.unknown_option import near
 
 _FILE = "<template>"
@@ -21,7 +21,7 @@ _QUOTED = re.compile(r"'([^']*)'")
 def syntax_failure(error: TemplateSyntaxError, source: str, origin: str) -> TemplateError:
     """Return what to say of a template that cannot be read."""
     line = int(error.lineno)
-    column = error.lineno.column if isinstance(error.lineno, Place) else None
+    column = error.lineno.column if isinstance(error.lineno, SourcePlace) else None
     shown = _shown(source, line)
     return TemplateError(
         f"{origin}, {where(line, column)}: expected a Jinja template, got one that cannot be read: {error.message}{shown}",
@@ -35,7 +35,7 @@ def failure(
     template: JinjaTemplate,
     source: str,
     names: Mapping[tuple[int, str], int],
-    at: Place | None,
+    at: SourcePlace | None,
     known: Iterable[str],
 ) -> Exception:
     """Return an error of a run with its place.

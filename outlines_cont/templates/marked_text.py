@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from outlines_cont.models.special_names import SpecialNames
-from outlines_cont.tokens import Tokens
+from outlines_cont.models.tokenizer.special_names import SpecialNames
+from outlines_cont.state.tokens import Tokens
 
 Part = tuple[str, bool]
 

@@ -1,4 +1,4 @@
-"""`Piece`: what a template asks to be generated, as `gen`, `choice`, `json` and `grammar` in it say."""
+"""`TemplatePiece`: what a template asks to be generated, as `gen`, `choice`, `json` and `grammar` in it say."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import fsm
 from outlines_cont import generate
 from outlines_cont.errors import OptionError, TemplateError
 from outlines_cont.generate import Generator
+from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.options import OPTIONS_ELSEWHERE, Options, PieceOptions
-from outlines_cont.random_stream import Rng
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.unknown_option import unknown_option
 
 _NUM_GENERATORS = 64
@@ -26,7 +26,7 @@ _OF_CALLS = frozenset(PieceOptions.__annotations__) - {"on_progress"}
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TemplatePiece:
     """A piece to be generated.
 
     Attributes:
@@ -50,7 +50,7 @@ def piece_of(
     options: Mapping[str, Any],
     model: LanguageModel,
     sampler: Sampler | BeamSearch | None,
-) -> Piece:
+) -> TemplatePiece:
     """Return what `{{ kind(*args, **options) }}` asks for.
 
     Args:
@@ -88,7 +88,7 @@ def piece_of(
             f"expected a generator of {model!r}, the model that runs, got one of {generator.model!r}", "generator"
         )
     chosen = options.get("sampler", None if isinstance(made, Generator) else sampler)
-    return Piece(name, _sampled(generator, chosen), call, checked, options.get("rng"))
+    return TemplatePiece(name, _sampled(generator, chosen), call, checked, options.get("rng"))
 
 
 @dataclass(frozen=True, slots=True)

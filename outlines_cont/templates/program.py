@@ -14,24 +14,24 @@ from typing import Any
 from jinja2.environment import Template as JinjaTemplate
 
 from outlines_cont.errors import EmptyPrompt, TemplateError
+from outlines_cont.events.event import StreamEvent
+from outlines_cont.events.feed import Feed
+from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.generation.options import Options
+from outlines_cont.generation.run import Run
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.special_names import control_names_of
-from outlines_cont.options import Options
-from outlines_cont.prompt_row import check_length, prompt_row
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.run import Run
+from outlines_cont.models.tokenizer.special_names import control_names_of
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
-from outlines_cont.state import SequenceState
-from outlines_cont.streams.event import StreamEvent
-from outlines_cont.streams.feed import Feed
-from outlines_cont.streams.options import StreamOptions
-from outlines_cont.templates.budget import TemplateBudget, Usage, enter, leave
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.prompt_row import check_length, prompt_row
+from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.state.tokens import Tokens, prompt_ids
+from outlines_cont.templates.budget import TemplateBudget, TemplateUsage, enter, leave
 from outlines_cont.templates.marked_text import given_parts
-from outlines_cont.templates.piece import Piece, piece_of
-from outlines_cont.templates.place import Place
+from outlines_cont.templates.piece import TemplatePiece, piece_of
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import Site
-from outlines_cont.tokens import Tokens, prompt_ids
+from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.user_code import shielded
 
 _current: ContextVar[TemplateProgram] = ContextVar("template")
@@ -53,7 +53,7 @@ class Settings:
     sampler: Sampler | BeamSearch | None
     budget: TemplateBudget
     in_loops: frozenset[str]
-    failure: Callable[[Exception, Place | None, Iterable[str]], Exception] = field(repr=False)
+    failure: Callable[[Exception, SourcePlace | None, Iterable[str]], Exception] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class _Request:
     """A piece, and where it is asked for."""
 
     site: Site
-    piece: Piece
+    piece: TemplatePiece
 
 
 class TemplateProgram:
@@ -92,7 +92,7 @@ class TemplateProgram:
         self._settings = settings
         self._template = template
         self._values = values
-        self._usage = Usage(settings.budget)
+        self._usage = TemplateUsage(settings.budget)
         self._state = state
         self._stream = stream
         self._num_given = len(state.rows[0][0].token_ids) if state is not None else 0
@@ -101,7 +101,7 @@ class TemplateProgram:
         self._captures: dict[str, list[Any]] = {}
         self._reasons: dict[str, list[str]] = {}
         self._request: _Request | None = None
-        self._at: Place | None = None  # the place of the generator that runs
+        self._at: SourcePlace | None = None  # the place of the generator that runs
         self._limit: int | None = None  # of the tokens of the piece, where the budget has set it
         self._main: Coroutine[_Request, Any, None] | None = None
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
-from outlines_cont.state import SequenceState
+from outlines_cont.state.sequence_state import SequenceState
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

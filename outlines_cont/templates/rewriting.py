@@ -18,7 +18,7 @@ from jinja2.visitor import NodeTransformer
 from outlines_cont.errors import TemplateError
 from outlines_cont.templates.failure import where
 from outlines_cont.templates.piece import KINDS
-from outlines_cont.templates.place import Place
+from outlines_cont.templates.source_place import SourcePlace
 
 # Names of filters that no template can write.
 GENERATE, CAPTURED, STEP, SIZED, CONCATENATE, SPECIAL = (
@@ -55,9 +55,9 @@ class Site:
     is_written: bool
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SourcePlace:
         """Its place."""
-        return Place(self.line, self.column)
+        return SourcePlace(self.line, self.column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ def _name(call: nodes.Call) -> str | None:
     return first.value if isinstance(first, nodes.Const) and isinstance(first.value, str) else None
 
 
-def _place(node: nodes.Node) -> Place:
-    return node.lineno if isinstance(node.lineno, Place) else Place(node.lineno, 1)
+def _place(node: nodes.Node) -> SourcePlace:
+    return node.lineno if isinstance(node.lineno, SourcePlace) else SourcePlace(node.lineno, 1)
 
 
 def _refused(node: nodes.Node, message: str) -> TemplateError:
@@ -356,9 +356,9 @@ class _Rewriter(NodeTransformer):
             del self._collected[len(self._collected) - len(collected) :]
 
 
-def _filter(node: nodes.Expr, name: str, place: Place) -> nodes.Filter:
+def _filter(node: nodes.Expr, name: str, place: SourcePlace) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=place)
 
 
-def _step(place: Place) -> nodes.ExprStmt:
+def _step(place: SourcePlace) -> nodes.ExprStmt:
     return nodes.ExprStmt(_filter(nodes.Const(True), STEP, place), lineno=place)

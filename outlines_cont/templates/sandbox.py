@@ -23,7 +23,7 @@ from jinja2.utils import _PassArg, pass_context, pass_environment
 from outlines_cont.errors import TemplateError
 from outlines_cont.templates.budget import usage
 from outlines_cont.templates.marked_text import MarkedText, joined
-from outlines_cont.templates.place import PlacedLexer
+from outlines_cont.templates.source_place import PlacedLexer
 
 _MAX_POWER_BITS = 4096
 

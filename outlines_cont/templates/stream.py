@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
+from outlines_cont.events.closing import Closing
+from outlines_cont.events.event import StreamEvent
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.streams.closing import Closing
-from outlines_cont.streams.event import StreamEvent
 from outlines_cont.templates.driver import ProgramBatch
 from outlines_cont.templates.program import TemplateProgram
 from outlines_cont.templates.result import TemplateResult

@@ -26,17 +26,16 @@ from outlines_cont.errors import (
     SpecialTokenWarning,
     TemplateError,
 )
+from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.special_names import control_names_of
+from outlines_cont.models.tokenizer.special_names import control_names_of
 from outlines_cont.policies import ban
-from outlines_cont.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.samplers import BeamSearch, Sampler, beam_search, best_of, greedy, multinomial
-from outlines_cont.state import SequenceState
-from outlines_cont.streams.options import StreamOptions
+from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
+from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.templates.budget import TemplateBudget, usage
 from outlines_cont.templates.driver import drive, drive_async
 from outlines_cont.templates.failure import failure, syntax_failure
-from outlines_cont.templates.place import Place
 from outlines_cont.templates.program import Settings, TemplateProgram, current
 from outlines_cont.templates.result import TemplateResult
 from outlines_cont.templates.rewriting import (
@@ -50,6 +49,7 @@ from outlines_cont.templates.rewriting import (
     rewritten,
 )
 from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
+from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.templates.stream import TemplateStream
 from outlines_cont.unknown_option import near
 
@@ -330,7 +330,7 @@ class Template:
             given = {**values, **row}
             yield TemplateProgram(self._template, {"row": given, **given}, settings, begun, stream, shown)
 
-    def _failure(self, error: Exception, at: Place | None, known: Iterable[str]) -> Exception:
+    def _failure(self, error: Exception, at: SourcePlace | None, known: Iterable[str]) -> Exception:
         return failure(error, self._template, self.source, self._columns, at, known)
 
     def _warn_of_special(self, model: LanguageModel) -> None:

@@ -34,7 +34,7 @@ from rich.table import Table
 from outlines_cont import Chat, continuous, generate, models
 from outlines_cont.continuation import Continuation
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.state import SequenceState
+from outlines_cont.state.sequence_state import SequenceState
 from scripts.tiny.corpus import DEMO_KINDS, DUE_PATTERN, KINDS, Message, MessageSource, Task, demo_task, draw_task
 from scripts.tiny.wide import OTHER, WideSource, full_reading
 

@@ -26,9 +26,9 @@ from fsm import (
     json_schema,
     regex,
 )
-from fsm.automaton import DEAD, Automaton
+from fsm.automaton.lazy_dfa import DEAD, Automaton
+from fsm.automaton.shortest import shortest_text
 from fsm.errors import BudgetExceeded
-from fsm.shortest import shortest_text
 from tests.fuzz.source import Source
 
 PIECES = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fsm import json_schema, regex, types
-from fsm import node as nodes
-from fsm.automaton import Automaton
-from fsm.schema import uri
-from fsm.schema.formats import format_node
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.schema.formats import uri
+from fsm.schema.formats.table import format_node
+from fsm.terms import node as nodes
 
 DATE = (
     "(?!0000)(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pydantic
 
 from outlines_cont import continuous, generate, models
-from outlines_cont.commands.demo import DATE, Record, read_messages
+from outlines_cont.cli.demo import DATE, Record, read_messages
 from outlines_cont.models import HuggingFaceModel
 
 FOLDER = Path(__file__).parent

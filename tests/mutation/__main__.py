@@ -1,8 +1,8 @@
 """Changes one point of the code at a time, and shows the changes that no test notices.
 
     python -m tests.mutation --seed 7 --count 120
-    python -m tests.mutation --modules "fsm/node.py" "fsm/schema/*" --count 20 --list
-    python -m tests.mutation --at fsm/node.py:612
+    python -m tests.mutation --modules "fsm/terms/node.py" "fsm/schema/*" --count 20 --list
+    python -m tests.mutation --at fsm/terms/node.py:612
 
 A random sample of lines is taken, and of each line one change: a number off by one, a comparison, `and` for `or`, a dropped `not`,
 condition or statement, swapped arguments, `+` for `-`, `min` for `max`, another return. The tests that run the line (which ones they
@@ -32,7 +32,7 @@ from tests.mutation.judge import Bench, Judge, Verdict, planned
 from tests.mutation.mutant import Mutant, mutants
 from tests.mutation.server import Answer, Request, TestServer, answered, servers
 
-LEFT_OUT = ("outlines_cont/cli.py", "outlines_cont/commands/*")
+LEFT_OUT = ("outlines_cont/cli/app.py", "outlines_cont/commands/*")
 LEFT_OUT_TESTS = ("tests/unit/test_repository.py",)  # it reads the sources and imports them, and runs nothing
 RECORDING_SECONDS = 1_800.0
 

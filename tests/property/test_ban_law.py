@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import policies
-from outlines_cont.random_stream import RandomStream
+from outlines_cont.sampling.random_stream import RandomStream
 from tests.bare_loop import Choices, ToyModel, law_of, outcome_of, run_row, text_of
 
 TOKENS = [b"a", b"b", b"ab", b"ba", b"A"]

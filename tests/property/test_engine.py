@@ -17,7 +17,7 @@ import fsm
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.generate import Generator
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.state_row import FORCED, GENERATED
+from outlines_cont.state.row import FORCED, GENERATED
 from tests.fakes import FAMILIES, random_model
 from tests.oracle import assert_close, forced_ids, greedy_ids, rescored
 

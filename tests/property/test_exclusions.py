@@ -13,15 +13,15 @@ import torch
 from hypothesis import given, settings
 
 from outlines_cont.engine import row as row_module
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.place import Draw
-from outlines_cont.engine.policy import Policy, RowView
+from outlines_cont.engine.drawing.draw_place import Draw
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import RetriesSpent, UnsupportedBranch
-from outlines_cont.exclusions import Exclusion, Exclusions
-from outlines_cont.models.meter import Meter
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.state_row import StateRow
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.exclusions import Exclusion, Exclusions
+from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, VOCAB_SIZE, random_model
 
 PROMPT = [72, 73]

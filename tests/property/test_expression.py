@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import Expression, ExpressionError, choice
-from fsm import node as nodes
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.expression import lift
+from fsm.terms import node as nodes
 
 ALPHABET = b"ab"
 MOST = 5

@@ -12,8 +12,8 @@ from lark.exceptions import GrammarError as LarkGrammarError
 from lark.exceptions import LarkError
 
 from fsm import EmptyLanguage, GrammarError, grammar
-from fsm.automaton import Automaton
-from fsm.conflict import is_lalr
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.lark.conflict import is_lalr
 
 TEXTS = ["".join(text) for length in range(6) for text in product("ab ", repeat=length)]
 TEXTS += ["".join(text) for length in range(1, 5) for text in product("abA", repeat=length) if "A" in text]

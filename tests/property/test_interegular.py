@@ -15,9 +15,9 @@ from interegular.fsm import FSM, Alphabet, anything_else
 
 import fsm
 from fsm import BudgetExceeded, Expression, ExpressionError, TokenFSM, Vocabulary, from_interegular, regex
-from fsm import node as nodes
-from fsm.automaton import Automaton
-from fsm.character_dfa import CharacterDFA
+from fsm.automaton.character_dfa import CharacterDFA
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms import node as nodes
 
 TEXT = regex("(?s).*")
 LETTERS = "ab\néè€😀\x7f\u0800\uffff"

@@ -17,10 +17,10 @@ import outlines_cont
 from outlines_cont import Engine, Guidance, continuous, control, generate, models, samplers
 from outlines_cont.control import Branch, Replay, TokenSet, fixed, fork, gen, shared
 from outlines_cont.engine.engine import engine_of
+from outlines_cont.generation.options import Options
+from outlines_cont.generation.run import Run
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.options import Options
-from outlines_cont.run import Run
-from outlines_cont.state import SequenceState
+from outlines_cont.state.sequence_state import SequenceState
 from tests.fakes import FakeTokenizer, random_model, random_network
 
 _FOLDER = str(Path(outlines_cont.__file__).parent)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import EmptyLanguage
 from fsm.schema import json_schema
-from fsm.schema.multiple import multiples
+from fsm.schema.numbers.multiple import multiples
 from tests.judged import at_least, judged
 from tests.walks import RANDOMS, random_text
 

@@ -12,7 +12,7 @@ import jsonschema
 from hypothesis import HealthCheck, assume, example, given, note, settings
 from hypothesis import strategies as st
 
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, EmptyLanguage, SchemaError
 from fsm.schema import json_schema
 from tests.judged import at_least, judged

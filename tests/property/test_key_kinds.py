@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import EmptyLanguage, json_schema
-from fsm import node as nodes
-from fsm.automaton import Automaton
-from fsm.derivative import Derivatives
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.schema.key_kinds import KeyKinds
+from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
 
 LETTER = nodes.byte_range(ord("a"), ord("b"))
 TEXTS = [bytes(letters) for size in range(6) for letters in itertools.product(b"ab", repeat=size)]

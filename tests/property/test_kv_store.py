@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.kv import KVStore, RowKV
 from outlines_cont.kv.buffer import Buffer
-from outlines_cont.kv.row import Part
+from outlines_cont.kv.row import KVPart
 
 _STEPS = st.lists(
     st.tuples(st.sampled_from(["new", "touch", "read", "leave", "reserve", "reserve"]), st.integers(0, 9)),
@@ -134,13 +134,13 @@ def test_only_one_may_append_and_only_where_nobody_has_written(stop: int) -> Non
 def test_a_share_of_a_row_has_its_first_tokens_up_to_what_was_evicted(
     sizes: list[int], stop: int, evicted: int
 ) -> None:
-    store, value, parts = KVStore(), 0, list[Part]()
+    store, value, parts = KVStore(), 0, list[KVPart]()
     for size in sizes:
         tokens = torch.arange(value, value + size, dtype=torch.float32)
         line = tokens.view(1, 1, size, 1)
         buffer = Buffer(store, 1)
         buffer.write(0, 0, line.expand(1, 1, size, 2), -line.expand(1, 1, size, 3))
-        parts.append(Part(buffer, 0, np.arange(size)))
+        parts.append(KVPart(buffer, 0, np.arange(size)))
         value += size
     row = RowKV(tuple(parts))
     assert sum(sizes) == len(row)

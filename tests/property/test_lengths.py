@@ -9,8 +9,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from fsm import EmptyLanguage, SchemaWarning, json_schema
-from fsm.automaton import Automaton
-from fsm.node import Node
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms.node import Node
 
 _MAX_STATES = 400
 _COUNTS = st.integers(0, 3)

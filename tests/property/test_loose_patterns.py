@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fsm import Expression, json_schema
-from fsm.ecma_pattern import read_loosely
+from fsm.pattern.ecma_pattern import read_loosely
 
 
 class Part(NamedTuple):

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import Expression, TokenFSM, Vocabulary, choice, mask_strategies, regex
-from fsm.automaton import DEAD, Automaton
+from fsm import Expression, TokenFSM, Vocabulary, choice, regex
+from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.bitmask import to_ids
-from fsm.mask_strategies import BELOW, STRATEGIES, MaskMaker, Strategy, mask_key
-from fsm.node import Node
-from fsm.trie import Trie
+from fsm.terms.node import Node
+from fsm.tokens import mask_strategies
+from fsm.tokens.mask_strategies import BELOW, STRATEGIES, MaskMaker, Strategy, mask_key
+from fsm.tokens.trie import Trie
 from tests.property.test_expression import LANGUAGES
 from tests.property.test_open_walk import patterns
 from tests.property.test_token_fsm import loops, loops_that_leave_out

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fsm import node as nodes
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms import node as nodes
 
 WORDS = st.frozensets(st.text("ab", max_size=3), min_size=1, max_size=5)
 

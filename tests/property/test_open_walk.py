@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, json_schema, mask_strategies, regex
-from fsm.walk import walk_wide
+from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, json_schema, regex
+from fsm.tokens import mask_strategies
+from fsm.tokens.walk import walk_wide
 
 Tokens = tuple[list[bytes | None], list[int]]
 

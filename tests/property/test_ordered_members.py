@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import json_schema
-from fsm import node as nodes
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import EmptyLanguage
-from fsm.members import Entry, MemberTable
+from fsm.terms import node as nodes
+from fsm.terms.object_members import MemberEntry, MemberTable
 
 NAMES = "abcd"
 
@@ -60,6 +60,6 @@ def test_required_members_are_never_passed_over(required: set[str], least: int, 
 )
 def test_members_without_bounds_can_always_be_closed(lo: int, hi: int | None, duties: int, expected: bool) -> None:
     key, value, comma, close = (nodes.literal(text) for text in (b'"a"', b":1", b",", b"}"))
-    entries = (Entry(key, value, None, False, 0),)
+    entries = (MemberEntry(key, value, None, False, 0),)
     options = {"lo": lo, "hi": hi, "duties": duties, "is_ordered": False, "comma": comma, "close": close}
     assert expected is MemberTable(entries, **options).is_free  # type: ignore[arg-type]

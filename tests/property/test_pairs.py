@@ -15,10 +15,10 @@ import pytest
 import fsm
 from outlines_cont import Guidance, SequenceState, continuous, generate, models, policies, samplers
 from outlines_cont.generate import Generator
+from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.options import Options
 from outlines_cont.samplers import DRY, XTC, Mirostat
-from outlines_cont.state_row import WRITTEN, StateRow
+from outlines_cont.state.row import WRITTEN, StateRow
 from tests.fakes import FakeTokenizer, random_model, random_network
 from tests.plain_loop import PlainRow
 

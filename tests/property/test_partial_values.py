@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, field_validator, model_validator
 from typing_extensions import TypedDict
 
-from outlines_cont.streams.partial_type import MISSING, PartialType
-from outlines_cont.streams.partial_value import PartialValue
+from outlines_cont.events.partial_type import MISSING, PartialType
+from outlines_cont.events.partial_value import PartialValue
 
 
 class Color(Enum):

@@ -8,10 +8,10 @@ from itertools import product
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import UnsupportedRegex
-from fsm.pattern import looks_outside, preferred_texts, regex
-from fsm.preferred import simplest
+from fsm.pattern.leftmost_first import simplest
+from fsm.pattern.python_pattern import looks_outside, preferred_texts, regex
 
 TEXTS = ["".join(text) for length in range(6) for text in product("abx", repeat=length)]
 ATOMS = st.sampled_from(["a", "b", "ab", "[ab]", ".", "x", "", "(?!b)", "(?<!a)", "(?=a|x)", r"(?<=b)"])

@@ -13,12 +13,21 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fsm.automaton import Automaton
-from fsm.character_class import category, general_category, ignoring_case, unicode_property, union
-from fsm.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, intersect, invert, json_spelling, json_text, utf8
-from fsm.ecma_pattern import ecma_search
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import RegexSyntaxError, UnsupportedRegex
-from fsm.pattern import regex
+from fsm.pattern.ecma_pattern import ecma_search
+from fsm.pattern.python_pattern import regex
+from fsm.terms.character_class import category, general_category, ignoring_case, unicode_property, union
+from fsm.terms.characters import (
+    ALL_CHARACTERS,
+    MAX_CODE_POINT,
+    Ranges,
+    intersect,
+    invert,
+    json_spelling,
+    json_text,
+    utf8,
+)
 from tests.judged import at_least, judged
 from tests.strategies import Sample, ecma_patterns, python_patterns, texts_near
 

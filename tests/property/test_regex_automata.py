@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import regex
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
 
 TEXTS = ["".join(t) for n in range(6) for t in product("abc", repeat=n)]
 ATOMS = st.sampled_from(["a", "b", "c", "[ab]", "[^a]", ".", "(?:ab)", "(?:b|ca)"])

@@ -9,10 +9,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fsm import regex
-from fsm.automaton import Automaton
-from fsm.characters import json_spelling, json_text
-from fsm.ecma_pattern import ecma_search
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import SchemaError, UnsupportedRegex
+from fsm.pattern.ecma_pattern import ecma_search
+from fsm.terms.characters import json_spelling, json_text
 
 ALPHABET = "ab \n"
 TEXTS = ["".join(text) for length in range(5) for text in product(ALPHABET, repeat=length)]

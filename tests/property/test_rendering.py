@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fsm import node as nodes
 from fsm import regex
-from fsm.automaton import Automaton
-from fsm.node import Node
-from fsm.rendering import render
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms import node as nodes
+from fsm.terms.node import Node
+from fsm.terms.rendering import render
 
 ALPHABET = "ab\n.]-^\\+\u00e9"
 BYTES = st.sets(st.sampled_from(ALPHABET.replace("\u00e9", "")), min_size=1).map(

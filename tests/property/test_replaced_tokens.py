@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.row_text import _replaced
-from outlines_cont.state_row import GENERATED, StateRow
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import GENERATED, StateRow
+from outlines_cont.state.text import _replaced
 
 SIZE = 8
 

@@ -13,10 +13,10 @@ from outlines_cont import engine_of, models, samplers
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.kv.share import Sharing
-from outlines_cont.models.meter import Meter
+from outlines_cont.meter import Meter
 from outlines_cont.policies import FreeText
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.state_row import StateRow
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow
 from tests.fakes import FakeTokenizer, random_network
 from tests.oracle import greedy_ids
 

@@ -9,9 +9,9 @@ from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from fsm import EmptyLanguage, SchemaError, json_schema
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded
-from fsm.schema import document
+from fsm.schema.documents import document
 from tests.property.test_json_schema_keywords import DOCUMENTS, is_valid, relaxed, texts_of, values
 
 BOUNDS = {

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from outlines_cont import DeadEnd, IncompleteOutput, InvalidLogits, NoHypothesis, continuous, generate, models, samplers
 from outlines_cont.engine.beam import BeamJob
-from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.engine import Engine
-from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.engine.row import Row
-from outlines_cont.models.meter import Meter
-from outlines_cont.random_stream import RandomStream
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.samplers import BeamSearch
-from outlines_cont.state_row import StateRow
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, random_network, scripted_model
 from tests.oracle import next_logits, rescored
 

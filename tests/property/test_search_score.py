@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fsm
 from outlines_cont import SequenceState, continuous, generate, models, samplers
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.state_row import WRITTEN
+from outlines_cont.state.row import WRITTEN
 from tests.fakes import random_model
 from tests.oracle import next_logits, rescored
 

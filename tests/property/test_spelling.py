@@ -19,7 +19,7 @@ from fsm import (
     json_schema,
     regex,
 )
-from fsm.automaton import DEAD, Automaton
+from fsm.automaton.lazy_dfa import DEAD, Automaton
 from tests.property.test_expression import LANGUAGES, Language
 
 TOKENS = st.lists(st.text("abc", min_size=1, max_size=3).map(str.encode), min_size=1, max_size=6, unique=True)

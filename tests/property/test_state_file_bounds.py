@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import SavedError, StateFileError
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.search_score import SearchScore
-from outlines_cont.state_row import Piece, StateRow
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import Piece, StateRow
+from outlines_cont.state.search_score import SearchScore
 from tests.fakes import VOCAB_SIZE, random_model
 from tests.property.test_state_file_hostile import Content, _read, _write
 

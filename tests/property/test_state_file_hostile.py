@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import StateFileError, StateMismatch
-from outlines_cont.state_file import _digest
+from outlines_cont.state.file import _digest
 from tests.fakes import random_model
 
 Content = tuple[dict[str, torch.Tensor], Any]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from outlines_cont import SequenceState, continuous, generate, models, samplers
 from outlines_cont.errors import BatchMismatch, ModelMismatch, OptionError, SampleMismatch, SlicingError
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.models.tokenizer import Tokenizer
-from outlines_cont.prompt_row import prompt_row
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.row_bytes import shown_text, written
-from outlines_cont.state_row import StateRow
+from outlines_cont.models.tokenizer.tokenizer import Tokenizer
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.prompt_row import prompt_row
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.row_bytes import shown_text, written
 from tests.fakes import BOS, random_model
 from tests.oracle import assert_close, next_logits
 from tests.vocabularies import llama_2_bpe, metaspace_bpe

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import Expression, TokenFSM, Vocabulary, json_schema
-from fsm import node as nodes
-from fsm.automaton import DEAD, Automaton, as_stretch
-from fsm.stretch import Stretch, narrow_automaton
-from fsm.trie import Trie
+from fsm.automaton.lazy_dfa import DEAD, Automaton, as_stretch
+from fsm.terms import node as nodes
+from fsm.tokens.dfa_prefix import DFAPrefix, narrow_automaton
+from fsm.tokens.trie import Trie
 from tests.judged import at_least, judged
 from tests.property.test_token_fsm import check_everywhere
 from tests.property.test_walk import plain_step
@@ -46,7 +46,7 @@ def test_a_stretch_lists_what_stays_inside_and_where_it_may_end(
     automaton, trie = narrow_automaton(term), Trie(texts)
     assert automaton is not None
     start %= len(trie)
-    stretch = Stretch(automaton, trie, start)
+    stretch = DFAPrefix(automaton, trie, start)
     below = {
         label: text for label, text in enumerate(texts) if (at := path(trie, start)) != text and text.startswith(at)
     }

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import fsm
 import fsm.types
 from fsm import Expression, ExpressionError
-from fsm import node as nodes
-from fsm.automaton import Automaton
-from fsm.texts import TEXTS
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms import node as nodes
+from fsm.terms.texts import TEXTS
 from tests.property.test_expression import LANGUAGES, Language
 from tests.strategies import python_patterns, texts_near
 from tests.walks import RANDOMS, random_text

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont.errors import TokenizerError
-from outlines_cont.models.special_names import SpecialNames
-from outlines_cont.models.spelling import Speller
-from outlines_cont.models.token_bytes import PieceCode, byte_level_bytes
+from outlines_cont.models.tokenizer.special_names import SpecialNames
+from outlines_cont.models.tokenizer.spelling import Speller
+from outlines_cont.models.tokenizer.token_bytes import PieceCode, byte_level_bytes
 from tests.tokenizer_kinds import EVERY_KIND, KEEPS_TEXT, is_byte_level, tokenizer_of
 
 LETTERS = ["the ", "doesn't", " 12345", '{"name": "', "é", "e\u0301", "ﬁ", "Å", "日本語", "東京", "Ж", "ؤ", "한국", "ก็"]

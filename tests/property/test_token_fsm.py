@@ -24,13 +24,13 @@ from fsm import (
     choice,
     json_schema,
     regex,
-    walk,
 )
-from fsm import node as nodes
-from fsm.automaton import DEAD
-from fsm.characters import JSON_CHARACTER, invert, utf8
+from fsm.automaton.lazy_dfa import DEAD
 from fsm.expression import lift
-from fsm.loop import CharacterLoop
+from fsm.terms import node as nodes
+from fsm.terms.characters import JSON_CHARACTER, invert, utf8
+from fsm.tokens import walk
+from fsm.tokens.character_loop import CharacterLoop
 from tests.property.test_expression import LANGUAGES, Language
 
 LETTER = nodes.byte_range(ord("a"), ord("z"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import TokenSet
 from outlines_cont.control import Branch
-from outlines_cont.engine.branch import LateTokenSet, check_mask
+from outlines_cont.policies.branch import LateTokenSet, check_mask
 
 _IDS = st.sets(st.integers(0, 130), max_size=9)
 _SIZES = st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65, 96, 97, 131, 200])

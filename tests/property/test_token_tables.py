@@ -18,7 +18,7 @@ from fsm import (
     json_schema,
     regex,
 )
-from fsm.automaton import DEAD
+from fsm.automaton.lazy_dfa import DEAD
 from tests.property.test_expression import LANGUAGES
 from tests.property.test_token_fsm import BYTES, VOCABULARIES, loops
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fsm
-from fsm.node import checked, literal, sequence
+from fsm.terms.node import checked, literal, sequence
 from outlines_cont import BatchedExecutor, continuous, engine_of, generate, samplers
-from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.engine import Engine
-from outlines_cont.engine.policy import RowView
 from outlines_cont.errors import IncompleteOutput
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import RowView
 from outlines_cont.samplers import greedy
-from outlines_cont.state_row import StateRow
+from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, FakeTokenizer, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
 from tests.sampling_oracle import plain_law
@@ -77,8 +77,8 @@ def _all_rows(prompt: list[int], plan: Callable[[int, RowView], list[Branch]], s
     """What became of a row and of all its forks."""
     from outlines_cont.engine.job import Job
     from outlines_cont.engine.row import Row
-    from outlines_cont.models.meter import Meter
-    from outlines_cont.random_stream import RandomStream
+    from outlines_cont.meter import Meter
+    from outlines_cont.sampling.random_stream import RandomStream
 
     counts = Meter()
     row = Row(StateRow.of_prompt(prompt, RandomStream(7)), [Planned(plan)], random_model(), counts=counts, max_tokens=9)

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, choice, grammar, walk
-from fsm import node as nodes
-from fsm.automaton import DEAD, Automaton
+from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, choice, grammar
+from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.bitmask import pack
-from fsm.characters import JSON_CHARACTER
-from fsm.short_loop import ShortLoop
-from fsm.trie import Trie
-from fsm.walk import sweep_from, walk_narrow, walk_wide
+from fsm.terms import node as nodes
+from fsm.terms.characters import JSON_CHARACTER
+from fsm.tokens import walk
+from fsm.tokens.short_loop import SparseCharacterLoop
+from fsm.tokens.trie import Trie
+from fsm.tokens.walk import sweep_from, walk_narrow, walk_wide
 from tests.property.test_expression import LANGUAGES, Language
 from tests.property.test_token_fsm import ANY, LETTER, PIECES, loops
 
@@ -100,7 +101,7 @@ def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
 ) -> None:
     hi = None if extra is None else lo + extra
     trie, rounds = Trie(texts), Automaton(nodes.repeat(body))
-    short = ShortLoop(rounds, trie, Trie.root)
+    short = SparseCharacterLoop(rounds, trie, Trie.root)
     inside = Automaton(nodes.repeat(body, 0, hi))
     assert [i for i, text in enumerate(texts) if plain_step(inside, 1, text) != DEAD] == sorted(short.inside(hi))
     counted = Automaton(nodes.concat(nodes.repeat(body, lo, hi), nodes.literal(b"\xff")))

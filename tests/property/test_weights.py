@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import SequenceState, continuous, generate, samplers
-from outlines_cont.state_row import FORCED, GENERATED
+from outlines_cont.state.row import FORCED, GENERATED
 from tests.fakes import random_model
 from tests.judged import at_least, judged
 from tests.oracle import rescored

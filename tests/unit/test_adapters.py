@@ -32,7 +32,7 @@ from outlines_cont import (
 )
 from outlines_cont.adapters.row_states import OVER, RowStates
 from outlines_cont.adapters.token_fsm import token_table
-from outlines_cont.models.tokenizer import Tokenizer
+from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from tests.fakes import BOS, EOS, VOCAB_SIZE, FakeTokenizer, random_model
 from tests.vocabularies import byte_level_bpe
 
@@ -383,7 +383,7 @@ def test_what_generate_has_fed_for_several_rows_goes_on_as_a_state() -> None:
 
 
 def test_threads_do_not_see_the_masks_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlines_cont.engine.masking._FEW_WORDS", 0)  # as with a large vocabulary
+    monkeypatch.setattr("outlines_cont.engine.drawing.masking._FEW_WORDS", 0)  # as with a large vocabulary
     processor = adapters.logits_processor("[^a]+(é.*)?", TOKENS).of(1)
     texts = ["", "xé"]  # both allow most tokens, not the same
     wanted = [allowed(processor, text)[0] for text in texts]

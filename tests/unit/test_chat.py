@@ -23,8 +23,8 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.errors import ContextLengthError, ResumeError, StateFileError
-from outlines_cont.models.tokenizer import Tokenizer
-from outlines_cont.state_file import save_state
+from outlines_cont.models.tokenizer.tokenizer import Tokenizer
+from outlines_cont.state.file import save_state
 from tests.chat_models import PLAIN, TEMPLATES, chat_model, chat_tokenizer
 from tests.fakes import random_model
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from transformers import MistralConfig, MistralForCausalLM
 
 from outlines_cont import Chat, ChatError, OpenCall, OptionError, StreamEvent, continuous, generate, models, samplers
-from outlines_cont.chats.open_calls import OpenCalls
+from outlines_cont.chats.replies.open_calls import OpenCalls
 from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import GENERIC, HERMES, LLAMA3, MISTRAL, ToolForm, form_of
 from tests.chat_models import PLAIN, TEMPLATES, chat_model

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from fsm import choice, json_schema, regex
-from fsm.checker import Checker, Failure
+from fsm.automaton.checker import Checker, CheckFailure
 from fsm.errors import BudgetExceeded
-from fsm.node import checked, literal, repeat, sequence
 from fsm.schema.check import DISTINCT_KEYS
+from fsm.terms.node import checked, literal, repeat, sequence
 from outlines_cont import CheckFailed, SequenceState, continuous, generate, models, samplers
 from outlines_cont.errors import OptionError
 from tests.fakes import FakeTokenizer, random_network
@@ -70,7 +70,7 @@ def test_a_failure_names_the_value_and_the_check() -> None:
     checker = Checker(json_schema({"items": {"uniqueItems": True}}).node)
     reading = checker.read(checker.initial, b'[[1, 2], ["a", "b", "a",')
     assert not reading.is_alive
-    assert isinstance(reading.failure, Failure)
+    assert isinstance(reading.failure, CheckFailure)
     assert reading.failure.start == len(b'[[1, 2], ["a", "b", ')
     assert "uniqueItems" in str(reading.failure.check)
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import outlines_cont
-from outlines_cont.cli import app
+from outlines_cont.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "numpy", "pydantic_core", "jinja2", "fsm")

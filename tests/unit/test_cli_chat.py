@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from outlines_cont import Chat, samplers
-from outlines_cont.cli import app
-from outlines_cont.commands.chat import HELP, ChatSession
+from outlines_cont.cli.app import app
+from outlines_cont.cli.chat import HELP, ChatSession
 from tests.chat_models import PLAIN, chat_model
 
 
@@ -130,7 +130,7 @@ def test_a_template_of_ones_own_and_a_system_message(tmp_path: Path) -> None:
 
 
 def test_a_terminal_has_a_prompt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from outlines_cont.commands import chat as module
+    from outlines_cont.cli import chat as module
 
     typed: Iterator[Any] = iter(["Hi", KeyboardInterrupt(), "/quit"])
 

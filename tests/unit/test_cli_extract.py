@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from outlines_cont import continuous, generate, models
-from outlines_cont.cli import app
+from outlines_cont.cli.app import app
 from outlines_cont.pipelines.extractor import Extractor
 from tests.page_server import PageServer
 from tests.saved_model import save_model
@@ -464,7 +464,7 @@ def test_an_interrupt_before_the_first_row_promises_no_output(
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outlines_cont.commands.extractor.load_model", interrupt)
+    monkeypatch.setattr("outlines_cont.cli.extractor.load_model", interrupt)
 
     result = run(saved_model, "in.jsonl", "-s", "schema.json", *arguments)
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from fsm.schema.syntax import Whitespace
 from outlines_cont import Chat, generate, models
-from outlines_cont.cli import app
-from outlines_cont.commands.options import Whitespace as WhitespaceOption
+from outlines_cont.cli.app import app
+from outlines_cont.cli.options import Whitespace as WhitespaceOption
 from tests.saved_model import save_model
 
 TEMPLATE = (

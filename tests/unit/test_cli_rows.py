@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.commands.extract import ExtractCommand
-from outlines_cont.commands.options import ExtractOptions
-from outlines_cont.pipelines.errors import RowError, SetupError
-from outlines_cont.pipelines.input_format import InputFormat
-from outlines_cont.pipelines.output import FileOutput
-from outlines_cont.pipelines.row import InputRow
-from outlines_cont.pipelines.rows import STDIN, RowSource
-from outlines_cont.pipelines.schema import RecordSchema, load_schema
+from outlines_cont.cli.extract import ExtractCommand
+from outlines_cont.cli.options import ExtractOptions
+from outlines_cont.pipelines.rows.errors import RowError, SetupError
+from outlines_cont.pipelines.rows.input_format import InputFormat
+from outlines_cont.pipelines.rows.reading import STDIN, RowSource
+from outlines_cont.pipelines.rows.row import InputRow
+from outlines_cont.pipelines.rows.schema import RecordSchema, load_schema
+from outlines_cont.pipelines.tables.output import FileOutput
 from tests.stand_in import standing_in
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

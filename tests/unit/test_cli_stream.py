@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from rich.console import Console
 from typer.testing import CliRunner
 
-from outlines_cont.cli import app
-from outlines_cont.commands import demo
-from outlines_cont.commands.growing import GrowingRecords
-from outlines_cont.streams.partial_type import partial_model
+from outlines_cont.cli import demo
+from outlines_cont.cli.app import app
+from outlines_cont.cli.growing import GrowingRecords
+from outlines_cont.events.partial_type import partial_model
 
 ORDER = """\
 from pydantic import BaseModel

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.cli import _extract_summary
-from outlines_cont.commands.extract import ExtractCommand
-from outlines_cont.commands.options import ExtractOptions
-from outlines_cont.pipelines.errors import SetupError
+from outlines_cont.cli.app import _extract_summary
+from outlines_cont.cli.extract import ExtractCommand
+from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.pipelines.extraction import Tally
-from outlines_cont.pipelines.input_format import InputFormat
-from outlines_cont.pipelines.rows import STDIN, RowSource
+from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.rows.input_format import InputFormat
+from outlines_cont.pipelines.rows.reading import STDIN, RowSource
 from tests.stand_in import standing_in
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -187,7 +187,7 @@ def test_a_long_table_is_written_in_parts(folder: Path, monkeypatch: pytest.Monk
     ]
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     extract(input="in.jsonl", output=Path("whole.parquet"))
-    monkeypatch.setattr("outlines_cont.pipelines.table_output._CHUNK", 2)
+    monkeypatch.setattr("outlines_cont.pipelines.tables.table_output._CHUNK", 2)
     extract(input="in.jsonl", output=Path("parts.parquet"))
     whole, parts = (pyarrow.parquet.read_table(folder / name) for name in ("whole.parquet", "parts.parquet"))
     assert whole.equals(parts)

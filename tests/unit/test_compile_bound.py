@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import BudgetExceeded, EmptyLanguage, Limits, SchemaError, TokenFSM, Vocabulary, json_schema, work
+from fsm import BudgetExceeded, EmptyLanguage, Limits, SchemaError, TokenFSM, Vocabulary, json_schema
 from fsm.limits import DEFAULT_LIMITS
+from fsm.terms import work_budget as work
 
 VOCABULARY = Vocabulary([*(bytes([byte]) for byte in range(256)), b'"a', b"a1", b'": ', b"12", None], [260])
 MAX_SECONDS = 10  # some ten times what the slowest takes; the bound that counts is that of work

@@ -9,7 +9,7 @@ from lark.exceptions import GrammarError
 from lark.grammar import Rule
 from lark.parsers.lalr_analysis import LALR_Analyzer
 
-from fsm.conflict import MAX_TWINS, is_lalr
+from fsm.lark.conflict import MAX_TWINS, is_lalr
 
 GRAMMARS = {
     "keywords before a name": "start: (K NAME)+",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fsm import node as nodes
 from fsm import regex
-from fsm.distance import Distances
-from fsm.node import Rule
+from fsm.terms import node as nodes
+from fsm.terms.distance import Distances
+from fsm.terms.node import Rule
 
 LETTER = nodes.byte_range(ord("a"), ord("z"))
 

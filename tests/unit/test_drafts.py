@@ -27,14 +27,14 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.drafts.ngram_index import NgramIndex
-from outlines_cont.engine.accept_rate import Graded
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.forward_costs import ForwardCosts
-from outlines_cont.engine.guess_length import LONGEST, GuessLength
-from outlines_cont.engine.masking import Masker
-from outlines_cont.engine.row_draft import RowDraft
+from outlines_cont.engine.drawing.masking import Masker
+from outlines_cont.engine.guessing.accept_rate import Graded
+from outlines_cont.engine.guessing.forward_costs import ForwardCosts
+from outlines_cont.engine.guessing.guess_length import LONGEST, GuessLength
+from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.errors import DraftWarning
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.policies.branch import Branch, TokenSet
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import next_logits
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fsm import FSMError, TokenFSM, Vocabulary, choice, draw, json_schema, regex
-from fsm.shortest import shortest_text
-from fsm.state_graph import StateGraph, expression_graph
-from outlines_cont.cli import app
+from fsm.automaton.shortest import shortest_text
+from fsm.drawing.state_graph import StateGraph, expression_graph
+from outlines_cont.cli.app import app
 
 SVG = "{http://www.w3.org/2000/svg}"
 

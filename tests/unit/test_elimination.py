@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 
-from fsm.automaton import Automaton, as_loop
-from fsm.elimination import MAX_STATES, as_loops
-from fsm.node import EMPTY, Kind
-from fsm.pattern import preferred_texts, regex
+from fsm.automaton.lazy_dfa import Automaton, as_loop
+from fsm.pattern.python_pattern import preferred_texts, regex
+from fsm.terms.node import EMPTY, Kind
+from fsm.terms.state_elimination import MAX_STATES, as_loops
 
 PATTERNS = [
     "a|ab",

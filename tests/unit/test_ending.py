@@ -7,11 +7,11 @@ from itertools import product
 
 import pytest
 
-from fsm import node as nodes
-from fsm.automaton import Automaton
-from fsm.ending import Ending
-from fsm.node import ALL_BYTES, ANYTHING, EMPTY
-from fsm.pattern import regex
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.lark.terminal_end import TerminalEnd
+from fsm.pattern.python_pattern import regex
+from fsm.terms import node as nodes
+from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY
 
 TEXTS = ["".join(letters) for length in range(8) for letters in product("1.", repeat=length)]
 HEADS = ["1+", r"1+(?:\.1+)?", r"1(?:\.\.1)*", "1", r"1*\.", r"\.+|1"]
@@ -33,13 +33,13 @@ def _ends(text: str, head: str, rival: str, avoided: str) -> bool:
 @pytest.mark.parametrize("rival", RIVALS)
 @pytest.mark.parametrize("head", HEADS)
 def test_a_text_ends_where_nothing_longer_is_completed(head: str, rival: str, avoided: str) -> None:
-    ending = Ending(regex(head).node, Automaton(regex(rival).node), regex(avoided).node if avoided else EMPTY)
+    ending = TerminalEnd(regex(head).node, Automaton(regex(rival).node), regex(avoided).node if avoided else EMPTY)
     automaton = Automaton(nodes.concat(ending.before(ALL_BYTES), ANYTHING))
     for text in TEXTS:
         assert _ends(text, head, rival, avoided) == automaton.accepts(text.encode()), text
 
 
 def test_what_cannot_come_next_needs_no_look() -> None:
-    ending = Ending(regex("[a-z]+").node, Automaton(EMPTY))
+    ending = TerminalEnd(regex("[a-z]+").node, Automaton(EMPTY))
     assert regex("[a-z]+").node is ending.before(1 << ord(" "))
     assert regex("[a-z]+").node is not ending.before(1 << ord("a"))

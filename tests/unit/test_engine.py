@@ -15,14 +15,14 @@ import torch
 from outlines_cont import continuous, generate, samplers
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.reading import Reading
+from outlines_cont.engine.prefill_row import PrefillRow
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import EngineInterrupted, KVBudgetError, OptionError, OutlinesContError
+from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel, from_transformers
-from outlines_cont.models.meter import Meter
 from outlines_cont.policies import FreeText
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.state_row import StateRow
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow
 from tests.fakes import FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
 
@@ -328,7 +328,7 @@ def test_rows_that_only_read_share_forwards_with_those_that_write() -> None:
     engine = engine_of(model)
     counts = Meter()
     rows = [StateRow.of_prompt(model.tokenizer.encode(text), RandomStream(0)) for text in TEXTS[:3]]
-    reading = Job([Reading(row, model, counts=counts) for row in rows], samplers.greedy(), counts)
+    reading = Job([PrefillRow(row, model, counts=counts) for row in rows], samplers.greedy(), counts)
     writing = job_of(model, "of the rose")
     engine.submit(reading)
     engine.submit(writing)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.engine.branch import Branch, TokenSet
+from outlines_cont.policies.branch import Branch, TokenSet
 
 _SIZE = 150
 _IDS = st.sets(st.integers(0, _SIZE - 1))

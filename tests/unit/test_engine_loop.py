@@ -11,18 +11,18 @@ import pytest
 import torch
 
 from outlines_cont import continuous, generate
-from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
+from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.models.meter import Meter
 from outlines_cont.policies import FreeText
-from outlines_cont.random_stream import RandomStream
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.samplers import Sampler, greedy, multinomial
-from outlines_cont.state_row import StateRow
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, FAMILIES, VOCAB_SIZE, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, rescored
 

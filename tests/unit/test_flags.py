@@ -20,7 +20,7 @@ from outlines_cont import (
     generate,
     policies,
 )
-from outlines_cont.streams.options import StreamOptions
+from outlines_cont.events.stream_options import StreamOptions
 from tests.chat_models import chat_model
 from tests.fakes import FakeTokenizer, random_model
 

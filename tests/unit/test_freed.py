@@ -12,8 +12,8 @@ import pytest
 
 import fsm
 from fsm import Expression, TokenFSM, Vocabulary, choice, grammar, json_schema, regex
-from fsm import node as nodes
 from fsm.errors import ExpressionError
+from fsm.terms import node as nodes
 
 WORDS = (b'"', b'": ', b'", "', b'{"', b'{"a": ', b"the", b"ab", b"12", b"}}", b"null", b"true", b"[[", b"]", b'"}')
 VOCABULARY = Vocabulary([*(bytes([byte]) for byte in range(256)), *WORDS, None], [256 + len(WORDS)])

@@ -92,7 +92,7 @@ def test_formats_become_values_of_their_type(kind: Any, text: str, value: object
     ],
 )  # fmt: skip
 def test_formats_know_what_is_a_value(kind: Any, good: list[str], bad: list[str]) -> None:
-    from outlines_cont.formats import format_of
+    from outlines_cont.generation.formats import format_of
 
     chosen = format_of(kind)
     for text in good:

@@ -14,7 +14,7 @@ import pytest
 import fsm
 from fsm import Expression
 from outlines_cont import IncompleteOutput, continuous, generate, samplers
-from outlines_cont.formats import format_of
+from outlines_cont.generation.formats import format_of
 from tests.fakes import random_model
 
 Options = Literal["é", "日本", 7]

@@ -11,8 +11,8 @@ from lark import Lark
 from lark.exceptions import LarkError
 
 from fsm import BudgetExceeded, EmptyLanguage, GrammarError, Limits, grammar
-from fsm.automaton import Automaton
-from fsm.conflict import is_lalr
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.lark.conflict import is_lalr
 from outlines_cont import generate, models, samplers
 from tests import grammars
 from tests.fakes import FakeTokenizer, random_network

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fsm import TokenFSM, Vocabulary, bitmask, grammar
-from fsm.walk import walk_wide
+from fsm.tokens.walk import walk_wide
 from tests import grammars
 from tests.vocabularies import Tokens
 

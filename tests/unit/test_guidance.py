@@ -36,13 +36,13 @@ from outlines_cont import (
     policies,
     samplers,
 )
-from outlines_cont.guidance import guided_logits
+from outlines_cont.engine.guided.guidance import guided_logits
+from outlines_cont.generation.options import Options
+from outlines_cont.generation.run import Run
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.options import Options
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.run import Run
 from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.random_stream import RandomStream
 from tests.fakes import (
     BOS,
     EOS,

@@ -16,13 +16,13 @@ from tokenizers import decoders, pre_tokenizers, trainers
 
 import fsm
 from outlines_cont import SequenceState, continuous, generate, models, samplers
-from outlines_cont.engine.branch import Branch, TokenSet
 from outlines_cont.engine.engine import engine_of
-from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.errors import OptionError, StateFileError
-from outlines_cont.models.token_starts import TokenStarts
-from outlines_cont.options import Options
-from outlines_cont.run import Run
+from outlines_cont.generation.options import Options
+from outlines_cont.generation.run import Run
+from outlines_cont.models.tokenizer.token_starts import TokenStarts
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
 from tests.fakes import (
     END_OF_TURN,
     EOS,

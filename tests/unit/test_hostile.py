@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from fsm import BudgetExceeded, EmptyLanguage, Expression, FSMError, SchemaError, TokenFSM, Vocabulary
-from fsm.derivative import Derivatives
 from fsm.errors import ExpressionError, GrammarError, RegexSyntaxError, UnsupportedRegex
-from fsm.node import Node
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import Node
 from tests.hostile import HOSTILE
 
 Tokens = tuple[list[bytes | None], list[int]]

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
 import fsm
-from outlines_cont.cli import app
+from outlines_cont.cli.app import app
 
 CROSSED = {"type": "string", "minLength": 5, "maxLength": 3}
 

@@ -19,7 +19,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from fsm import BudgetExceeded, EmptyLanguage, SchemaError, regex
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.limits import Limits
 from fsm.schema import json_schema
 from fsm.schema.model import for_both_engines

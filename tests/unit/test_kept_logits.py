@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.engine import kept_logits
-from outlines_cont.engine.branch import TokenSet
-from outlines_cont.engine.kept_logits import KeptLogits, LargestLogits
+from outlines_cont.engine.drawing import kept_logits
+from outlines_cont.engine.drawing.kept_logits import KeptLogits, LargestLogits
+from outlines_cont.policies.branch import TokenSet
 
 VOCAB_SIZE = 50
 MOVES = st.lists(st.tuples(st.sampled_from(["put", "back", "fork"]), st.integers(0, 6)), max_size=30)

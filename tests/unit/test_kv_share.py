@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from outlines_cont.kv import KVStore, RowKV
 from outlines_cont.kv.buffer import Buffer
-from outlines_cont.kv.row import Part
+from outlines_cont.kv.row import KVPart
 from outlines_cont.kv.share import Share, Sharing, plan, segments
 
 # Rows of one buffer that part at any place: which columns each holds of two rows of a buffer, one part after the other.
@@ -18,7 +18,7 @@ _COLUMNS = st.lists(st.integers(0, 11), min_size=1, max_size=8, unique=True).map
 _PARTS = st.lists(st.tuples(st.integers(0, 1), _COLUMNS), min_size=1, max_size=3)
 
 
-def _places(parts: tuple[Part, ...]) -> list[tuple[int, int]]:
+def _places(parts: tuple[KVPart, ...]) -> list[tuple[int, int]]:
     return [(part.row, column) for part in parts for column in part.columns.tolist()]
 
 
@@ -33,7 +33,7 @@ def test_a_row_is_read_where_its_tokens_lie(
 ) -> None:
     buffer = Buffer(KVStore(), 2)
     rows = [
-        None if parts is None else RowKV(tuple(Part(buffer, row, np.array(columns)) for row, columns in parts))
+        None if parts is None else RowKV(tuple(KVPart(buffer, row, np.array(columns)) for row, columns in parts))
         for parts in drawn
     ]
     rows += [rows[at % len(rows)] for at in cut]
@@ -48,7 +48,7 @@ def test_rows_with_shorter_beginnings_in_common_share_no_more_than_these() -> No
     """The second longest row has least in common with the longest."""
     buffer = Buffer(KVStore(), 1)
     columns = [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 10, 11, 12, 13, 14], [0, 1, 2, 3, 4, 5, 6]]
-    shares, _ = plan([RowKV((Part(buffer, 0, np.array(row)),)) for row in columns], Sharing(1, 1))
+    shares, _ = plan([RowKV((KVPart(buffer, 0, np.array(row)),)) for row in columns], Sharing(1, 1))
     assert {0, 1, 2} == {row for share in shares for row in share.rows}
     for share in shares:
         for row in share.rows:
@@ -67,7 +67,7 @@ def test_of_rows_cut_out_of_one_those_share_first_that_save_most(
     """Each row but one saves a copy of every token that all of them have in common; what saves too little is copied."""
     buffer = Buffer(KVStore(), 1)
     columns = np.cumsum([2, 1, 1, 3, 1, 1, 1, 2, 1])
-    rows = [RowKV((Part(buffer, 0, columns[:length]),)) for length in lengths]
+    rows = [RowKV((KVPart(buffer, 0, columns[:length]),)) for length in lengths]
     shares, copied = plan(rows, Sharing(min_copies, min_view))
     most = max(((len(group) - 1) * min(group) for n in range(1, 7) for group in combinations(lengths, n)), default=0)
     if most >= min_copies:
@@ -103,7 +103,7 @@ def test_shares_of_neighbouring_rows_are_one_segment_where_that_wastes_little(
     buffers, shares, num_rows = [Buffer(KVStore(), 7), Buffer(KVStore(), 7)], [], 0
     for row, (buffer, start, more, count) in enumerate(drawn):
         columns = np.array(sorted({start} | {start + 1 + column for column in more}))
-        shares.append(Share(Part(buffers[buffer], row, columns), tuple(range(num_rows, num_rows + count))))
+        shares.append(Share(KVPart(buffers[buffer], row, columns), tuple(range(num_rows, num_rows + count))))
         num_rows += count
     found = segments(shares, num_rows)
     # In the order of buffers, first columns and rows, no segment could take in the first share of the next one.

@@ -12,9 +12,9 @@ import torch
 import fsm
 from fsm import BudgetExceeded
 from outlines_cont import continuous, engine_of, generate
-from outlines_cont.engine.branch import LateTokenSet, TokenSet
-from outlines_cont.engine.masking import made_beside
+from outlines_cont.engine.drawing.masking import made_beside
 from outlines_cont.models import HuggingFaceModel, from_transformers
+from outlines_cont.policies.branch import LateTokenSet, TokenSet
 from tests.fakes import FakeTokenizer, random_network
 
 SCHEMA = {

@@ -10,10 +10,10 @@ import jsonschema_rs
 import pytest
 
 import fsm
-from fsm import node as nodes
-from fsm.derivative import Derivatives
-from fsm.node import Kind, Node
-from fsm.schema import document
+from fsm.schema.documents import document
+from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import Kind, Node
 
 
 def rules_of(root: Node) -> list[nodes.Rule]:

@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
 import fsm
-from fsm.endless import is_endless
+from fsm.terms.endless import is_endless
 from outlines_cont import LengthWarning, UnboundedWarning, continuous, generate
-from outlines_cont.cli import app
+from outlines_cont.cli.app import app
 from tests.fakes import random_model
 
 
@@ -107,7 +107,7 @@ def test_a_pattern_is_endless_where_a_part_repeats_without_a_bound(pattern: str,
 
 
 def test_lengths_are_told_once_where_no_call_bounds_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlines_cont.options.DEFAULT_MAX_TOKENS", 5)
+    monkeypatch.setattr("outlines_cont.generation.options.DEFAULT_MAX_TOKENS", 5)
     model = random_model()
     model.memo.pop("told_lengths", None)
     short = generate.json(model, {"type": "string", "maxLength": 1})

@@ -16,11 +16,11 @@ from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
 from outlines_cont import Chat, ChatError, Guidance, OptionError, SpecialTokenWarning, Tokens, continuous, generate
 from outlines_cont.chats.alignment import aligned
-from outlines_cont.models.special_names import encode_letters
-from outlines_cont.models.token_bytes import markup_in
-from outlines_cont.models.tokenizer import Tokenizer
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.state_row import StateRow
+from outlines_cont.models.tokenizer.special_names import encode_letters
+from outlines_cont.models.tokenizer.token_bytes import markup_in
+from outlines_cont.models.tokenizer.tokenizer import Tokenizer
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow
 from tests.chat_models import chat_model
 from tests.vocabularies import (
     QWEN_PATTERN,

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont.engine.branch import TokenSet
-from outlines_cont.engine.masking import Masker
+from outlines_cont.engine.drawing.masking import Masker
+from outlines_cont.policies.branch import TokenSet
 
 VOCAB_SIZE = 2_000
 IDS = st.lists(st.integers(0, VOCAB_SIZE + 40), max_size=12)

@@ -22,12 +22,12 @@ from outlines_cont import (
 from outlines_cont.control import Branch
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.policy import Policy, RowView
 from outlines_cont.engine.row import Row
-from outlines_cont.models.meter import Meter
-from outlines_cont.random_stream import RandomStream
+from outlines_cont.meter import Meter
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.samplers import greedy
-from outlines_cont.state_row import StateRow
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow
 from tests.fakes import VOCAB_SIZE, random_model
 
 

@@ -6,7 +6,7 @@ from dataclasses import astuple, fields
 
 import pytest
 
-from outlines_cont.models.meter import Meter, MeterBoard
+from outlines_cont.meter import Meter, MeterBoard
 from tests.fakes import random_model
 
 _NAMES = [field.name for field in fields(Meter)]

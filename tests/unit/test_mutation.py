@@ -62,7 +62,9 @@ def test_every_kind_of_change_is_made_and_nothing_else() -> None:
     assert [mutant.line for mutant in found if mutant.kind == "dropped statement"] == [16, 17, 18, 20]
 
 
-@pytest.mark.parametrize("path", ["fsm/node.py", "fsm/pattern.py", "outlines_cont/state.py"])
+@pytest.mark.parametrize(
+    "path", ["fsm/terms/node.py", "fsm/pattern/python_pattern.py", "outlines_cont/state/sequence_state.py"]
+)
 def test_every_mutant_is_another_program(path: str) -> None:
     source = (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
     found = mutants(path, source)
@@ -230,22 +232,24 @@ def test_a_job_ends_with_what_it_returns_or_is_ended(
 
 
 def test_the_list_shows_a_sample_that_the_seed_decides(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--list", "--count", "5", "--modules", "fsm/node.py"]
+    arguments = ["--list", "--count", "5", "--modules", "fsm/terms/node.py"]
     shown = []
     for seed in ("1", "1", "2"):
         assert main([*arguments, "--seed", seed]) == 0
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1] != shown[2]
-    assert shown[0].count("fsm/node.py:") == 5
+    assert shown[0].count("fsm/terms/node.py:") == 5
 
 
 def test_lines_that_are_named_are_taken_with_all_of_their_changes(capsys: pytest.CaptureFixture[str]) -> None:
-    source = (Path(__file__).parents[2] / "fsm/luhn.py").read_text(encoding="utf-8")
-    line = mutants("fsm/luhn.py", source)[-1].line
-    expected = [mutant.kind for mutant in mutants("fsm/luhn.py", source) if mutant.line == line]
-    assert main(["--list", "--at", f"fsm/luhn.py:{line}"]) == 0
+    source = (Path(__file__).parents[2] / "fsm/languages/luhn.py").read_text(encoding="utf-8")
+    line = mutants("fsm/languages/luhn.py", source)[-1].line
+    expected = [mutant.kind for mutant in mutants("fsm/languages/luhn.py", source) if mutant.line == line]
+    assert main(["--list", "--at", f"fsm/languages/luhn.py:{line}"]) == 0
     out = capsys.readouterr().out
-    assert [said.partition(": ")[2] for said in out.splitlines() if said.startswith("fsm/luhn.py:")] == expected
+    assert [
+        said.partition(": ")[2] for said in out.splitlines() if said.startswith("fsm/languages/luhn.py:")
+    ] == expected
 
 
 def test_mutants_are_values() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fsm import EmptyLanguage, Limits, TokenFSM, Vocabulary, json_schema
-from fsm.automaton import Automaton
+from fsm.automaton.lazy_dfa import Automaton
 from tests.walks import random_text
 
 BYTES = Vocabulary([bytes((n,)) for n in range(256)] + [None], [256])

@@ -26,12 +26,12 @@ from outlines_cont import (
     policies,
     samplers,
 )
-from outlines_cont.cli import extract
-from outlines_cont.commands.options import ExtractOptions
+from outlines_cont.cli.app import extract
+from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.engine.engine import Engine
-from outlines_cont.options import checked_policies
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.state_row import StateRow
+from outlines_cont.generation.options import checked_policies
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow
 from tests.fakes import random_model
 
 _ALL = (samplers.greedy, samplers.multinomial, lambda **options: samplers.best_of(2, **options))
@@ -162,7 +162,7 @@ def test_ids_of_a_cache_are_those_of_the_vocabulary() -> None:
 
 def test_a_piece_has_a_length_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut by a limit that nobody gave, a text says so; by one that was given, or by the context, it does not."""
-    monkeypatch.setattr("outlines_cont.options.DEFAULT_MAX_TOKENS", 5)
+    monkeypatch.setattr("outlines_cont.generation.options.DEFAULT_MAX_TOKENS", 5)
     model = random_model()
     write = continuous(generate.regex(model, "[ab]{30,}"))
     with pytest.warns(LengthWarning, match="2 of 2 texts were cut after 5 tokens") as told:

@@ -25,7 +25,7 @@ from outlines_cont import (
     generate,
 )
 from outlines_cont.control import gen
-from outlines_cont.engine.drawing import Drawing, DrawPlan
+from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
 from outlines_cont.samplers import Greedy, Multinomial, Sampler, Temperature, greedy, multinomial
 from outlines_cont.sampling import TokenCounts
 from tests.fakes import EOS, random_model

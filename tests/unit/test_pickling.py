@@ -17,9 +17,9 @@ from pydantic import BaseModel
 import fsm
 from outlines_cont import SequenceState, continuous, control, errors, generate, models, policies, samplers
 from outlines_cont.control import Controller
-from outlines_cont.engine.branch import Branch
 from outlines_cont.errors import IncompleteOutput, ModelMismatch, NotPicklable, OptionError, StateFileError
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.policies.branch import Branch
 from tests.fakes import random_model, random_network
 from tests.page_server import PageServer
 from tests.saved_model import save_model

@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import pipelines
-from outlines_cont.pipelines.blocks import Block, BlockRunner, Report
-from outlines_cont.pipelines.errors import RowError, SetupError, WorkersFailed
-from outlines_cont.pipelines.outcome import Failure, Outcome
+from outlines_cont.pipelines.blocks import Block, BlockReport, BlockRunner
 from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions
+from outlines_cont.pipelines.rows.errors import RowError, SetupError, WorkersFailed
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 from outlines_cont.pipelines.worker import RowWorker
 from tests.fakes import random_model
 from tests.saved_model import save_model
@@ -61,15 +61,15 @@ class FakeCrew:
         assert sum(other is worker for other, _ in self._given) <= 2
         self.most_rows = max(self.most_rows, sum(len(block.rows) for _, block in self._given))
 
-    def wait(self) -> Report:
+    def wait(self) -> BlockReport:
         which, dies = next(self._choices, (0, False))
         worker, block = self._given.pop(which % len(self._given))
         if dies or self._poison & set(block.rows):
             lost = [block, *(had for other, had in self._given if other is worker)]
             self.deaths.update(row for had in lost for row in had.rows)
-            return Report(worker, block.start, None, "killed")
+            return BlockReport(worker, block.start, None, "killed")
         self.rows_run += len(block.rows)
-        return Report(worker, block.start, [Outcome(row) for row in block.rows])
+        return BlockReport(worker, block.start, [Outcome(row) for row in block.rows])
 
     def dismiss(self, worker: Any) -> None:
         self.alive.remove(worker)

@@ -19,10 +19,10 @@ from pydantic import BaseModel, Field
 
 from outlines_cont import OptionError, UnknownOption, engine_of, generate, models, pipelines, samplers
 from outlines_cont.engine.engine import Engine
-from outlines_cont.pipelines.json_paths import leaves, places
-from outlines_cont.pipelines.outcome import Outcome
-from outlines_cont.pipelines.schema import RecordSchema
-from outlines_cont.pipelines.scores import agreement
+from outlines_cont.pipelines.reports.scores import agreement
+from outlines_cont.pipelines.rows.json_paths import leaves, places
+from outlines_cont.pipelines.rows.outcome import Outcome
+from outlines_cont.pipelines.rows.schema import RecordSchema
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
 
 SCHEMA = {
@@ -280,8 +280,8 @@ ORDER = {
 
 
 def columns_of(schema: Any, **options: Any) -> Any:
-    from outlines_cont.pipelines.columns import RecordColumns
-    from outlines_cont.pipelines.shape import shape_of
+    from outlines_cont.pipelines.tables.columns import RecordColumns
+    from outlines_cont.pipelines.tables.shape import shape_of
 
     return RecordColumns(shape_of(RecordSchema.of(schema)), **options)
 
@@ -367,7 +367,7 @@ def test_a_schema_of_any_depth_has_a_shape(depth: int) -> None:
     schema: Any = {"type": "integer"}
     for _ in range(depth):
         schema = {"type": "object", "properties": {"a": schema}, "additionalProperties": False}
-    from outlines_cont.pipelines.shape import shape_of
+    from outlines_cont.pipelines.tables.shape import shape_of
 
     kind = str(shape_of(RecordSchema(schema, "", lambda value: value)).arrow())
     assert ("int64" in kind) == (depth == 5)

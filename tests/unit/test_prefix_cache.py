@@ -18,12 +18,12 @@ from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.kv.share import Sharing
+from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.memory import default_prefix_cache_bytes
-from outlines_cont.models.meter import Meter
 from outlines_cont.policies import FreeText
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.state_row import StateRow
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow
 from tests.fakes import FakeTokenizer, random_network, recurrent_network
 from tests.oracle import assert_close, greedy_ids, next_logits
 

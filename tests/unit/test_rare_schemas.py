@@ -11,8 +11,8 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, UrlConstraints
 import fsm
 from fsm import json_schema, regex
 from fsm.errors import GrammarError, SchemaError
-from fsm.loop import is_character_class
-from fsm.rendering import render
+from fsm.terms.rendering import render
+from fsm.tokens.character_loop import is_character_class
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ N: /[0-9]+/
 def test_a_grammar_means_the_same_however_much_is_known_of_its_parser(
     places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsm.conflict.MAX_PLACES", places)
+    monkeypatch.setattr("fsm.lark.conflict.MAX_PLACES", places)
     expression = fsm.grammar(ARITHMETIC)
     for text, expected in (("1+2*3", True), ("(1+2)*3", True), ("1+", False), ("()", False), ("12", True)):
         assert expected is expression.accepts(text), text

@@ -14,7 +14,7 @@ import pytest
 
 import fsm
 from fsm.errors import FSMError, UnsupportedPython
-from fsm.re_parser import re_parser
+from fsm.pattern.re_parser import re_parser
 
 PACKAGES = [Path(fsm.__file__).parent, Path(fsm.__file__).parents[1] / "outlines_cont"]
 
@@ -86,4 +86,4 @@ def test_no_other_module_touches_a_private_part_of_re() -> None:
         for path in package.rglob("*.py")
         if private.search(path.read_text(encoding="utf-8"))
     ]
-    assert found == ["fsm/re_parser.py"]
+    assert found == ["fsm/pattern/re_parser.py"]

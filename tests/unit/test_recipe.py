@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 import fsm
 from fsm import Expression
-from fsm import node as nodes
+from fsm.terms import node as nodes
 
 
 class Person(BaseModel):

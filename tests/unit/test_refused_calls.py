@@ -20,8 +20,8 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.errors import ContextLengthError, ResumeError
+from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.options import Options
 from outlines_cont.policies.constraint import Constraint
 from tests.fakes import FakeTokenizer, random_model, random_network, recurrent_network
 

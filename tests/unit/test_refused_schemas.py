@@ -12,14 +12,14 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetPydanticSch
 from pydantic_core import core_schema
 
 from fsm import json_schema
-from fsm import node as nodes
-from fsm.automaton import Automaton
-from fsm.characters import utf8
-from fsm.ecma_pattern import ecma_search
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, ExpressionError, SchemaError
-from fsm.node import Rule
-from fsm.pattern import preferred_texts, regex
-from fsm.preferred import simplest
+from fsm.pattern.ecma_pattern import ecma_search
+from fsm.pattern.leftmost_first import simplest
+from fsm.pattern.python_pattern import preferred_texts, regex
+from fsm.terms import node as nodes
+from fsm.terms.characters import utf8
+from fsm.terms.node import Rule
 
 
 @pytest.mark.parametrize(
@@ -158,14 +158,14 @@ def test_a_pattern_has_a_length_and_counts_within_bounds(monkeypatch: pytest.Mon
         ecma_search(f"a{{0,{most + 1}}}", utf8)
     with pytest.raises(SchemaError, match="a pattern is a string, received int"):
         ecma_search(5, utf8)  # type: ignore[arg-type]
-    monkeypatch.setattr("fsm.ecma_pattern.MAX_PATTERN_LENGTH", 5)
+    monkeypatch.setattr("fsm.pattern.ecma_pattern.MAX_PATTERN_LENGTH", 5)
     assert ecma_search("abcde", utf8) is not nodes.EMPTY
     with pytest.raises(SchemaError, match="a pattern of more than 5 characters"):
         ecma_search("abcdef", utf8)
 
 
 def test_the_order_of_a_pattern_is_found_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsm.preferred.MAX_STEPS", 1_000)
+    monkeypatch.setattr("fsm.pattern.leftmost_first.MAX_STEPS", 1_000)
     for pattern, is_within in (("a|ab", True), ("((a{0,9}){0,9}){0,9}b", False)):
         taken, language = preferred_texts(pattern), regex(pattern).node
         if is_within:

@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from fsm import node as nodes
-from fsm.automaton import DEAD, Automaton
-from fsm.characters import json_spelling, json_text, utf8
-from fsm.derivative import Derivatives
-from fsm.ecma_pattern import ecma_search
+from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import BudgetExceeded, ExpressionError, FSMError, RegexSyntaxError, SchemaError, UnsupportedRegex
-from fsm.pattern import MAX_PATTERN_DEPTH, regex
+from fsm.pattern.ecma_pattern import ecma_search
+from fsm.pattern.python_pattern import MAX_PATTERN_DEPTH, regex
+from fsm.terms import node as nodes
+from fsm.terms.characters import json_spelling, json_text, utf8
+from fsm.terms.derivative import Derivatives
 
 
 def num_states_after(pattern: str, text: str) -> int:

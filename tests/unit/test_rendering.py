@@ -6,8 +6,8 @@ import pytest
 
 import fsm
 from fsm import Expression, choice, json_schema, regex, types
-from fsm import node as nodes
-from fsm.rendering import MAX_LENGTH, render, shorten
+from fsm.terms import node as nodes
+from fsm.terms.rendering import MAX_LENGTH, render, shorten
 
 NESTED = nodes.literal(b"x")
 for _ in range(5000):

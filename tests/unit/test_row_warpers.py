@@ -14,18 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import (
-    BatchedExecutor,
-    OptionError,
-    SequenceState,
-    StateFileError,
-    TokenStream,
-    continuous,
-    generate,
-    row_text,
-)
-from outlines_cont.engine.branch import Branch, TokenSet
-from outlines_cont.engine.policy import RowView
+from outlines_cont import BatchedExecutor, OptionError, SequenceState, StateFileError, TokenStream, continuous, generate
+from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.policy import RowView
 from outlines_cont.samplers import (
     DRY,
     XTC,
@@ -40,7 +31,8 @@ from outlines_cont.samplers import (
     multinomial,
 )
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.state_row import WRITTEN, StateRow
+from outlines_cont.state import text as row_text
+from outlines_cont.state.row import WRITTEN, StateRow
 from tests.fakes import random_model
 from tests.oracle import next_logits
 from tests.sampling_oracle import plain_law

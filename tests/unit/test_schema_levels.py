@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from fsm import SchemaError, SchemaWarning, json_schema
-from fsm.automaton import Automaton
-from fsm.schema import document
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.schema.documents import document
 
 INTEGERS, SHORT = {"type": "integer", "minimum": 2}, {"type": "string", "maxLength": 2}
 NESTED = {

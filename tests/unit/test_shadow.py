@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from outlines_cont.engine.branch import TokenSet
-from outlines_cont.engine.shadow import Shadow
-from outlines_cont.models.meter import Meter
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.state_row import StateRow
+from outlines_cont.engine.guided.shadow import Shadow
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow
 
 
 @dataclass(eq=False)

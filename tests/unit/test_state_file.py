@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import ResumeError, StateFileError, StateMismatch
-from outlines_cont.exclusions import Exclusion, Exclusions
-from outlines_cont.state_file import _digest
+from outlines_cont.state.exclusions import Exclusion, Exclusions
+from outlines_cont.state.file import _digest
 from tests.fakes import VOCAB_SIZE, random_model
 from tests.oracle import assert_close
 
@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
     def fails(*_: object) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr("outlines_cont.state_file.save_file", fails)
+    monkeypatch.setattr("outlines_cont.state.file.save_file", fails)
     with pytest.raises(OSError, match="no space"):
         _state().save(path)
     assert path.read_bytes() == data

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from outlines_cont import SequenceState, continuous, generate
 from outlines_cont.errors import StateFileError
-from outlines_cont.state_file import _digest
+from outlines_cont.state.file import _digest
 from tests.fakes import random_model
 
 Tensors = dict[str, torch.Tensor]

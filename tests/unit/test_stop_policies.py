@@ -11,17 +11,17 @@ import pytest
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.policy import Policy
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import OptionError
+from outlines_cont.events.feed import CertainFeed
+from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.models.meter import Meter
 from outlines_cont.policies import FreeText, StopAt
-from outlines_cont.random_stream import RandomStream
+from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import Sampler
-from outlines_cont.state_row import StateRow
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.row import StateRow
 from outlines_cont.streams import StopMatch
-from outlines_cont.streams.feed import CertainFeed
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, saying, scripted_model
 
 TOKENIZER = FakeTokenizer()

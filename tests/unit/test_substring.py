@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fsm
-from fsm.substring import Substrings
+from fsm.languages.substring import Substrings
 
 
 def _substrings(text: str) -> set[str]:

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from outlines_cont import samplers
-from outlines_cont.engine.branch import TokenSet
 from outlines_cont.errors import OptionError, SamplerError, TokenizerError
+from outlines_cont.policies.branch import TokenSet
 from outlines_cont.streams import Stop, TokenStream
 from tests.fakes import BOS, END_OF_TURN, EOS, VOCAB_SIZE, FakeTokenizer
 from tests.tokenizer_kinds import EVERY_KIND, tokenizer_of

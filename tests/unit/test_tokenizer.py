@@ -15,8 +15,8 @@ from transformers.tokenization_mistral_common import MistralCommonBackend
 from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
 from outlines_cont.errors import OutlinesContError, TokenizerError
-from outlines_cont.models.token_bytes import PieceCode, byte_alphabet
-from outlines_cont.models.tokenizer import Tokenizer
+from outlines_cont.models.tokenizer.token_bytes import PieceCode, byte_alphabet
+from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from tests.tokenizer_kinds import EVERY_KIND, KEEPS_TEXT, TEKKEN_BEGINS, is_byte_level, tokenizer_of, write_tekken
 from tests.vocabularies import (
     GPT2_EOS,

@@ -15,13 +15,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from outlines_cont import CompletionTree, OptionError, models, samplers
-from outlines_cont.cli import app
-from outlines_cont.commands.tree import show_growing
+from outlines_cont.cli.app import app
+from outlines_cont.cli.tree import show_growing
+from outlines_cont.conversation.tree import TreeNode
+from outlines_cont.conversation.tree_picture import shown, to_html, to_svg, to_text
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.random_stream import RandomStream
-from outlines_cont.tree import TreeNode
-from outlines_cont.tree_picture import shown, to_html, to_svg, to_text
+from outlines_cont.sampling.random_stream import RandomStream
 from tests.fakes import FakeTokenizer, random_model, random_network
 from tests.oracle import next_logits
 

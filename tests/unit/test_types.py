@@ -12,8 +12,8 @@ import pytest
 
 import fsm
 from fsm import TokenFSM, Vocabulary, types
-from fsm.automaton import Automaton
-from fsm.iban import LENGTHS
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.languages.iban import LENGTHS
 
 EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "integer": (["0", "7", "-1", "1234567890", "-90"], ["", "-0", "007", "1.0", "+1", "1e3", "٣", " 1"]),

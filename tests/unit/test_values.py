@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import fsm
-from fsm import node as nodes
-from fsm.derivative import Derivatives
-from fsm.node import Kind
-from fsm.rendering import render
-from fsm.token_fsm import TokenFSM
-from fsm.vocabulary import Vocabulary
+from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import Kind
+from fsm.terms.rendering import render
+from fsm.tokens.token_fsm import TokenFSM
+from fsm.tokens.vocabulary import Vocabulary
 from outlines_cont import BatchedExecutor, Chat, control, policies
 from outlines_cont.policies.alternatives import Alternatives
 from tests.chat_models import chat_model

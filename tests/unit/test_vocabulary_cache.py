@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm import TokenFSM, Vocabulary, choice, json_schema, node, regex
-from fsm.cache import ByteCache
-from fsm.node import memory
+from fsm import TokenFSM, Vocabulary, choice, json_schema, regex
+from fsm.terms import node
+from fsm.terms.node import memory
+from fsm.tokens.cache import ByteCache
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PAIRS = [(a + b).encode() for a in LETTERS for b in LETTERS + '",']

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm import TokenFSM, Vocabulary, json_schema, trie
-from fsm.trie import Trie
-from fsm.vocabulary_file import FORMAT, SUFFIX, fingerprint, write
+from fsm import TokenFSM, Vocabulary, json_schema
+from fsm.tokens import trie
+from fsm.tokens.trie import Trie
+from fsm.tokens.vocabulary_file import FORMAT, SUFFIX, fingerprint, write
 
 WORDS = [b'"' + bytes((97 + i % 26, 97 + i // 26)) for i in range(40)] + [
     b'", "',

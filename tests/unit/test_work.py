@@ -6,10 +6,11 @@ import threading
 
 import pytest
 
-from fsm import BudgetExceeded, Expression, TokenFSM, Vocabulary, regex, work
-from fsm import node as nodes
-from fsm.derivative import Derivatives
-from fsm.node import Rule
+from fsm import BudgetExceeded, Expression, TokenFSM, Vocabulary, regex
+from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import Rule
 
 Tokens = tuple[list[bytes | None], list[int]]
 ENTANGLED = "(?:(?!a.{20}b).)*c"

@@ -13,10 +13,10 @@ from typing import Self
 
 import torch
 
-from outlines_cont.sampling.check import check, is_number
-from outlines_cont.sampling.token_counts import TokenCounts
-from outlines_cont.sampling.token_history import TokenHistory
-from outlines_cont.sampling.top_blocks import TopBlocks
+from outlines_cont.sampling.kernels.check import check, is_number
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.kernels.token_history import TokenHistory
+from outlines_cont.sampling.kernels.top_blocks import TopBlocks
 from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column, history_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from outlines_cont.sampling.draw import exact
+from outlines_cont.sampling.kernels.draw import exact
 
 _BUCKETS = 2048
 

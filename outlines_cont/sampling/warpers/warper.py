@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import torch
 
-from outlines_cont.sampling.token_counts import TokenCounts
-from outlines_cont.sampling.token_history import TokenHistory
-from outlines_cont.sampling.top_blocks import TopBlocks
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.kernels.token_history import TokenHistory
+from outlines_cont.sampling.kernels.top_blocks import TopBlocks
 
 Truncate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Takes (r, V) logits and the (r, 1) smallest ones that are kept, and returns (r, V) logits without those below."""

@@ -1,0 +1,187 @@
+"""Captures: the spans of a text that belong to the named parts of an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Literal
+
+from fsm.automaton.checker import Checker, has_checks
+from fsm.automaton.lazy_dfa import DEAD, Automaton
+from fsm.errors import ExpressionError
+from fsm.terms.node import Node
+
+MAX_NESTING = 100
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedPart:
+    """How an expression with named parts was put together.
+
+    Attributes:
+        kind: a `leaf` has a term and no names inside, a `named` part one member, the others say how members go together.
+        members: the parts inside.
+        node: the term of a leaf.
+        name: the name of a `named` part.
+        lo: fewest rounds of a `repeat`.
+        hi: most rounds of a `repeat`; None: no bound.
+
+    Raises:
+        ExpressionError: parts are nested more than 100 deep.
+    """
+
+    kind: Literal["leaf", "named", "sequence", "either", "both", "repeat"]
+    members: tuple[CapturedPart, ...] = ()
+    node: Node | None = None
+    name: str = ""
+    lo: int = 0
+    hi: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.depth > MAX_NESTING:
+            raise ExpressionError(
+                f"named parts may be nested {MAX_NESTING} deep, received {self.depth}. Name fewer parts, or name them further out."
+            )
+
+    @cached_property
+    def depth(self) -> int:
+        """Parts one inside the other."""
+        return 1 + max((member.depth for member in self.members), default=0)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All names, each once, in the order in which they were written."""
+        inside = (name for member in self.members for name in member.names)
+        return tuple(dict.fromkeys([self.name, *inside] if self.kind == "named" else inside))
+
+
+def together(kind: Literal["sequence", "either", "both"], left: CapturedPart, right: CapturedPart) -> CapturedPart:
+    """Two parts as one; those of the same kind are laid side by side."""
+    sides = (side.members if side.kind == kind else (side,) for side in (left, right))
+    return CapturedPart(kind, tuple(member for members in sides for member in members))
+
+
+class Captures:
+    """Finds the named parts of texts.
+
+    Args:
+        part: how the expression was put together.
+
+    Where a text can be divided in several ways, a part takes as much as it can, from left to right, and of alternatives the
+    first. Several threads may share one object. Cost: one pass of the text per part without names and place where it may begin.
+    """
+
+    def __init__(self, part: CapturedPart) -> None:
+        self._part = part
+        self._automata: dict[Node, Automaton] = {}
+        self._lock = Lock()
+
+    def find(self, text: str | bytes) -> dict[str, str | None] | None:
+        """The text of every name, None for a part that was not used; a part that was used often: its last text.
+
+        Returns:
+            None where the text does not belong to the expression.
+        """
+        with self._lock:
+            data = text.encode() if isinstance(text, str) else text
+            division = _Division(data, self._automata)
+            if len(data) not in division.ends(self._part, 0):
+                return None
+            found: dict[str, str | None] = dict.fromkeys(self._part.names)
+            for name, start, stop in division.named(self._part, 0, len(data)):
+                found[name] = data[start:stop].decode()
+            return found
+
+
+class _Division:
+    """One text, and where parts that begin at a place may end."""
+
+    def __init__(self, text: bytes, automata: dict[Node, Automaton]) -> None:
+        self._text = text
+        self._automata = automata
+        self._known: dict[tuple[CapturedPart, int], frozenset[int]] = {}
+
+    def ends(self, part: CapturedPart, start: int) -> frozenset[int]:
+        """Where a part that begins at `start` may end."""
+        known = self._known.get((part, start))
+        if known is None:
+            known = self._known[part, start] = self._find_ends(part, start)
+        return known
+
+    def named(self, part: CapturedPart, start: int, stop: int) -> Iterator[tuple[str, int, int]]:
+        """The named parts inside a part that goes from `start` to `stop`, from left to right."""
+        match part.kind:
+            case "named":
+                yield part.name, start, stop
+                yield from self.named(part.members[0], start, stop)
+            case "either":
+                yield from self.named(next(m for m in part.members if stop in self.ends(m, start)), start, stop)
+            case "both":
+                for member in part.members:
+                    yield from self.named(member, start, stop)
+            case "sequence" | "repeat":
+                members = part.members
+                if part.kind == "repeat":
+                    members *= next(n for n, ends in self._rounds(part, start) if stop in ends)
+                for member, (begin, end) in zip(members, self._cuts(members, start, stop), strict=True):
+                    yield from self.named(member, begin, end)
+
+    def _find_ends(self, part: CapturedPart, start: int) -> frozenset[int]:
+        match part.kind:
+            case "leaf":
+                assert part.node is not None
+                return frozenset(self._leaf_ends(part.node, start))
+            case "repeat":
+                return frozenset().union(*(ends for _, ends in self._rounds(part, start)))
+            case "sequence":
+                return self._reached(part.members, start)[-1]
+            case "both":
+                return frozenset.intersection(*(self.ends(member, start) for member in part.members))
+            case _:
+                return frozenset().union(*(self.ends(member, start) for member in part.members))
+
+    def _leaf_ends(self, node: Node, start: int) -> Iterator[int]:
+        automaton = self._automata.get(node)
+        if automaton is None:
+            automaton = self._automata[node] = Automaton(node)
+        checker = Checker(node) if has_checks(node) else None
+        state, text = automaton.initial_state, self._text
+        for position in range(start, len(text) + 1):
+            if automaton.is_accepting(state) and (checker is None or checker.accepts(text[start:position])):
+                yield position
+            state = automaton.next_state(state, text[position : position + 1])
+            if state == DEAD:
+                return
+
+    def _reached(self, members: Sequence[CapturedPart], start: int) -> list[frozenset[int]]:
+        """Where the text may be cut before each member, and after the last."""
+        reached = [frozenset((start,))]
+        for member in members:
+            reached.append(frozenset().union(*(self.ends(member, place) for place in reached[-1])))
+        return reached
+
+    def _rounds(self, part: CapturedPart, start: int) -> list[tuple[int, frozenset[int]]]:
+        """The numbers of rounds that a repetition may make, and where the text may be cut after each; no more than bring new places."""
+        (member,) = part.members
+        rounds = [frozenset((start,))]
+        while part.hi is None or len(rounds) <= part.hi:
+            ends = frozenset[int]().union(*(self.ends(member, place) for place in rounds[-1]))
+            if not ends or ends == rounds[-1]:  # no round more, or all further ones are alike: some are empty
+                break
+            rounds.append(ends)
+        fewest = part.lo if not ends else min(part.lo, len(rounds) - 1)
+        return list(enumerate(rounds))[fewest:]
+
+    def _cuts(self, members: Sequence[CapturedPart], start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """From where to where each member goes, so that the last ends at `stop` and each is as long as it can be."""
+        alive = [frozenset((stop,))]
+        for member, places in zip(reversed(members), reversed(self._reached(members, start)[:-1]), strict=True):
+            alive.append(frozenset(place for place in places if not self.ends(member, place).isdisjoint(alive[-1])))
+        alive.reverse()
+        place = start
+        for member, after in zip(members, alive[1:], strict=True):
+            end = max(self.ends(member, place) & after)
+            yield place, end
+            place = end

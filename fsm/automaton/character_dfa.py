@@ -1,0 +1,192 @@
+"""`CharacterDFA`: a DFA whose transitions are sets of characters, made from a term or turned into one.
+
+Terms are over the bytes of UTF-8, while most other libraries have automata over characters; this is the form in between. It has a
+state for each state of the byte automaton that lies between two characters. Bytes that are not UTF-8 are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.errors import BudgetExceeded
+from fsm.terms import node as nodes
+from fsm.terms.characters import Ranges, intersect, normalize, utf8
+from fsm.terms.node import EMPTY, EPSILON, Node
+
+Arcs = tuple[tuple[Ranges, int], ...]
+"""Disjoint sets of characters, each with the state after any of them; no two lead to the same state."""
+
+_Pieces = list[tuple[int, int, int]]
+"""Ranges of numbers, first and last, each with the state after them."""
+
+_LEADS: tuple[tuple[int, int, int, Ranges], ...] = (
+    # the first lead byte, the number of lead bytes, how many bytes follow one, and the characters that are spelled so
+    (0x00, 0x80, 0, ((0, 0x7F),)),
+    (0xC0, 0x20, 1, ((0x80, 0x7FF),)),
+    (0xE0, 0x10, 2, ((0x800, 0xD7FF), (0xE000, 0xFFFF))),
+    (0xF0, 0x08, 3, ((0x10000, 0x10FFFF),)),
+)
+
+
+class CharacterDFA:
+    """A deterministic automaton over characters; state 0 is the initial one. Immutable, equal where all states are the same.
+
+    Args:
+        arcs: for each state, disjoint sets of characters with the state after them.
+        accepting: the states in which a text may end.
+
+    Attributes:
+        arcs: the same, without arcs to states from which no text can end.
+        accepting: the states in which a text may end.
+    """
+
+    __slots__ = ("_hash", "accepting", "arcs")
+
+    def __init__(self, arcs: Sequence[Iterable[tuple[Ranges, int]]], accepting: Iterable[int]) -> None:
+        joined = [_joined(found) for found in arcs]
+        self.accepting = frozenset(accepting)
+        alive = _reaching(joined, self.accepting)
+        self.arcs: tuple[Arcs, ...] = tuple(tuple(arc for arc in found if arc[1] in alive) for found in joined)
+        self._hash = hash((self.arcs, self.accepting))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, CharacterDFA) and (self.arcs, self.accepting) == (other.arcs, other.accepting)
+
+    def language(self) -> Node:
+        """The texts that the automaton accepts, as a term. Cost: none; its arcs are made when a text comes there."""
+        return _Reader(self).language(0) if self.arcs[0] or 0 in self.accepting else EMPTY
+
+
+class _Reader:
+    """Reads a CharacterDFA byte by byte; what a MACHINE node asks for."""
+
+    __slots__ = ("_dfa",)
+
+    def __init__(self, dfa: CharacterDFA) -> None:
+        self._dfa = dfa
+
+    def __hash__(self) -> int:
+        return hash(self._dfa)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reader) and self._dfa == other._dfa
+
+    def language(self, state: int) -> Node:
+        """What is accepted from a state on. Arcs from it to itself are a loop over characters, which masks are quick to find for."""
+        arcs = self._dfa.arcs[state]
+        loop = utf8(next((ranges for ranges, target in arcs if target == state), ()))
+        is_left = any(target != state for _, target in arcs)
+        rest = nodes.machine(self, state, is_plain=True) if is_left else EPSILON
+        return nodes.concat(nodes.repeat(loop), rest)
+
+    def is_accepting(self, state: int) -> bool:
+        """True when a text may end in `state`."""
+        return state in self._dfa.accepting
+
+    def parts(self, state: int) -> tuple[Node, ...]:
+        """What is accepted from a state on, where it is left with the first character, as one term."""
+        arcs = self._dfa.arcs[state]
+        ways = (nodes.concat(utf8(ranges), self.language(target)) for ranges, target in arcs if target != state)
+        return (nodes.alternation(ways),)
+
+    def arcs(self, state: int, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Sequence[tuple[int, Node]]:
+        """The arcs of that term."""
+        return known[self.parts(state)[0]]
+
+
+def character_dfa(node: Node, max_states: int) -> CharacterDFA:
+    """The automaton of a regular term without checks.
+
+    Raises:
+        BudgetExceeded: it has more than `max_states` states.
+
+    Cost: some 20 us per state and byte that leads somewhere else.
+    """
+    automaton = Automaton(node)
+    steps = CharacterSteps(automaton)
+    queue = [automaton.initial_state]
+    numbers = {automaton.initial_state: 0}
+    arcs: list[list[tuple[Ranges, int]]] = []
+    for state in queue:
+        found = steps.of(state)
+        for target in found:
+            if target not in numbers:
+                numbers[target] = len(numbers)
+                queue.append(target)
+        if len(numbers) > max_states:
+            raise BudgetExceeded(
+                f"expected an automaton of at most {max_states:,} states, received one with more. Simplify the expression "
+                "(nested counts and alternatives multiply), or raise `max_states`.",
+                "max_states",
+                max_states,
+            )
+        arcs.append([(ranges, numbers[target]) for target, ranges in found.items()])
+    return CharacterDFA(arcs, (number for state, number in numbers.items() if automaton.is_accepting(state)))
+
+
+class CharacterSteps:
+    """The steps of a byte automaton over whole characters."""
+
+    def __init__(self, automaton: Automaton) -> None:
+        self._automaton = automaton
+        self._known: dict[tuple[int, int], _Pieces] = {}
+
+    def of(self, state: int) -> dict[int, Ranges]:
+        """The characters that lead from a state to another, by that state."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        moves = self._automaton.moves(state)
+        for first, num_leads, num_following, spelled in _LEADS:
+            by_target: dict[int, list[tuple[int, int]]] = {}
+            for bits in range(num_leads):
+                if first + bits in moves:
+                    base = bits << 6 * num_following
+                    for low, high, target in self._after(moves[first + bits], num_following):
+                        by_target.setdefault(target, []).append((base + low, base + high))
+            for target, ranges in by_target.items():
+                found.setdefault(target, []).extend(intersect(normalize(ranges), spelled))
+        return {target: normalize(ranges) for target, ranges in found.items() if ranges}
+
+    def _after(self, state: int, num_following: int) -> _Pieces:
+        """Where so many bytes 0x80 to 0xBF lead, by the number that their last six bits make together; at most three bytes."""
+        if not num_following:
+            return [(0, 0, state)]
+        known = self._known.get((state, num_following))
+        if known is None:
+            known = self._known[state, num_following] = []
+            moves = self._automaton.moves(state)
+            for byte in range(0x80, 0xC0):
+                base = (byte & 0x3F) << 6 * (num_following - 1)
+                for low, high, target in self._after(moves[byte], num_following - 1) if byte in moves else ():
+                    if known and known[-1][1:] == (base + low - 1, target):
+                        known[-1] = (known[-1][0], base + high, target)
+                    else:
+                        known.append((base + low, base + high, target))
+        return known
+
+
+def _joined(arcs: Iterable[tuple[Ranges, int]]) -> Arcs:
+    """One arc for each target."""
+    by_target: dict[int, list[tuple[int, int]]] = {}
+    for ranges, target in arcs:
+        by_target.setdefault(target, []).extend(ranges)
+    return tuple((normalize(ranges), target) for target, ranges in by_target.items() if ranges)
+
+
+def _reaching(arcs: Sequence[Arcs], accepting: frozenset[int]) -> set[int]:
+    """The states from which an accepting one can be reached."""
+    sources: dict[int, list[int]] = {}
+    for state, found in enumerate(arcs):
+        for _, target in found:
+            sources.setdefault(target, []).append(state)
+    alive, queue = set(accepting), list(accepting)
+    for state in queue:
+        new = [source for source in sources.get(state, ()) if source not in alive]
+        alive.update(new)
+        queue += new
+    return alive

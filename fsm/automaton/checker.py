@@ -1,0 +1,309 @@
+"""`Checker`: a nondeterministic reader of languages with checks; it finds each checked value in a text and asks the check when it closes.
+
+The automaton of such a language accepts a text whether or not its checks hold. The checker follows all ways to parse the text so far
+(its *readings*, as in an NFA simulation): each is a stack of terms that are still to come, with a mark where a checked value began. A
+reading is dropped when a check fails; the text is accepted while at least one reading is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+
+from fsm.errors import BudgetExceeded
+from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, EPSILON, Check, Kind, Node
+
+_MAX_MEMO = 1 << 16
+"""So many steps of terms are remembered before all are forgotten."""
+_STRUCTURE = frozenset({Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT, Kind.RULE, Kind.CHECK})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mark:
+    """Under a checked term: the check, and where its text began."""
+
+    check: Check
+    start: int
+
+
+class _Stack:
+    """What is still to come: the top, and the rest below it; None: nothing."""
+
+    __slots__ = ("below", "top")
+
+    def __init__(self, top: Node | _Mark, below: _Stack | None) -> None:
+        self.top, self.below = top, below
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFailure:
+    """A value that failed its check.
+
+    Attributes:
+        start: the index of its first byte.
+        stop: the index after its last byte.
+        check: the check; `str` says what it asks.
+    """
+
+    start: int
+    stop: int
+    check: Check
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckedReading:
+    """The ways to read a text so far; a value that never changes.
+
+    Attributes:
+        data: the text.
+        stacks: internal.
+        failure: where no way is left, the last value that failed; None also where the text is no text of the automaton.
+    """
+
+    data: bytes
+    stacks: tuple[_Stack | None, ...]
+    failure: CheckFailure | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """True while some way to read the text is left."""
+        return bool(self.stacks)
+
+    @property
+    def open_since(self) -> int:
+        """The index of the first byte that a check has yet to look at."""
+        found = len(self.data)
+        for stack in self.stacks:
+            while stack is not None:
+                if isinstance(stack.top, _Mark):
+                    found = min(found, stack.top.start)
+                stack = stack.below
+        return found
+
+
+class Checker:
+    """Reads texts of one term.
+
+    Args:
+        root: the language.
+        max_readings: most ways to read a text at once.
+
+    Several threads may use one checker. Cost: some 3 us per byte of an object of six members whose keys are asked to be distinct, that
+    check included; more for each further way to read a text.
+    """
+
+    def __init__(self, root: Node, *, max_readings: int = 1_000) -> None:
+        self._derivatives = Derivatives()
+        self._max_readings = max_readings
+        self._holds_check: dict[Node, bool] = {}
+        self._targets: dict[tuple[Node, int], Node] = {}
+        self.initial = CheckedReading(b"", (_Stack(root, None),))
+
+    def read(self, reading: CheckedReading, data: bytes) -> CheckedReading:
+        """The reading after more bytes; not alive once no way is left.
+
+        Raises:
+            BudgetExceeded: there are more than `max_readings` ways to read the text.
+        """
+        if not reading.is_alive:
+            return CheckedReading(reading.data + data, (), reading.failure)
+        text, stacks, failures = reading.data + data, reading.stacks, list[CheckFailure]()
+        start = end = len(reading.data)
+        for end, byte in enumerate(data, start + 1):
+            found = [after for stack in stacks for after in self._next(stack, byte, text, end, failures)]
+            stacks = tuple(found) if len(found) < 2 else tuple(_distinct(found))
+            if len(stacks) > self._max_readings:
+                raise BudgetExceeded(
+                    f"a text can be read in more than {self._max_readings:,} ways, each with checks of its own. Make the "
+                    "alternatives with checks begin differently, or raise `max_readings`.",
+                    "max_readings",
+                    self._max_readings,
+                )
+            if not stacks:
+                break
+        text = text[:end] if not stacks else text
+        stacks = tuple(stack for stack in stacks if not _is_hopeless(stack, text, data, failures))
+        return CheckedReading(text, stacks, failures[-1] if failures and not stacks else None)
+
+    def end(self, reading: CheckedReading) -> CheckFailure | bool | None:
+        """True when the text may end here; else the value that failed a check at the end, or False."""
+        failures = list[CheckFailure]()
+        for stack in reading.stacks:
+            if any(left is None for left in self._emptied(stack, reading.data, failures)):
+                return True
+        return failures[-1] if failures else False
+
+    def accepts(self, data: bytes) -> bool:
+        """True when the whole of `data` is a text of the language and passes its checks."""
+        return self.end(self.read(self.initial, data)) is True
+
+    def _next(
+        self, stack: _Stack | None, byte: int, text: bytes, end: int, failures: list[CheckFailure]
+    ) -> list[_Stack | None]:
+        """The ways to go on from one stack by one byte, the one before `end`, without what can only end there."""
+        if stack is None:
+            return []
+        top = stack.top
+        # The usual case: nothing begins here, and nothing but the top can end.
+        if isinstance(top, Node) and not top.nullable and not self._has_parts(top):
+            target = self._after(top, byte)
+            if target is not EPSILON:
+                return [] if target is EMPTY else [_Stack(target, stack.below)]
+        found = self._step(stack, byte, text[: end - 1], failures)
+        return [closed for after in found for closed in self._close(after, text[:end], failures)]
+
+    def _after(self, node: Node, byte: int) -> Node:
+        target = self._targets.get((node, byte))
+        if target is None:
+            if len(self._targets) > _MAX_MEMO:
+                self._targets.clear()
+            target = self._targets[node, byte] = self._derivatives.after(node, byte)
+        return target
+
+    def _step(self, stack: _Stack | None, byte: int, text: bytes, failures: list[CheckFailure]) -> Iterator[_Stack]:
+        """The ways to go on from one stack by one byte."""
+        todo = [stack]
+        while todo:
+            stack = todo.pop()
+            if stack is None:
+                continue
+            top, below = stack.top, stack.below
+            if isinstance(top, _Mark):
+                if self._may_begin(below, byte) and _passes(top, text, failures):
+                    todo.append(below)
+                continue
+            if self._has_parts(top):
+                todo.extend(self._parts(top, below, len(text)))
+                continue
+            target = self._after(top, byte)
+            if target is not EMPTY:
+                yield _Stack(target, below)
+            if top.nullable:
+                todo.append(below)
+
+    def _parts(self, top: Node, below: _Stack | None, position: int) -> Iterator[_Stack | None]:
+        """What a term with checks inside is made of, as stacks."""
+        kind, args = top.kind, top.args
+        if kind is Kind.CHECK:
+            yield _Stack(args[0], _Stack(_Mark(args[1], position), below))
+        elif kind is Kind.CONCAT:
+            yield _Stack(args[0], _Stack(args[1], below))
+        elif kind is Kind.RULE:
+            yield _Stack(top.args[0].body, below)
+        elif kind is Kind.ALTERNATION:
+            plain = nodes.alternation(child for child in args if not self._is_checked(child))
+            if plain is not EMPTY:
+                yield _Stack(plain, below)
+            yield from (_Stack(child, below) for child in args if self._is_checked(child))
+        else:
+            body, lo, hi = args
+            if lo == 0:
+                yield below
+            rest = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
+            yield _Stack(body, below if rest is EPSILON else _Stack(rest, below))
+
+    def _close(self, stack: _Stack | None, text: bytes, failures: list[CheckFailure]) -> list[_Stack | None]:
+        """Take off what can only end here; an empty list where a check fails."""
+        while stack is not None:
+            if isinstance(stack.top, _Mark):
+                if not _passes(stack.top, text, failures):
+                    return []
+            elif stack.top is not EPSILON:
+                break
+            stack = stack.below
+        return [stack]
+
+    def _emptied(self, stack: _Stack | None, text: bytes, failures: list[CheckFailure]) -> Iterator[None]:
+        """Yield for each way to end here."""
+        todo = [stack]
+        while todo:
+            stack = todo.pop()
+            if stack is None:
+                yield None
+            elif isinstance(stack.top, _Mark):
+                if _passes(stack.top, text, failures):
+                    todo.append(stack.below)
+            elif stack.top.nullable:
+                if self._has_parts(stack.top):
+                    todo.extend(self._parts(stack.top, stack.below, len(text)))
+                else:
+                    todo.append(stack.below)
+
+    def _may_begin(self, stack: _Stack | None, byte: int) -> bool:
+        """False when what comes next cannot begin with a byte, so that no check needs to be asked."""
+        while stack is not None and isinstance(stack.top, _Mark):
+            stack = stack.below
+        if stack is None:
+            return False
+        top = stack.top
+        assert isinstance(top, Node)
+        return top.nullable or bool(self._derivatives.first_bytes(top) >> byte & 1)
+
+    def _has_parts(self, node: Node) -> bool:
+        """True when a term has to be taken apart, since a part of it is checked."""
+        return node.kind in _STRUCTURE and self._is_checked(node)
+
+    def _is_checked(self, node: Node) -> bool:
+        """True when there is a check inside; a rule is looked into."""
+        if not node.is_checked:
+            return False
+        known = self._holds_check.get(node)
+        if known is None:
+            known = self._holds_check[node] = has_checks(node)
+        return known
+
+
+def checks_of(root: Node) -> Iterator[Check]:
+    """The checks inside a term, of rules that differ only in their depth those of one. Cost: one visit of each part."""
+    seen, stack = {root}, [root]
+    families = set[Hashable]()
+    while stack:
+        node = stack.pop()
+        if node.kind is Kind.RULE:
+            family = node.args[0].family
+            if family in families:
+                continue
+            families.add(family)
+        if node.kind is Kind.CHECK:
+            yield node.args[1]
+        new = [child for child in nodes.children(node) if child not in seen]
+        seen.update(new)
+        stack += new
+
+
+def has_checks(node: Node) -> bool:
+    """True when a language has checks. Cost: one visit of each part, where there are rules."""
+    return node.is_checked and next(checks_of(node), None) is not None
+
+
+def _passes(mark: _Mark, text: bytes, failures: list[CheckFailure]) -> bool:
+    if mark.check.holds(text[mark.start :]):
+        return True
+    fault = mark.check.fault(text[mark.start :]) or 0
+    failures.append(CheckFailure(mark.start + fault, len(text), mark.check))
+    return False
+
+
+def _is_hopeless(stack: _Stack | None, text: bytes, last: bytes, failures: list[CheckFailure]) -> bool:
+    """True when a check that is still open can tell from the text, of which `last` is new, that it will fail."""
+    while stack is not None:
+        mark = stack.top
+        if isinstance(mark, _Mark) and not mark.check.telling_bytes.isdisjoint(last):
+            fault = mark.check.fault(text[mark.start :])
+            if fault is not None:
+                failures.append(CheckFailure(mark.start + fault, len(text), mark.check))
+                return True
+        stack = stack.below
+    return False
+
+
+def _distinct(stacks: Iterable[_Stack | None]) -> Iterator[_Stack | None]:
+    """Stacks, each once; what lies below the same top is one object where two ways have met."""
+    seen = set[tuple[int, int]]()
+    for stack in stacks:
+        key = (0, 0) if stack is None else (id(stack.top), id(stack.below))
+        if key not in seen:
+            seen.add(key)
+            yield stack

@@ -1,0 +1,165 @@
+"""Origins: what an expression was made from, to say which keyword, pattern or rule does not allow a text.
+
+Terms do not record it, so that equal ones are one object; it is found by reading the text again along the source. What it leaves out:
+terminals of a grammar, which are parts of its rules, and the parts of `&` and `~`, which are named as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from fsm.automaton.lazy_dfa import DEAD, Automaton
+from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, EPSILON, Kind, Node
+
+_MAX_STARTS = 64
+_MAX_READINGS = 300
+_MAX_NAMED = 8
+_OPENED = frozenset({Kind.CONCAT, Kind.ALTERNATION, Kind.RULE, Kind.CHECK, Kind.REPEAT})
+_MAX_DEPTH = 30
+
+
+class Origin(Protocol):
+    """Where a language came from."""
+
+    def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
+        """What forbids `text`, whose last byte does not fit; where `is_whole`, the end after it does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A language that is known as a whole, by its name or by how it was written."""
+
+    label: str
+
+    def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
+        """The name."""
+        return (self.label,)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A language whose rules have names: those that stand open where a text does not fit, the innermost of each way to read it.
+
+    Cost: some 10 us per byte and way to read the text; with more than 300 ways the language is named as a whole.
+    """
+
+    node: Node
+    label: str
+
+    def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
+        """The rules, or the name of the language where none is open."""
+        derivatives = Derivatives()
+        tops = list(_expanded([_Frame(self.node, "", None)]))
+        for byte in text if is_whole else text[:-1]:
+            followed = [(top, derivatives.after(top.node, byte)) for top in tops]
+            left = [_Frame(target, top.rule, top.below) for top, target in followed if target is not EMPTY]
+            tops = list(_expanded(left))
+            if len(tops) > _MAX_READINGS:
+                return (self.label,)
+        rules = dict.fromkeys(top.rule for top in tops if top.rule)
+        return tuple(f"rule '{rule}'" for rule in list(rules)[:_MAX_NAMED]) or (self.label,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A term that comes next, the rule that it stands in, and what comes after it."""
+
+    node: Node
+    rule: str
+    below: _Frame | None
+
+
+def _expanded(frames: list[_Frame]) -> Iterator[_Frame]:
+    """The terms without rules that may come next, each once, whatever the frames are made of."""
+    seen = set[tuple[Node, int]]()
+    stack = frames[::-1]
+    while stack:
+        frame = stack.pop()
+        node, rule, below = frame.node, frame.rule, frame.below
+        if (node, id(below)) in seen:
+            continue
+        seen.add((node, id(below)))
+        kind, args = node.kind, node.args
+        if node.nullable and below is not None:
+            stack.append(below)
+        if node.is_regular or kind not in _OPENED:
+            if node is not EPSILON:
+                yield frame
+        elif kind is Kind.CONCAT:
+            stack.append(_Frame(args[0], rule, _Frame(args[1], rule, below)))
+        elif kind is Kind.ALTERNATION:
+            stack += [_Frame(part, rule, below) for part in reversed(args)]
+        elif kind is Kind.RULE:
+            name = args[0].name
+            stack.append(_Frame(args[0].body, rule if name.startswith("__") else name, below))
+        elif kind is Kind.CHECK:
+            stack.append(_Frame(args[0], rule, below))
+        else:
+            body, lo, hi = args
+            rest = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
+            stack.append(_Frame(body, rule, below if rest is EPSILON else _Frame(rest, rule, below)))
+
+
+Step = tuple[Node, Origin]
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Languages one after the other, or one of several.
+
+    Attributes:
+        kind: `sequence` or `either`.
+        steps: each language and where it came from.
+        depth: how deeply such origins are nested.
+    """
+
+    kind: Literal["sequence", "either"]
+    steps: tuple[Step, ...]
+    depth: int = 1
+
+    def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
+        """What the parts name that could be read up to the last byte."""
+        found = dict[str, None]()
+        for origin, rest in self._sequence(text, is_whole) if self.kind == "sequence" else self._either(text, is_whole):
+            found.update(dict.fromkeys(origin.names(rest, is_whole)))
+        return tuple(found)
+
+    def _either(self, text: bytes, is_whole: bool) -> Iterator[tuple[Origin, bytes]]:
+        before = text if is_whole else text[:-1]
+        for node, origin in self.steps:
+            automaton = Automaton(node)
+            if automaton.next_state(Automaton.initial_state, before) != DEAD:
+                yield origin, text
+
+    def _sequence(self, text: bytes, is_whole: bool) -> Iterator[tuple[Origin, bytes]]:
+        last = len(text) - (not is_whole)  # where something other was expected
+        starts = {0}
+        for node, origin in self.steps:
+            automaton, ends = Automaton(node), set[int]()
+            for start in sorted(starts)[-_MAX_STARTS:]:
+                state = Automaton.initial_state
+                for position in range(start, last + 1):
+                    if automaton.is_accepting(state):
+                        ends.add(position)
+                    if position < last:
+                        state = automaton.next_state(state, text[position : position + 1])
+                    if state == DEAD:
+                        break
+                else:
+                    if not automaton.is_accepting(state) or (automaton.moves(state) and not is_whole):
+                        yield origin, text[start:]
+            starts = ends
+
+
+def together(kind: Literal["sequence", "either"], *steps: Step) -> Origin | None:
+    """The origin of languages put together; None where they are nested too deeply."""
+    flat: list[Step] = []
+    for step in steps:
+        origin = step[1]
+        flat += origin.steps if isinstance(origin, Together) and origin.kind == kind else (step,)
+    depth = 1 + max((origin.depth for _, origin in flat if isinstance(origin, Together)), default=0)
+    return Together(kind, tuple(flat), depth) if depth <= _MAX_DEPTH else None

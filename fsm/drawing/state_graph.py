@@ -1,0 +1,323 @@
+"""`StateGraph`: the states and labelled edges of an automaton, simplified for drawing, as data and as DOT text for Graphviz.
+
+The graph of an expression is its DFA over characters, minimised by partition refinement (Moore) and then shortened for the eye: a chain
+of states with one edge each becomes one edge, an optional space joins the edge before it, a loop over the characters of a JSON string is
+one edge, and a count above `MAX_COUNT` is drawn as a loop. So the graph is for reading and not for matching.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Protocol
+
+from fsm.automaton.character_dfa import CharacterSteps
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.terms import node as nodes
+from fsm.terms.character_class import category
+from fsm.terms.characters import ALL_CHARACTERS, Ranges, invert
+from fsm.terms.node import Kind, Node
+from fsm.terms.rendering import known_name
+
+MAX_COUNT = 8
+"""The largest count that is drawn state by state."""
+_NUM_RUNS = 6
+_SPACE = "␣"
+
+
+class TokenTexts(Protocol):
+    """The part of a `Vocabulary` that a drawing needs."""
+
+    @property
+    def tokens(self) -> Sequence[bytes | None]:
+        """The bytes of each token id; None for a special token."""
+
+    @property
+    def eos_token_ids(self) -> Sequence[int]:
+        """The ids that end a text."""
+
+
+class TokenStates(Protocol):
+    """The part of a `TokenFSM` that a drawing needs; a protocol, so that drawing does not import the token layer."""
+
+    initial_state: int
+
+    @property
+    def vocabulary(self) -> TokenTexts:
+        """The tokens."""
+
+    def allowed_token_ids(self, state: int) -> Any:
+        """The ids of the tokens that may come."""
+
+    def next_state(self, state: int, token_id: int) -> int:
+        """The state after one of them."""
+
+    def is_accepting(self, state: int) -> bool:
+        """Whether a text may end there."""
+
+
+@dataclass(slots=True)
+class StateGraph:
+    """The states of a drawing, in breadth-first order, and their edges.
+
+    Attributes:
+        arrows: for each state, the labels of its edges by target.
+        accepting: the accepting states.
+        order: the states that are drawn, the initial one first; edges may lead to states beyond them.
+    """
+
+    arrows: dict[int, dict[int, list[str]]] = field(default_factory=dict)
+    accepting: set[int] = field(default_factory=set)
+    order: list[int] = field(default_factory=list)
+
+    def sources(self) -> dict[int, list[int]]:
+        """For each state, the states with an edge to it."""
+        found = defaultdict[int, list[int]](list)
+        for state, targets in self.arrows.items():
+            for target in targets:
+                found[target].append(state)
+        return found
+
+    def to_dot(self) -> str:
+        """Return the graph in the DOT language of Graphviz: accepting states as double circles, numbered as in the SVG picture.
+
+        An edge to a state that is not drawn leads to a node `...`.
+        """
+        numbers = {state: number for number, state in enumerate(self.order, 1)}
+        lines = ["digraph {", "  rankdir=LR;", "  node [shape=circle];"]
+        lines += [f"  {numbers[state]} [shape=doublecircle];" for state in self.order if state in self.accepting]
+        for state in self.order:
+            for target, names in self.arrows[state].items():
+                label = " ".join(names).replace("\\", "\\\\").replace('"', '\\"')
+                beyond = f'"... {numbers[state]} {target}"'
+                if target not in numbers:
+                    lines.append(f'  {beyond} [shape=plaintext, label="..."];')
+                lines.append(f'  {numbers[state]} -> {numbers.get(target, beyond)} [label="{label}"];')
+        return "\n".join([*lines, "}"])
+
+
+def expression_graph(root: Node, max_states: int) -> StateGraph:
+    """Return the graph of the DFA over characters of a term.
+
+    Args:
+        root: the language.
+        max_states: the most states of the graph.
+
+    Raises:
+        BudgetExceeded: see `Automaton`.
+
+    Cost: the states that are made, at most 8 for each that is returned.
+    """
+    steps = _TermSteps(root)
+    graph = _minimal(_explored(steps.initial_state, steps.labels, steps.is_accepting, max_states * 8))
+    _join_optional_spaces(graph)
+    _join_chains(graph)
+    return _first(graph, steps.initial_state, max_states)
+
+
+def token_graph(token_fsm: TokenStates, max_states: int, max_tokens: int) -> StateGraph:
+    """Return the graph of a token FSM; an edge names at most `max_tokens` tokens. Cost: one mask per state."""
+    tokens, ends = token_fsm.vocabulary.tokens, set(token_fsm.vocabulary.eos_token_ids)
+
+    def labels(state: int) -> Iterator[tuple[int, list[str]]]:
+        named = defaultdict[int, list[str]](list)
+        for token_id in token_fsm.allowed_token_ids(state).tolist():
+            if token_id not in ends:
+                named[token_fsm.next_state(state, token_id)].append(
+                    visible((tokens[token_id] or b"").decode(errors="replace"))
+                )
+        for target, names in named.items():
+            more = len(names) - max_tokens
+            yield target, [" ".join(names[:max_tokens]) + (f" +{more}" if more > 0 else "")]
+
+    return _explored(token_fsm.initial_state, labels, token_fsm.is_accepting, max_states)
+
+
+def visible(text: str) -> str:
+    """Return a text with spaces shown as `␣` and characters that cannot be printed as escapes."""
+    return "".join(_SPACE if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def class_label(ranges: Ranges) -> str:
+    """Return a set of characters as a regular expression writes it; one character as itself."""
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
+        return visible(chr(ranges[0][0]))
+    if ranges == ALL_CHARACTERS:
+        return "any character"
+    if len(ranges) > _NUM_RUNS and ranges in _named():
+        return _named()[ranges]
+    rest = invert(ranges)
+    is_negated = len(rest) < len(ranges) or (len(rest) == len(ranges) and ranges[-1][1] == ALL_CHARACTERS[-1][1])
+    shown = rest if is_negated else ranges
+    runs = [_run(first, last) for first, last in shown[:_NUM_RUNS]]
+    return f"[{'^' if is_negated else ''}{''.join(runs)}{'...' if len(shown) > _NUM_RUNS else ''}]"
+
+
+@cache
+def _named() -> dict[Ranges, str]:
+    """The classes `\\d`, `\\w`, `\\s` of Python's `re` and their complements, by their ranges."""
+    found = {category(name, False): rf"\{name}" for name in "dws"}
+    return found | {invert(ranges): name.upper() for ranges, name in found.items()}
+
+
+def _run(first: int, last: int) -> str:
+    ends = visible(chr(first)), visible(chr(last))
+    return ends[0] if first == last else ends[0] + ("-" if last > first + 1 else "") + ends[1]
+
+
+class _TermSteps:
+    """The states of a term between whole characters, with large counts replaced by loops."""
+
+    def __init__(self, root: Node) -> None:
+        self._automaton = Automaton(root)
+        self._steps = CharacterSteps(self._automaton)
+        self.initial_state = self._state(root)
+
+    def is_accepting(self, state: int) -> bool:
+        return self._automaton.is_accepting(state)
+
+    def labels(self, state: int) -> Iterator[tuple[int, list[str]]]:
+        """The edges of a state: the target and the labels of each."""
+        first, rest = nodes.first_and_rest(self._automaton.nodes[state])
+        name = known_name(first.args[0]) if first.kind is Kind.REPEAT else None
+        if name is None:
+            yield from self._character_labels(state)
+            return
+        body, lo, hi = first.args
+        left = nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
+        yield self._state(nodes.concat(left, rest)), [name]
+        if lo == 0:
+            yield from self.labels(self._state(rest))
+
+    def _character_labels(self, state: int) -> Iterator[tuple[int, list[str]]]:
+        found = self._steps.of(state)
+        for target, ranges in found.items():
+            yield self._state(self._automaton.nodes[target]), [class_label(ranges)]
+
+    def _state(self, node: Node) -> int:
+        return self._automaton.state_of(_without_counts(node))
+
+
+def _without_counts(node: Node) -> Node:
+    """Return the term with the upper bound of every large count removed."""
+    if node.kind is Kind.ALTERNATION:
+        return nodes.alternation(_without_counts_in_chain(part) for part in node.args)
+    if node.kind is Kind.INTERSECTION:
+        return nodes.intersection(_without_counts_in_chain(part) for part in node.args)
+    return _without_counts_in_chain(node)
+
+
+def _without_counts_in_chain(node: Node) -> Node:
+    parts: list[Node] = []
+    while node.kind is Kind.CONCAT:
+        parts.append(node.args[0])
+        node = node.args[1]
+    result = _uncounted(node)
+    for part in reversed(parts):
+        result = nodes.concat(_uncounted(part), result)
+    return result
+
+
+def _uncounted(node: Node) -> Node:
+    if node.kind is not Kind.REPEAT or max(node.args[1], node.args[2] or 0) <= MAX_COUNT:
+        return node
+    body, lo, _ = node.args
+    return nodes.repeat(body, lo if lo <= MAX_COUNT else 1, None)
+
+
+def _explored(
+    initial_state: int,
+    labels: Callable[[int], Iterable[tuple[int, list[str]]]],
+    is_accepting: Callable[[int], bool],
+    max_states: int,
+) -> StateGraph:
+    graph = StateGraph(order=[initial_state])
+    known = {initial_state}
+    for state in graph.order:
+        arrows = graph.arrows[state] = {}
+        if is_accepting(state):
+            graph.accepting.add(state)
+        for target, names in labels(state):
+            arrows.setdefault(target, []).extend(names)
+            if target not in known and len(known) < max_states:
+                known.add(target)
+                graph.order.append(target)
+    return graph
+
+
+def _minimal(graph: StateGraph) -> StateGraph:
+    """Return the graph with equivalent states merged (Moore's partition refinement)."""
+    classes: dict[int, int] = {state: state in graph.accepting for state in graph.order}
+    count = len(set(classes.values()))
+    while True:
+        known: dict[object, int] = {}
+        # A state beyond those explored is a class of its own.
+        follow = {
+            state: (
+                classes[state],
+                frozenset((classes.get(t, -t), *sorted(names)) for t, names in graph.arrows[state].items()),
+            )
+            for state in graph.order
+        }
+        classes = {state: known.setdefault(follow[state], len(known)) for state in graph.order}
+        if len(known) == count:
+            break
+        count = len(known)
+    first = {number: state for state, number in reversed(classes.items())}
+    joined = StateGraph(order=[state for state, number in classes.items() if first[number] == state])
+    joined.accepting = graph.accepting & set(joined.order)
+    for state in joined.order:
+        arrows = joined.arrows[state] = dict[int, list[str]]()
+        for target, names in graph.arrows[state].items():
+            arrows.setdefault(first[classes[target]] if target in classes else target, []).extend(names)
+    return joined
+
+
+def _join_optional_spaces(graph: StateGraph) -> None:
+    """Where a space is optional, remove its state and append `␣?` to the label before it."""
+    sources = graph.sources()
+    for state in graph.order[1:]:
+        arrows = graph.arrows.get(state, {})
+        after = next((target for target, names in arrows.items() if names == [_SPACE]), None)
+        if after is None or after not in graph.arrows or {state, after} & graph.accepting or sources[after] != [state]:
+            continue
+        if {t: names for t, names in arrows.items() if t != after} != graph.arrows[after] or state in arrows:
+            continue
+        for source in sources[state]:
+            graph.arrows[source][after] = [f"{name}{_SPACE}?" for name in graph.arrows[source].pop(state)]
+        sources[after] = sources.pop(state)
+        del graph.arrows[state]
+        for target in arrows:
+            sources[target] = [source for source in sources[target] if source != state]
+
+
+def _join_chains(graph: StateGraph) -> None:
+    """Merge each chain of states with one edge in and one edge out into one edge."""
+    sources = graph.sources()
+    for state in graph.order[1:]:
+        arrows = graph.arrows.get(state, {})
+        if state in graph.accepting or len(arrows) != 1 or len(sources[state]) != 1:
+            continue
+        (target, names), source = next(iter(arrows.items())), sources[state][0]
+        before = graph.arrows[source][state]
+        if (
+            target in (state, source)
+            or source == state
+            or len(names) > 1
+            or len(before) > 1
+            or target in graph.arrows[source]
+        ):
+            continue
+        del graph.arrows[state]
+        del graph.arrows[source][state]
+        graph.arrows[source][target] = [before[0] + names[0]]
+        sources[target] = [source if other == state else other for other in sources[target]]
+
+
+def _first(graph: StateGraph, initial_state: int, max_states: int) -> StateGraph:
+    """Return the graph of the states nearest to the initial one."""
+    return _explored(
+        initial_state, lambda state: graph.arrows.get(state, {}).items(), graph.accepting.__contains__, max_states
+    )

@@ -1,0 +1,25 @@
+"""Expressions out of automata of the library `interegular`: `from_interegular`. `Expression.to_interegular` is the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsm.automaton.interegular_fsm import read_fsm
+from fsm.expression import Expression
+
+
+def from_interegular(fsm: Any) -> Expression:
+    """Return the texts that an automaton of interegular accepts.
+
+    Surrogates have no UTF-8, so that texts with one are left out.
+
+    Args:
+        fsm: an `interegular.FSM` over characters, such as `interegular.parse_pattern("[a-z]+").to_fsm()`.
+
+    Raises:
+        ExpressionError: `fsm` is none, or its symbols are not characters.
+
+    Cost: linear in its symbols and its arcs; what is left after each byte is made when a text comes there.
+    """
+    dfa = read_fsm(fsm)
+    return Expression(dfa.language(), source=f"from_interegular(<FSM of {len(dfa.arcs)} states>)")

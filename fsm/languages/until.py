@@ -1,0 +1,30 @@
+"""`until`: any text up to and including the first occurrence of a mark."""
+
+from __future__ import annotations
+
+from fsm.errors import ExpressionError
+from fsm.expression import Expression
+from fsm.recipe import remembered
+from fsm.terms import node as nodes
+from fsm.terms import texts
+from fsm.terms.characters import ALL_CHARACTERS, utf8
+from fsm.terms.rendering import shorten
+
+
+@remembered
+def until(mark: str) -> Expression:
+    """Any text whose first and only occurrence of `mark` is its end, such as the thoughts of a model before `</think>`.
+
+    Raises:
+        ExpressionError: `mark` is empty, not text, or holds a lone surrogate.
+
+    Cost: one state per byte of the mark.
+    """
+    if not isinstance(mark, str) or not mark:
+        raise ExpressionError(
+            f"expected a text with which the free text ends, received {shorten(repr(mark))}. Give at least one character."
+        )
+    ends_so = nodes.concat(texts.TEXTS, nodes.literal(texts.encode(mark, "the mark")))
+    goes_on = nodes.sequence((ends_so, utf8(ALL_CHARACTERS), texts.TEXTS))
+    node = nodes.intersection((ends_so, nodes.complement(goes_on)))
+    return Expression(node, source=f"until({shorten(mark)!r})")

@@ -1,0 +1,130 @@
+"""`TerminalEnd`: maximal munch for a terminal, as a condition on what may follow each of its texts.
+
+A lexer takes the longest match. So a text of the terminal may end only where what follows does not extend it, to a longer text of the
+same terminal or to one of a rival that the lexer would take instead. The extensions are followed in the product automaton of both for
+up to `MAX_BYTES` bytes: a number `1` may end before `..`, since only a digit after the dot makes a longer number. Longer or unbounded
+extensions are approximated by their first bytes, which leaves out a few texts and lets no wrong one in.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from fsm.automaton.lazy_dfa import DEAD, Automaton
+from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, EPSILON, Kind, Node
+from fsm.terms.state_elimination import MAX_STATES, Arcs, eliminated
+
+MAX_PLACES = 3_000  # places of a head and its rival that are looked at
+MAX_BYTES = 8  # of what would go on, before its first bytes are taken for it
+
+_Place = tuple[int, int]
+"""A state of the head, and one of the rival."""
+
+_NO_TEXT = Automaton(EPSILON)
+
+
+class TerminalEnd:
+    """The texts of `head`, where neither they nor those of a rival could go on.
+
+    Args:
+        head: the texts.
+        rival: reads what others would make of the same text.
+        avoided: what must not come after a text, whatever else holds.
+    """
+
+    def __init__(self, head: Node, rival: Automaton, avoided: Node = EMPTY) -> None:
+        self.head = head
+        self._rival, self._avoided = rival, avoided
+        self._known: dict[int, Node] = {}
+
+    def before(self, after: int) -> Node:
+        """The texts before the end, or before one of the bytes of a mask."""
+        known = self._known.get(after)
+        if known is None:
+            known = self._known[after] = self._before(after)
+        return known
+
+    def short(self, head: Node, after: int) -> Node:
+        """The same for a part of the texts of the head."""
+        guards = self._guards(after)
+        if guards is not None and len(set(guards.values())) <= 1:
+            return nodes.concat(head, next(iter(guards.values()), EPSILON))
+        tail = nodes.munch(EPSILON, EPSILON, self._avoided)
+        return nodes.munch(head, tail, self._rival.nodes[Automaton.initial_state])
+
+    def _before(self, after: int) -> Node:
+        guards = self._guards(after)
+        if guards is not None and len(set(guards.values())) > 1 and len(self._arcs) <= MAX_STATES:
+            return eliminated(self._arcs, self._first, guards)
+        return self.short(self.head, after)
+
+    def _guards(self, after: int) -> dict[_Place, Node] | None:
+        """For each place where a text can end, what must hold of the rest; None where these are too many."""
+        if len(self._arcs) > MAX_PLACES:
+            return None
+        ends = (place for place in self._arcs if self._texts.is_accepting(place[0]))
+        avoided = self._avoided
+        if avoided is not EMPTY and not Derivatives().first_bytes(avoided) & after:
+            avoided = EMPTY
+        more = {place: nodes.alternation((self._more(place, after), avoided)) for place in ends}
+        return {place: nodes.munch(EPSILON, EPSILON, rest) for place, rest in more.items()}
+
+    @cached_property
+    def _texts(self) -> Automaton:
+        return _NO_TEXT if self.head.kind is Kind.LITERAL else Automaton(self.head)
+
+    @property
+    def _first(self) -> _Place:
+        return self._texts.initial_state, self._rival.initial_state
+
+    @cached_property
+    def _arcs(self) -> Arcs[_Place]:
+        """The places where the head can be, and how they go on with it; a few more than `MAX_PLACES` where they are too many."""
+        if self.head.kind is Kind.LITERAL:
+            return self._of_literal(self.head.args[0])
+        found: Arcs[_Place] = {}
+        queue = [self._first]
+        for place in queue:
+            if place not in found:
+                found[place] = [(mask, target) for mask, target in self._steps(place) if target[0] != DEAD]
+                queue += [target for _, target in found[place]]
+            if len(found) > MAX_PLACES:
+                break
+        return found
+
+    def _of_literal(self, text: bytes) -> Arcs[_Place]:
+        """The same for one text: its last place, where nothing is left of it, is all that is asked for."""
+        end = self._rival.next_state(self._rival.initial_state, text)
+        return {(_NO_TEXT.initial_state, end): []}
+
+    def _steps(self, place: _Place) -> list[tuple[int, _Place]]:
+        """Disjoint masks of bytes with which the head or the rival goes on, and the places after them."""
+        own = self._texts.arcs(place[0]) if place[0] != DEAD else []
+        others = self._rival.arcs(place[1]) if place[1] != DEAD else []
+        steps, taken = [], 0
+        for mask, target in own:
+            for other, rival in others:
+                if mask & other:
+                    steps.append((mask & other, (target, rival)))
+                    mask &= ~other
+            if mask:
+                steps.append((mask, (target, DEAD)))
+        for mask, _ in own:
+            taken |= mask
+        steps += [(other & ~taken, (DEAD, rival)) for other, rival in others if other & ~taken]
+        return steps
+
+    def _more(self, place: _Place, after: int, depth: int = 0) -> Node:
+        """The shortest texts that go on from a place to an end of the head or of the rival; the first byte is one of a mask."""
+        ways = []
+        for mask, target in self._steps(place):
+            if mask & after:
+                is_end = depth == MAX_BYTES or any(
+                    state != DEAD and automaton.is_accepting(state)
+                    for automaton, state in zip((self._texts, self._rival), target, strict=True)
+                )
+                rest = EPSILON if is_end else self._more(target, nodes.ALL_BYTES, depth + 1)
+                ways.append(nodes.concat(nodes.byte_set(mask & after), rest))
+        return nodes.alternation(ways)

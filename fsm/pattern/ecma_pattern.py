@@ -1,0 +1,452 @@
+r"""Parser for regular expressions in the dialect of JSON Schema's `pattern`: ECMA-262 with the `u` flag, searched anywhere in the text.
+
+Constructs that the `u` flag forbids are read as without it (annex B): a backslash before any sign (`\_`, `\i`, `\p` without braces), a
+lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`), `\7` with fewer groups, and more. `\A`, `\Z` and `\z` stay errors: they are
+letters in ECMA-262 and anchors everywhere else. Two constructs are not in ECMA-262 but mean the same wherever they exist: the flags `i`
+and `s` (`(?i)`, to the end of the group) and `(?P<name>...)`. `read_loosely` lists which of these were used.
+Not supported, refused by name: back-references, lookaheads inside lookbehinds, other flags, and properties other than general
+categories (`\p{Script=...}`), for which Python has no data.
+Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from fsm.errors import NotRegular, SchemaError
+from fsm.pattern.lookaround import search
+from fsm.pattern.postfix import (
+    After,
+    Assert,
+    Before,
+    Character,
+    Choose,
+    Instruction,
+    Join,
+    Look,
+    Loop,
+    NotSupported,
+    Text,
+    boundary,
+)
+from fsm.terms.character_class import (
+    ASCII_DIGITS,
+    ASCII_WORD,
+    ecma_space,
+    ignoring_case,
+    single,
+    unicode_property,
+    union,
+)
+from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, Speller, invert
+from fsm.terms.node import Node
+
+MAX_COUNT = 10**15
+MAX_PATTERN_LENGTH = 1_000_000
+
+_LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
+_CONTROLS = {"t": 0x09, "n": 0x0A, "v": 0x0B, "f": 0x0C, "r": 0x0D}
+_RUN = re.compile(r"[^\\^$.*+?()\[\]{}|]+")
+_QUANTIFIER = re.compile(r"(?:[*+?]|\{(\d+)(?:(,)(\d*))?\})\??", re.ASCII)
+_HEX2 = re.compile(r"[0-9A-Fa-f]{2}")
+_HEX4 = re.compile(r"[0-9A-Fa-f]{4}")
+_BRACED_HEX = re.compile(r"\{([0-9A-Fa-f]+)\}")
+_LOW_SURROGATE = re.compile(r"\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})")
+_PROPERTY = re.compile(r"\{([^{}]*)\}")
+_GROUP = re.compile(r"\((?:\?(?::|P?<([^>=!][^>]*)>))?")
+_FLAGS = re.compile(r"\(\?([is]*)(?:-([is]+))?([:)])")
+_CAPTURES = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|(\((?:(?!\?)|\?P?<(?![=!])))", re.DOTALL)
+_OCTAL = re.compile(r"[0-3][0-7]{0,2}|[4-7][0-7]?")
+_SYNTAX = "^$\\.*+?()[]{}|/"
+_LONELY = ("]", "{", "}")
+_COUNTS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+
+_LOOKAROUNDS = {
+    "(?=": Look(),
+    "(?!": Look(is_negative=True),
+    "(?<=": Look(is_behind=True),
+    "(?<!": Look(is_behind=True, is_negative=True),
+}
+
+
+def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
+    """Return the texts in which `pattern` is found, each character spelled by `spell`.
+
+    Args:
+        pattern: a regular expression in ECMA-262 syntax.
+        spell: how one character of a set is written, for example `characters.json_spelling`.
+        pointer: JSON pointer to the pattern, for errors.
+
+    Raises:
+        SchemaError: the pattern is malformed, or uses something that is not supported; see the top of this module.
+
+    Cost: linear in the pattern; a count such as `{1,50000}` costs nothing.
+    """
+    if not isinstance(pattern, str):
+        raise SchemaError(f"a pattern is a string, received {type(pattern).__name__}. Give it as text", pointer)
+    try:
+        return search(_Reader(pattern).read(), spell)
+    except _Malformed as error:
+        raise SchemaError(
+            f"{error.problem}, in pattern {_shorten(pattern)!r} at position {error.position}. {error.advice}", pointer
+        ) from None
+    except NotSupported as refusal:
+        raise NotRegular(
+            f"{refusal.construct} is not supported, in pattern {_shorten(pattern)!r}. {refusal.advice}", pointer
+        ) from None
+
+
+@lru_cache(maxsize=1024)
+def read_loosely(pattern: str) -> tuple[str, ...]:
+    """What of a pattern is read though ECMA-262 does not take it with the `u` flag; nothing for most, and for what is malformed."""
+    reader = _Reader(pattern)
+    try:
+        for _ in reader.read():
+            pass
+    except (_Malformed, NotSupported):
+        return ()
+    return tuple(reader.loose)
+
+
+def _shorten(pattern: str) -> str:
+    return pattern if len(pattern) <= 80 else f"{pattern[:60]}...{pattern[-15:]}"
+
+
+class _Malformed(Exception):
+    def __init__(self, problem: str, position: int, advice: str) -> None:
+        super().__init__(problem, position, advice)
+        self.problem = problem
+        self.position = position
+        self.advice = advice
+
+
+@dataclass(slots=True)
+class _Group:
+    """A group that is being read: where it began, its alternatives so far, the items of the present one, its flags."""
+
+    start: int
+    alternatives: int = 0
+    items: int = 0
+    look: Look | None = None
+    flags: frozenset[str] = frozenset()
+
+
+class _Reader:
+    """Reads one pattern into instructions, without recursion: an open group is an entry of `groups`."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.position = 0
+        self.groups = [_Group(-1)]
+        self.names = set[str]()
+        self.loose = dict[str, None]()
+
+    def read(self) -> Iterator[Instruction]:
+        """Yield the pattern in postfix order.
+
+        Raises:
+            _Malformed: it breaks the syntax.
+            NotSupported: it uses a construct that is refused.
+        """
+        if len(self.pattern) > MAX_PATTERN_LENGTH:
+            raise NotSupported(
+                f"a pattern of more than {MAX_PATTERN_LENGTH:,} characters", "Write an `enum`, or split it."
+            )
+        while self.position < len(self.pattern):
+            yield from self._read_item()
+        if len(self.groups) > 1:
+            raise _Malformed(
+                "unclosed group", self.groups[-1].start, r"Close it with ')', or write '\(' for a parenthesis."
+            )
+        yield from self._close(self.groups[0])
+
+    def _read_item(self) -> Iterator[Instruction]:
+        sign = self.pattern[self.position]
+        if sign == "(":
+            self._open_group()
+        elif sign == "|":
+            yield Join(self.groups[-1].items)
+            self.groups[-1].alternatives += 1
+            self.groups[-1].items = 0
+            self.position += 1
+        elif sign in "^$":
+            yield Assert(Before.TEXT_START) if sign == "^" else Assert(after=After.TEXT_END)
+            self.groups[-1].items += 1
+            self.position += 1
+        elif sign == ")":
+            yield from self._close_group()
+        else:
+            yield from self._read_atom(sign)
+
+    def _open_group(self) -> None:
+        start = self.position
+        for sign, look in _LOOKAROUNDS.items():
+            if self.pattern.startswith(sign, start):
+                self.groups.append(_Group(start, look=look, flags=self.groups[-1].flags))
+                self.position += len(sign)
+                return
+        if (flags := _FLAGS.match(self.pattern, start)) is not None and any(flags.groups()[:2]):
+            return self._read_flags(flags)
+        opening = _GROUP.match(self.pattern, start)
+        if self.pattern.startswith("(?", start) and (opening is None or opening.end() == start + 1):
+            self._refuse_group(start)
+        assert opening is not None
+        name = opening[1]
+        if name is not None:
+            if not name.replace("$", "_").isidentifier() or name in self.names:
+                raise _Malformed(
+                    f"group name {name!r} is not an identifier, or is taken", start, "Choose another name."
+                )
+            self.names.add(name)
+            if self.pattern.startswith("(?P", start):
+                self.loose["(?P<...>)"] = None
+        self.groups.append(_Group(start, flags=self.groups[-1].flags))
+        self.position = opening.end()
+
+    def _read_flags(self, found: re.Match[str]) -> None:
+        """Read `(?i)`, which holds to the end of the group that it stands in, or `(?i:`, which begins one."""
+        around = self.groups[-1]
+        flags = (around.flags | set(found[1])) - set(found[2] or "")
+        if found[3] == ":":
+            self.groups.append(_Group(self.position, flags=flags))
+        else:
+            around.flags = flags
+        self.loose[found[0] if found[3] == ")" else f"{found[0]}...)"] = None
+        self.position = found.end()
+
+    def _refuse_group(self, start: int) -> None:
+        if self.pattern.startswith("(?P", start):
+            raise _Malformed("group syntax of Python", start, "In ECMA-262 a named group is '(?<name>...)'.")
+        if re.compile(r"\(\?[a-zA-Z-]").match(self.pattern, start):
+            raise NotSupported("an inline flag", "Write both cases of a letter as a class, for example '[aA]'.")
+        raise _Malformed("unknown kind of group", start, "Write '(?:...)', '(...)' or '(?<name>...)'.")
+
+    def _close_group(self) -> Iterator[Instruction]:
+        if len(self.groups) == 1:
+            raise _Malformed("unmatched ')'", self.position, r"Remove it, or write '\)' for a parenthesis.")
+        yield from self._close(self.groups.pop())
+        self.position += 1
+        yield from self._read_quantifier()
+
+    def _close(self, group: _Group) -> Iterator[Instruction]:
+        yield Join(group.items)
+        if group.alternatives:
+            yield Choose(group.alternatives + 1)
+        if group.look is not None:
+            yield group.look
+
+    def _read_quantifier(self) -> Iterator[Instruction]:
+        """Count the item that was just read, and repeat it if a quantifier follows."""
+        self.groups[-1].items += 1
+        found = _QUANTIFIER.match(self.pattern, self.position)
+        if found is None:
+            return
+        if found[1] is None:
+            lo, hi = _COUNTS[found[0][0]]
+        else:
+            lo = self._count(found[1])
+            hi = lo if found[2] is None else self._count(found[3]) if found[3] else None
+            if hi is not None and hi < lo:
+                raise _Malformed(
+                    f"counts out of order in {found[0]!r}", self.position, "Write the smaller count first."
+                )
+        yield Loop(lo, hi)
+        self.position = found.end()
+
+    def _count(self, digits: str) -> int:
+        digits = digits.lstrip("0") or "0"
+        if len(digits) > len(str(MAX_COUNT)) or int(digits) > MAX_COUNT:
+            raise _Malformed(f"a count above {MAX_COUNT:,}", self.position, "Leave the bound out, as in '{3,}'.")
+        return int(digits)
+
+    def _read_atom(self, sign: str) -> Iterator[Instruction]:
+        start = self.position
+        if sign in "*+?" or (sign == "{" and _QUANTIFIER.match(self.pattern, start)):
+            raise _Malformed(
+                f"nothing to repeat before {sign!r}", start, r"Write a backslash before it for the character itself."
+            )
+        if sign == "[":
+            yield Character(self._read_class())
+        elif self.pattern.startswith((r"\b", r"\B"), start):
+            yield from boundary(ASCII_WORD, is_inside=self.pattern[start + 1] == "B")
+            self.position += 2
+        elif sign == "\\":
+            yield Character(self._read_escape())
+        elif sign == ".":
+            self.position += 1
+            yield Character(ALL_CHARACTERS if "s" in self.groups[-1].flags else invert(_LINE_ENDS))
+        else:
+            yield from self._read_run()
+        yield from self._read_quantifier()
+
+    def _read_run(self) -> Iterator[Instruction]:
+        """Read plain characters; the last one is left for itself when it is repeated."""
+        found = _RUN.match(self.pattern, self.position)
+        end = self.position + 1 if found is None else found.end()
+        if end - self.position > 1 and _QUANTIFIER.match(self.pattern, end):
+            end -= 1
+        run, self.position = self.pattern[self.position : end], end
+        if run in _LONELY:
+            self.loose[f"a lone '{run}'"] = None
+        if "i" not in self.groups[-1].flags:
+            yield Text(run)
+            return
+        for sign in run:
+            yield Character(self._in_both_cases(single(ord(sign))))
+        self.groups[-1].items += len(run) - 1
+
+    def _in_both_cases(self, written: Ranges) -> Ranges:
+        return ignoring_case(written) if "i" in self.groups[-1].flags else written
+
+    def _read_class(self) -> Ranges:
+        start = self.position
+        negated = self.pattern.startswith("[^", start)
+        self.position += 2 if negated else 1
+        sets: list[Ranges] = []
+        while not self.pattern.startswith("]", self.position):
+            if self.position >= len(self.pattern):
+                raise _Malformed("unclosed class", start, r"Close it with ']', or write '\[' for a bracket.")
+            sets.append(self._read_class_range())
+        self.position += 1
+        found = self._in_both_cases(tuple(one for ranges in sets for one in ranges))
+        return invert(union([found])) if negated else union([found])
+
+    def _read_class_range(self) -> Ranges:
+        start = self.position
+        first = self._read_class_member()
+        if not self.pattern.startswith("-", self.position) or self.pattern[self.position + 1 : self.position + 2] in (
+            "]",
+            "",
+        ):
+            return first
+        self.position += 1
+        last = self._read_class_member()
+        if not (_is_single(first) and _is_single(last)):
+            self.loose["'-' beside a class"] = None
+            return union((first, single(ord("-")), last))
+        if last[0][0] < first[0][0]:
+            raise _Malformed(
+                f"range out of order: {self.pattern[start : self.position]!r}",
+                start,
+                "Write the lower character first.",
+            )
+        return ((first[0][0], last[0][0]),)
+
+    def _read_class_member(self) -> Ranges:
+        sign = self.pattern[self.position]
+        if sign != "\\":
+            self.position += 1
+            return single(ord(sign))
+        if self.pattern.startswith(r"\-", self.position):
+            self.position += 2
+            return single(0x2D)
+        if self.pattern.startswith(r"\b", self.position):
+            self.position += 2
+            return single(0x08)
+        return self._read_escape()
+
+    def _read_escape(self) -> Ranges:
+        start = self.position
+        sign = self.pattern[start + 1 : start + 2]
+        self.position += 2
+        if sign in _CLASS_ESCAPES:
+            found = _CLASS_ESCAPES[sign.lower()]()
+            return invert(found) if sign.isupper() else found
+        if sign in ("p", "P") and _PROPERTY.match(self.pattern, self.position):
+            return self._read_property(sign == "P")
+        if sign in _CONTROLS:
+            return single(_CONTROLS[sign])
+        if sign in ("x", "u", "c", "0") and (code_point := self._read_code_point(sign)) is not None:
+            return self._in_both_cases(single(code_point))
+        if sign and sign in _SYNTAX:
+            return single(ord(sign))
+        return self._in_both_cases(single(self._read_loose_escape(start, sign)))
+
+    def _read_loose_escape(self, start: int, sign: str) -> int:
+        """Read an escape that is none with the `u` flag."""
+        if not sign:
+            raise _Malformed("a backslash at the end", start, r"Write '\\' for a backslash itself.")
+        if sign in ("A", "Z", "z"):
+            raise _Malformed(
+                rf"'\{sign}' is not part of ECMA-262", start, "Write '^' for the start of the text and '$' for its end."
+            )
+        digits = re.compile(r"\d+", re.ASCII).match(self.pattern, start + 1)
+        is_reference = digits is not None and sign != "0" and int(digits[0][:9]) <= self._num_captures
+        if is_reference or (sign == "k" and "(?<" in self.pattern):
+            raise NotSupported(
+                rf"a back-reference ('\{sign}')", "Not a regular language: list the alternatives that you need."
+            )
+        self.loose[rf"'\{sign}'"] = None
+        if digits is not None and (octal := _OCTAL.match(self.pattern, start + 1)) is not None:
+            self.position = octal.end()
+            return int(octal[0], 8)
+        if sign == "c":  # without a letter behind it, the backslash stands for itself
+            self.position = start + 1
+            return ord("\\")
+        return ord(sign)
+
+    @cached_property
+    def _num_captures(self) -> int:
+        return sum(found[1] is not None for found in _CAPTURES.finditer(self.pattern))
+
+    def _read_property(self, negated: bool) -> Ranges:
+        name = _PROPERTY.match(self.pattern, self.position)
+        assert name is not None
+        self.position = name.end()
+        found = unicode_property(name[1])
+        if found is None:
+            raise NotSupported(
+                f"the property {name[0]!r}",
+                r"Write a general category ('\p{L}', '\p{Lu}', '\p{Nd}'), or ranges, for example '[\u0370-\u03ff]' for Greek.",
+            )
+        return invert(found) if negated else found
+
+    def _read_code_point(self, sign: str) -> int | None:
+        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None where it is none of them."""
+        rest = self.pattern[self.position : self.position + 1]
+        if sign == "0":
+            return None if rest.isdigit() and rest.isascii() else 0
+        if sign == "c":
+            if not (rest.isalpha() and rest.isascii()):
+                return None
+            self.position += 1
+            return ord(rest) % 32
+        if sign == "u" and rest == "{":
+            return self._read_braced()
+        found = (_HEX2 if sign == "x" else _HEX4).match(self.pattern, self.position)
+        if found is None:
+            return None
+        self.position = found.end()
+        return self._join_surrogates(int(found[0], 16))
+
+    def _read_braced(self) -> int | None:
+        found = _BRACED_HEX.match(self.pattern, self.position)
+        digits = found[1].lstrip("0") if found else ""
+        if found is None or len(digits) > 6 or int(digits or "0", 16) > MAX_CODE_POINT:
+            return None
+        self.position = found.end()
+        return int(digits or "0", 16)
+
+    def _join_surrogates(self, unit: int) -> int:
+        low = _LOW_SURROGATE.match(self.pattern, self.position) if 0xD800 <= unit <= 0xDBFF else None
+        if low is None:
+            return unit
+        self.position = low.end()
+        return 0x10000 + ((unit - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)
+
+
+_CLASS_ESCAPES: dict[str, Callable[[], Ranges]] = {
+    "d": lambda: ASCII_DIGITS,
+    "w": lambda: ASCII_WORD,
+    "s": ecma_space,
+    "D": lambda: ASCII_DIGITS,
+    "W": lambda: ASCII_WORD,
+    "S": ecma_space,
+}
+
+
+def _is_single(ranges: Ranges) -> bool:
+    return len(ranges) == 1 and ranges[0][0] == ranges[0][1]

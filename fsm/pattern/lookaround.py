@@ -1,0 +1,243 @@
+"""Patterns with lookarounds and anchors in any place, as terms: `full_match` and `search` of a pattern in postfix order.
+
+`postfix.py` is tried first, since its terms are simpler where it can express a lookaround. What it refuses becomes a continuation here
+(`course.py`): lookarounds, word boundaries and anchors inside repetitions, and lookbehinds after lookaheads. Each turn of a repetition
+reads something; what a turn asserts without reading is stated once, beside the repetition.
+What this leaves out: a lookahead inside a lookbehind, a turn that only asserts in a loop with a count beyond `MAX_ASSERTING_TURNS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fsm.pattern import postfix
+from fsm.pattern.postfix import Assert, Before, Character, Choose, Instruction, Join, Look, Loop, NotSupported, Text
+from fsm.terms import node as nodes
+from fsm.terms.characters import Speller
+from fsm.terms.continuation import After, Alternation, Concatenation, Lookahead, Plain, Repetition, Rest, Step, begin
+from fsm.terms.node import ALL_BYTES, ANYTHING, EPSILON, Kind, Node
+
+MAX_LOOK_DEPTH = 50  # groups around a lookaround
+MAX_ASSERTING_TURNS = 8
+MAX_FAR_LOOKS = 8  # lookarounds at more than one character: the states of their texts multiply
+
+_NO_BEHIND = frozenset[Node]()
+_NOTHING = Concatenation(_NO_BEHIND, ())
+_NEVER = Alternation(_NO_BEHIND, ())
+_NEWLINE = nodes.literal(b"\n")
+_LINE_START = nodes.optional(nodes.concat(nodes.repeat(nodes.byte_set(ALL_BYTES)), _NEWLINE))
+_REST = {
+    postfix.After.LINE_END: nodes.optional(nodes.concat(_NEWLINE, ANYTHING)),
+    postfix.After.LAST_LINE_END: nodes.optional(_NEWLINE),
+    postfix.After.TEXT_END: EPSILON,
+}
+
+
+def full_match(program: Iterable[Instruction], spell: Speller) -> Node:
+    """The texts that a pattern matches from end to end.
+
+    Args:
+        program: a well-formed pattern in postfix order.
+        spell: how a character is written in bytes.
+
+    Raises:
+        NotSupported: an anchor or a lookaround stands where it is not handled.
+
+    Cost: linear in the pattern; counts cost nothing.
+    """
+    program = list(program)
+    try:
+        return postfix.full_match(postfix.compile_postfix(program, spell))
+    except NotSupported:
+        return begin(_steps(program, spell))
+
+
+def search(program: Iterable[Instruction], spell: Speller) -> Node:
+    """The texts in which a pattern is found somewhere; see `full_match`."""
+    program = list(program)
+    try:
+        return postfix.search(postfix.compile_postfix(program, spell), spell)
+    except NotSupported:
+        around = plain(_any_text(spell))
+        return begin(_row((around, _steps(program, spell), around)))
+
+
+def _any_text(spell: Speller) -> Node:
+    return nodes.repeat(spell(((0, 0x10FFFF),)))
+
+
+def _steps(program: Iterable[Instruction], spell: Speller) -> Step:
+    stack: list[tuple[Step, int]] = []
+    characters = set[Node]()
+    far_looks = 0
+    for instruction in program:
+        if isinstance(instruction, Text):
+            stack.append((plain(nodes.sequence([spell(((ord(c), ord(c)),)) for c in instruction.text])), 0))
+            continue
+        if isinstance(instruction, Character):
+            node = spell(instruction.ranges)
+            characters.add(node)
+            stack.append((plain(node), 0))
+            continue
+        if isinstance(instruction, Assert):
+            stack.append((asserted(instruction), 0))
+            continue
+        count = instruction.count if isinstance(instruction, Join | Choose) else 1
+        operands = stack[len(stack) - count :]
+        del stack[len(stack) - count :]
+        made = combined(instruction, [step for step, _ in operands], spell)
+        if isinstance(instruction, Look):
+            body = operands[0][0]
+            far_looks += not (isinstance(body, Plain) and body.node in characters)
+            if far_looks > MAX_FAR_LOOKS:
+                raise NotSupported(
+                    f"more than {MAX_FAR_LOOKS} lookarounds", "Write some of them as patterns of their own."
+                )
+        depth = 0 if isinstance(made, Plain) else max((depth for _, depth in operands), default=0) + (count > 1)
+        if depth > MAX_LOOK_DEPTH:
+            raise NotSupported(f"a lookaround inside more than {MAX_LOOK_DEPTH} groups", "Take it out of some of them.")
+        stack.append((made, depth))
+    ((found, _),) = stack
+    return found
+
+
+def combined(instruction: Join | Choose | Loop | Look, operands: Sequence[Step], spell: Speller) -> Step:
+    """The step that an instruction makes of others.
+
+    Raises:
+        NotSupported: see the top of this module.
+    """
+    if isinstance(instruction, Join):
+        return _row(operands)
+    if isinstance(instruction, Choose):
+        return _either(operands)
+    if isinstance(instruction, Loop):
+        return _loop(operands[0], instruction.lo, instruction.hi)
+    return _look(operands[0], instruction, spell)
+
+
+def plain(node: Node) -> Plain:
+    """The step that reads a text of a language."""
+    return Plain(_NO_BEHIND, node)
+
+
+def asserted(instruction: Assert) -> Step:
+    """The step of an anchor."""
+    conditions: list[Step] = []
+    if instruction.before is not Before.ANY:
+        node = EPSILON if instruction.before is Before.TEXT_START else _LINE_START
+        conditions.append(After(frozenset((node,)), node, is_negative=False))
+    if instruction.after is not postfix.After.ANY:
+        conditions.append(Rest(_NO_BEHIND, _REST[instruction.after]))
+    return _row(conditions)
+
+
+def _row(operands: Iterable[Step]) -> Step:
+    """One step after the other; neighbours that look nowhere become one."""
+    parts: list[Step] = []
+    for operand in operands:
+        for part in operand.steps if isinstance(operand, Concatenation) else (operand,):
+            last = parts[-1] if parts else None
+            if isinstance(last, Plain) and isinstance(part, Plain):
+                parts[-1] = plain(nodes.concat(last.node, part.node))
+            else:
+                parts.append(part)
+    return parts[0] if len(parts) == 1 else Concatenation(_behind(parts), tuple(parts))
+
+
+def _either(operands: Sequence[Step]) -> Step:
+    texts = [part.node for part in operands if isinstance(part, Plain)]
+    others = [part for part in operands if not isinstance(part, Plain)]
+    if texts:
+        others.append(plain(nodes.alternation(texts)))
+    return others[0] if len(others) == 1 else Alternation(_behind(others), tuple(others))
+
+
+def _behind(parts: Iterable[Step]) -> frozenset[Node]:
+    return _NO_BEHIND.union(*(part.behind for part in parts))
+
+
+def _look(body: Step, look: Look, spell: Speller) -> Step:
+    if look.is_behind:
+        if _looks_ahead(body):
+            raise NotSupported("a lookahead inside a lookbehind", "Write it outside.")
+        read = begin(_row((plain(_any_text(spell)), body)))
+        return After(frozenset((read,)), read, look.is_negative)
+    if isinstance(body, Plain):
+        rest = nodes.concat(body.node, ANYTHING)
+        return Rest(_NO_BEHIND, nodes.complement(rest) if look.is_negative else rest)
+    return Lookahead(body.behind, body, look.is_negative)
+
+
+def _looks_ahead(step: Step) -> bool:
+    if isinstance(step, Concatenation | Alternation):
+        return any(_looks_ahead(part) for part in step.steps)
+    return _looks_ahead(step.body) if isinstance(step, Repetition) else isinstance(step, Lookahead | Rest)
+
+
+def _loop(body: Step, lo: int, hi: int | None) -> Step:
+    if isinstance(body, Plain):
+        return plain(nodes.repeat(body.node, lo, hi))
+    if hi == 0 or (lo, hi) == (1, 1):
+        return body if hi else _NOTHING
+    turn, silent = _reading(body), _silent(body)
+    if silent is None or silent is _NOTHING or lo == 0:
+        return Repetition(turn.behind, turn, 0 if silent is _NOTHING else lo, hi)
+    if hi is None:
+        splits: list[tuple[int | None, int | None]] = [(None, None)]
+    elif hi <= MAX_ASSERTING_TURNS:
+        splits = [(before, hi - 1 - before) for before in range(hi)]
+    else:
+        raise NotSupported(
+            f"an anchor or a lookaround that may be all of a turn, in a repetition of {lo} to {hi} times",
+            "Take it out of the repetition.",
+        )
+    ways = [_row((Repetition(turn.behind, turn, 0, a), silent, Repetition(turn.behind, turn, 0, b))) for a, b in splits]
+    return _either((Repetition(turn.behind, turn, lo, hi), *ways))
+
+
+def _silent(step: Step) -> Step | None:
+    """What a step asserts where it reads nothing: `_NOTHING` for no more than that, None where it always reads."""
+    if isinstance(step, Plain):
+        return _NOTHING if step.node.nullable else None
+    if isinstance(step, Repetition):
+        return _NOTHING if step.lo == 0 else None
+    if isinstance(step, Concatenation):
+        parts = [_silent(part) for part in step.steps]
+        found = [part for part in parts if part is not None and part is not _NOTHING]
+        return None if None in parts else _row(found) if found else _NOTHING
+    if isinstance(step, Alternation):
+        options = [option for option in map(_silent, step.steps) if option is not None]
+        return _NOTHING if _NOTHING in options else _either(options) if options else None
+    return step
+
+
+def _reading(step: Step) -> Step:
+    """The texts of a step but the empty one."""
+    if isinstance(step, Plain):
+        return plain(_not_empty(step.node))
+    if isinstance(step, Repetition):
+        return _NEVER if step.hi == 0 else Repetition(step.behind, step.body, max(step.lo, 1), step.hi)
+    if isinstance(step, Alternation):
+        return _either([_reading(part) for part in step.steps])
+    if not isinstance(step, Concatenation):
+        return _NEVER
+    ways: list[Step] = []
+    before: list[Step] = []
+    for place, part in enumerate(step.steps):
+        ways.append(_row((*before, _reading(part), *step.steps[place + 1 :])))
+        silent = _silent(part)
+        if silent is None:
+            break
+        before.append(silent)
+    return _either(ways)
+
+
+def _not_empty(node: Node) -> Node:
+    if not node.nullable:
+        return node
+    if node.kind is Kind.REPEAT and not node.args[0].nullable:
+        return nodes.repeat(node.args[0], 1, node.args[2])
+    if node.kind is Kind.ALTERNATION and not any(part.nullable for part in node.args if part is not EPSILON):
+        return nodes.alternation(part for part in node.args if part is not EPSILON)
+    return nodes.intersection((node, nodes.complement(EPSILON)))

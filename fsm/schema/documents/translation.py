@@ -1,0 +1,116 @@
+"""Whole documents in the words of draft 2020-12, for the validator, which knows each draft by its letter alone.
+
+Left out: the schemas of a registry, and identifiers on the way of a reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from fsm.schema.documents.dialect import Dialect, in_latest_words
+from fsm.schema.documents.older_word import has_older_words
+from fsm.schema.keyword import KEYWORDS, Made, Schema, escape
+
+_VALUES = frozenset({"enum", "const", "default", "example", "examples"})
+_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+_AS_BEFORE = ("draft-04", "draft-06", "draft-07")
+"""The drafts whose own words are among the older ones."""
+
+
+class Translation:
+    """A document as draft 2020-12 writes it.
+
+    Args:
+        root: the document.
+        dialect: what it is written in.
+
+    Attributes:
+        root: the document in new words; nothing of the old one is changed.
+    """
+
+    def __init__(self, root: Schema, dialect: Dialect) -> None:
+        self._dialect, self._pointers = dialect, dict[int, str]()
+        self._before, self._references = root, list[dict[str, Any]]()
+        self.root: Schema = self._translated(root)
+        for schema in self._references:
+            schema["$ref"] = self._moved(schema["$ref"])
+
+    def pointer_to(self, schema: Schema) -> str | None:
+        """Where a schema of the old document, this very object, is in the new one."""
+        return self._pointers.get(id(schema))
+
+    def _translated(self, root: Schema) -> Schema:
+        top: dict[str, Any] = {}
+        todo: list[tuple[Any, Any, Any, str, bool]] = [(top, "", root, "", True)]
+        while todo:
+            holder, key, value, pointer, is_schema = todo.pop()
+            if isinstance(value, list):
+                holder[key] = found = list(value)
+                parts = [(n, part) for n, part in enumerate(value) if isinstance(part, dict)]
+                todo += [(found, n, part, f"{pointer}/{n}", True) for n, part in parts]
+            elif isinstance(value, dict):
+                holder[key] = new = self._in_new_words(value, pointer) if is_schema else dict(value)
+                for name, part in list(new.items()):
+                    if isinstance(part, dict | list) and (not is_schema or name not in _VALUES):
+                        at = f"{pointer}/{escape(str(name))}"
+                        todo.append((new, name, part, at, not is_schema or name not in _NAMED))
+            else:
+                holder[key] = value
+        return top[""]  # type: ignore[no-any-return]
+
+    def _in_new_words(self, schema: dict[str, Any], pointer: str) -> dict[str, Any]:
+        self._pointers.setdefault(id(schema), pointer)
+        new = in_latest_words(schema, self._dialect)
+        assert isinstance(new, dict)
+        kept = {name: part for name, part in schema.items() if name not in KEYWORDS and name not in _GONE}
+        new = {**kept, **new}
+        if isinstance(schema.get(self._dialect.identifier), str) and self._dialect.identifier != "$id":
+            new["$id"] = schema[self._dialect.identifier]
+        if Made.RECURSIVE in new:
+            new["$ref"] = new.pop(Made.RECURSIVE)
+        if isinstance(new.get("$ref"), str):
+            self._references.append(new)
+        return new
+
+    def _moved(self, reference: str) -> str:
+        """A reference to where its schema is now."""
+        node: Any = self._before
+        if not reference.startswith("#/"):
+            return reference
+        for token in unquote(reference[2:]).split("/"):
+            name = token.replace("~1", "/").replace("~0", "~")
+            if isinstance(node, dict) and name in node:
+                node = node[name]
+            elif isinstance(node, list) and name.isascii() and name.isdigit() and int(name) < len(node):
+                node = node[int(name)]
+            else:
+                return reference
+        return f"#{self._pointers[id(node)]}" if id(node) in self._pointers else reference
+
+
+_GONE = frozenset({"id", "$schema", "nullable", "dependencies", "additionalItems", "$recursiveRef", "$recursiveAnchor"})
+
+
+def needs_translation(root: Schema, dialect: Dialect) -> bool:
+    """Whether a validator of the draft would not read a document as it is read here."""
+    if dialect.name.startswith(("draft-03", "openapi")):
+        return True
+    todo: list[Any] = [root]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict):
+            if has_older_words(_without_own_words(value, dialect)):
+                return True
+            todo += value.values()
+        elif isinstance(value, list):
+            todo += value
+    return False
+
+
+def _without_own_words(schema: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """What of a schema is not said in words that its draft has itself."""
+    if dialect.name not in _AS_BEFORE:
+        return {name: part for name, part in schema.items() if name != "items" or dialect.name != "draft/2019-09"}
+    bounds = ("exclusiveMinimum", "exclusiveMaximum") if dialect.name == "draft-04" else ()
+    return {name: part for name, part in schema.items() if name not in ("dependencies", "items", *bounds)}

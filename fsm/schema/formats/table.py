@@ -1,0 +1,179 @@
+"""Formats: the languages that the values of `format` name, as the inside of a JSON string.
+
+Exact after their standards where the modules `moment`, `address` and `uri` do not say otherwise; `byte`, `binary`, `password` and the
+formats of numbers are those of the registry of OpenAPI. `regex` is a part of ECMA-262 with the `u` flag: groups are nested at most three
+deep, without names and references, ranges of a class begin with `0`, `a` or `A`. `idn-hostname` and `idn-email` are not known: whether a
+label is allowed hangs on tables of Unicode that change.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from fsm.schema.formats import address, moment, uri
+from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
+from fsm.terms import node as nodes
+from fsm.terms.characters import JSON_CHARACTER, invert, json_spelling
+from fsm.terms.node import EMPTY, Node
+
+
+def is_known_format(name: object) -> bool:
+    """Whether a format rejects anything here; one that is not known only annotates."""
+    return any(name in known for known in (FORMATS, OPENAPI_FORMATS, NUMBER_FORMATS, OUR_FORMATS))
+
+
+def known_formats(name: str) -> str:
+    """What to write instead of a format that is not known."""
+    near = get_close_matches(name.lower(), FORMATS, 1)
+    return (
+        f"Did you mean {near[0]!r}?"
+        if near
+        else f"Known are {', '.join((*FORMATS, *OPENAPI_FORMATS, *NUMBER_FORMATS))}."
+    )
+
+
+def format_node(name: str) -> Node:
+    """The inside of a JSON string in a known format of strings. Cost: some 0.1 ms once per format."""
+    return (FORMATS.get(name) or OPENAPI_FORMATS.get(name) or OUR_FORMATS[name])()
+
+
+@cache
+def uuid() -> Node:
+    """RFC 4122: 8-4-4-4-12 hexadecimal digits."""
+    return joined(times(HEX, 8), times(joined(text("-"), times(HEX, 4)), 3), text("-"), times(HEX, 12))
+
+
+@cache
+def base64() -> Node:
+    """RFC 4648 section 4, padded, the bits that stand for nothing zero: what every decoder reads."""
+    return _base64("+/")
+
+
+@cache
+def base64url() -> Node:
+    """RFC 4648 section 5, padded as above."""
+    return _base64("-_")
+
+
+def _base64(signs: str) -> Node:
+    digits = LETTERS_DIGITS[26:52] + LETTERS_DIGITS[:26] + string.digits + signs
+    digit = one_of(digits)
+    last = joined(digit, either(joined(one_of("AQgw"), text("==")), joined(digit, one_of(digits[::4]), text("="))))
+    return joined(any_number(times(digit, 4)), nodes.optional(last))
+
+
+@cache
+def any_text() -> Node:
+    """Any string: the format tells people what it is for."""
+    return nodes.repeat(JSON_CHARACTER)
+
+
+@cache
+def json_pointer() -> Node:
+    """RFC 6901 JSON Pointer."""
+    plain = json_spelling(invert(((ord("/"), ord("/")), (ord("~"), ord("~")))))
+    return any_number(joined(text("/"), any_number(either(plain, joined(text("~"), one_of("01"))))))
+
+
+@cache
+def relative_json_pointer() -> Node:
+    """Relative JSON Pointer, as draft 2020-12 refers to it: a count of levels up, then a pointer or `#`."""
+    up = either(text("0"), joined(one_of("123456789"), any_number(DIGIT)))
+    return joined(up, either(text("#"), json_pointer()))
+
+
+@cache
+def regex() -> Node:
+    """A pattern of ECMA-262 (see the top of this file for what is left out)."""
+    pattern = _pattern(EMPTY)
+    for _ in range(_MAX_GROUPS):
+        pattern = _pattern(pattern)
+    return pattern
+
+
+def _pattern(inside: Node) -> Node:
+    """A pattern in whose groups `inside` stands."""
+    times_read = either(one_of("*+?"), joined(text("{"), _counts(), text("}")))
+    quantifier = nodes.optional(joined(times_read, nodes.optional(text("?"))))
+    assertion = either(one_of("^$"), joined(one_of("\\"), one_of("bB")), _group(inside, "(?=", "(?!", "(?<=", "(?<!"))
+    plain = json_spelling(invert(tuple((ord(c), ord(c)) for c in sorted(_SYNTAX))))
+    atom = either(plain, text("."), _escape(), _class(), _group(inside, "(", "(?:"))
+    alternative = any_number(either(assertion, joined(atom, quantifier)))
+    return joined(alternative, any_number(joined(text("|"), alternative)))
+
+
+def _group(inside: Node, *openings: str) -> Node:
+    return joined(nodes.words(opening.encode() for opening in openings), inside, text(")"))
+
+
+def _counts() -> Node:
+    """`n`, `n,` or `n,m` with n <= m: of one digit where there are two."""
+    both = nodes.words(b"%d,%d" % (n, m) for m in range(10) for n in range(m + 1))
+    return either(joined(times(DIGIT, 1, 9), nodes.optional(text(","))), both)
+
+
+def _escape() -> Node:
+    plain = one_of("dDsSwWtnvfr" + _SYNTAX)
+    spelled = either(
+        plain,
+        joined(text("c"), one_of(string.ascii_letters)),
+        joined(text("x"), HEX, HEX),
+        joined(text("u"), times(HEX, 4)),
+    )
+    return joined(one_of("\\"), spelled)
+
+
+def _class() -> Node:
+    alphabets = (string.digits, string.ascii_lowercase, string.ascii_uppercase)
+    ranges = nodes.words(f"{known[0]}-{last}".encode() for known in alphabets for last in known)
+    plain = json_spelling(invert(tuple((ord(c), ord(c)) for c in sorted("-\\]^"))))
+    return joined(text("["), nodes.optional(text("^")), any_number(either(plain, ranges, _escape())), text("]"))
+
+
+_MAX_GROUPS = 3
+_SYNTAX = "$()*+./?[\\]^{|}"
+
+
+_MAX_SINGLE = (2**24 - 1) * 2**104  # the largest float of 32 bits
+
+FORMATS: dict[str, Callable[[], Node]] = {
+    "date": moment.date,
+    "time": moment.time,
+    "date-time": moment.date_time,
+    "duration": moment.duration,
+    "uuid": uuid,
+    "email": address.email,
+    "hostname": address.hostname,
+    "ipv4": address.ipv4,
+    "ipv6": address.ipv6,
+    "uri": uri.uri,
+    "uri-reference": uri.uri_reference,
+    "uri-template": uri.uri_template,
+    "iri": uri.iri,
+    "iri-reference": uri.iri_reference,
+    "json-pointer": json_pointer,
+    "relative-json-pointer": relative_json_pointer,
+    "regex": regex,
+}
+OPENAPI_FORMATS: dict[str, Callable[[], Node]] = {"byte": base64, "binary": any_text, "password": any_text}
+"""Formats of strings, after the registry of OpenAPI."""
+NUMBER_FORMATS: dict[str, dict[str, Any]] = {
+    "int32": {"multipleOf": 1, "minimum": -(2**31), "maximum": 2**31 - 1},
+    "int64": {"multipleOf": 1, "minimum": -(2**63), "maximum": 2**63 - 1},
+    "float": {"minimum": -_MAX_SINGLE, "maximum": _MAX_SINGLE},
+    "double": {},  # whatever we write
+}
+"""Formats of numbers, after the registry of OpenAPI, in other keywords. Strings pay no heed to them, nor numbers to other formats."""
+OUR_FORMATS: dict[str, Callable[[], Node]] = {
+    "x-local-date-time": moment.local_date_time,
+    "x-clock": moment.local_time,
+    "x-mailbox": address.mailbox,
+    "x-base64url": base64url,
+    "x-ipv4-interface": address.ipv4_interface,
+    "x-ipv6-interface": address.ipv6_interface,
+}
+"""Formats of Python types, see `model.py`."""

@@ -1,0 +1,185 @@
+"""Formats of URIs, of IRIs, of templates for URIs, and the URLs that pydantic reads.
+
+Of those URLs (`HttpUrl` and its like) left out are: schemes in capital letters, hosts with characters beyond ASCII, or with `--` in the
+third and fourth place of a label, user names beyond ASCII, `"<>\\^`{|}` and blanks, and more than 1,000 characters after the host (100 from
+the first one beyond ASCII on), or 200 after `#` (16 of those): so no URL comes near the 2,083 bytes that pydantic takes.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from functools import cache
+
+from fsm.schema.formats.address import hostname, ipv4, ipv6
+from fsm.schema.formats.parts import DIGIT, HEX, LETTERS_DIGITS, any_number, either, joined, one_of, text, times
+from fsm.terms import node as nodes
+from fsm.terms.characters import Ranges, json_spelling
+from fsm.terms.node import EPSILON, Node
+
+_UNRESERVED, _SUB_DELIMS = LETTERS_DIGITS + "-._~", "!$&'()*+,;="
+_ENCODED = joined(text("%"), HEX, HEX)
+_PLANES = tuple((first, first + 0xFFFD) for first in range(0x10000, 0xE0000, 0x10000))
+_IRI_CHARACTERS: Ranges = ((0xA0, 0xD7FF), (0xF900, 0xFDCF), (0xFDF0, 0xFFEF), *_PLANES, (0xE1000, 0xEFFFD))
+_PRIVATE: Ranges = ((0xE000, 0xF8FF), (0xF0000, 0xFFFFD), (0x100000, 0x10FFFD))
+
+
+@dataclass(frozen=True, slots=True)
+class _Syntax:
+    """The grammar of RFC 3986, or of RFC 3987 with the characters that it adds.
+
+    Attributes:
+        more: characters beyond ASCII that may stand wherever a letter may.
+        private: those that may stand in a query only.
+    """
+
+    more: Ranges = ()
+    private: Ranges = ()
+
+    def _one_of(self, characters: str) -> Node:
+        return either(one_of(_UNRESERVED + characters), json_spelling(self.more), _ENCODED)
+
+    @property
+    def _authority(self) -> Node:
+        userinfo = any_number(self._one_of(_SUB_DELIMS + ":"))
+        future = joined(
+            one_of("vV"), any_number(HEX, 1), text("."), any_number(one_of(_UNRESERVED + _SUB_DELIMS + ":"), 1)
+        )
+        host = either(joined(text("["), either(ipv6(), future), text("]")), any_number(self._one_of(_SUB_DELIMS)))
+        port = nodes.optional(joined(text(":"), any_number(DIGIT)))
+        return joined(nodes.optional(joined(userinfo, text("@"))), host, port)
+
+    def _hierarchy(self, first_segment: Node) -> Node:
+        """An authority with a path, or a path, whose first segment is given where nothing stands before it."""
+        segments = any_number(joined(text("/"), any_number(self._one_of(_SUB_DELIMS + ":@"))))
+        rootless = joined(any_number(self._one_of(_SUB_DELIMS + ":@"), 1), segments)
+        absolute = joined(text("/"), nodes.optional(rootless))
+        return either(joined(text("//"), self._authority, segments), absolute, joined(first_segment, segments), EPSILON)
+
+    @property
+    def _rest(self) -> Node:
+        """The query and the fragment, each of which may be absent."""
+        plain = self._one_of(_SUB_DELIMS + ":@/?")
+        query = joined(text("?"), any_number(either(plain, json_spelling(self.private))))
+        return joined(nodes.optional(query), nodes.optional(joined(text("#"), any_number(plain))))
+
+    def absolute(self) -> Node:
+        """With a scheme."""
+        scheme = joined(one_of(string.ascii_letters), any_number(one_of(LETTERS_DIGITS + "+-.")))
+        hierarchy = self._hierarchy(any_number(self._one_of(_SUB_DELIMS + ":@"), 1))
+        return joined(scheme, text(":"), hierarchy, self._rest)
+
+    def reference(self) -> Node:
+        """With a scheme or without one; then no colon stands in the first segment."""
+        relative = joined(self._hierarchy(any_number(self._one_of(_SUB_DELIMS + "@"), 1)), self._rest)
+        return either(self.absolute(), relative)
+
+
+@cache
+def uri() -> Node:
+    """RFC 3986 URI."""
+    return _Syntax().absolute()
+
+
+@cache
+def uri_reference() -> Node:
+    """RFC 3986 URI-reference."""
+    return _Syntax().reference()
+
+
+@cache
+def iri() -> Node:
+    """RFC 3987 IRI."""
+    return _Syntax(_IRI_CHARACTERS, _PRIVATE).absolute()
+
+
+@cache
+def iri_reference() -> Node:
+    """RFC 3987 IRI-reference."""
+    return _Syntax(_IRI_CHARACTERS, _PRIVATE).reference()
+
+
+@cache
+def uri_template() -> Node:
+    """RFC 6570 URI-Template, without the operators that it reserves."""
+    reserved = set("\"%'<>\\^`{|}") - {"'"}
+    ascii_literal = one_of("".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in reserved))
+    literal = either(ascii_literal, json_spelling(_IRI_CHARACTERS), json_spelling(_PRIVATE), _ENCODED)
+    varchar = either(one_of(LETTERS_DIGITS + "_"), _ENCODED)
+    name = joined(varchar, any_number(joined(nodes.optional(text(".")), varchar)))
+    length = joined(one_of("123456789"), times(DIGIT, 0, 3))
+    variable = joined(name, nodes.optional(either(text("*"), joined(text(":"), length))))
+    variables = joined(variable, any_number(joined(text(","), variable)))
+    expression = joined(text("{"), nodes.optional(one_of("+#./;?&")), variables, text("}"))
+    return any_number(either(literal, expression))
+
+
+def url(schemes: tuple[str, ...] | None) -> Node:
+    """The URLs with one of these schemes, or with any: an address with a host, then a path, a query and a fragment.
+
+    A URL of a file has no host. See the top of this file for what is left out.
+    """
+    hosted = schemes and nodes.words(scheme.encode() for scheme in schemes if scheme != "file")
+    if schemes is None:
+        any_scheme = joined(
+            one_of(string.ascii_lowercase), times(one_of(string.ascii_lowercase + string.digits + "+-."), 0, 20)
+        )
+        hosted = nodes.intersection((any_scheme, nodes.complement(text("file"))))
+    forms = []
+    if hosted:
+        forms.append(
+            joined(hosted, text("://"), _url_authority(), nodes.optional(_url_path(one_of("/?"))), _url_fragment())
+        )
+    if schemes is None or "file" in schemes:
+        forms.append(joined(text("file://"), _url_path(text("/"))))
+    return either(*forms)
+
+
+MAX_URL_BYTES = 2083
+"""What pydantic takes; no URL of ours is longer."""
+_URL_CHARACTERS = LETTERS_DIGITS + "-._~!$&'()*+,;=:@/?%[]"
+
+
+@cache
+def _url_authority() -> Node:
+    """A user, if any, a host (a name whose last label begins with a letter, or an address) and a port, if any."""
+    numeric = joined(
+        any_number(one_of(LETTERS_DIGITS + "-_.")),
+        text("."),
+        one_of(string.digits),
+        any_number(one_of(LETTERS_DIGITS + "-")),
+    )
+    only_number = joined(one_of(string.digits), any_number(one_of(LETTERS_DIGITS + "-")))
+    name = nodes.intersection((hostname(), nodes.complement(either(numeric, only_number))))
+    host = either(name, ipv4(), joined(text("["), ipv6(), text("]")))
+    user = joined(times(one_of(_UNRESERVED + _SUB_DELIMS + "%:"), 1, 64), text("@"))
+    return joined(nodes.optional(user), host, nodes.optional(joined(text(":"), _port())))
+
+
+def _port() -> Node:
+    """0 to 65535."""
+    nonzero = one_of("123456789")
+    five = either(
+        joined(one_of("12345"), times(DIGIT, 4)),
+        joined(text("6"), one_of("01234"), times(DIGIT, 3)),
+        joined(text("65"), one_of("01234"), times(DIGIT, 2)),
+        joined(text("655"), one_of("012"), DIGIT),
+        joined(text("6553"), one_of("012345")),
+    )
+    return either(text("0"), joined(nonzero, times(DIGIT, 0, 3)), five)
+
+
+def _url_path(first: Node) -> Node:
+    """A path and a query, beginning with one of two signs."""
+    return joined(first, _url_characters(1_000, 100))
+
+
+def _url_fragment() -> Node:
+    return nodes.optional(joined(text("#"), _url_characters(200, 16)))
+
+
+@cache
+def _url_characters(ascii_only: int, mixed: int) -> Node:
+    """Up to so many characters of ASCII, and up to so many more from the first one beyond ASCII on."""
+    plain, other = one_of(_URL_CHARACTERS), json_spelling(_IRI_CHARACTERS)
+    return joined(times(plain, 0, ascii_only), nodes.optional(joined(other, times(either(plain, other), 0, mixed - 1))))

@@ -1,0 +1,226 @@
+"""`Continuation`: the continuation of a pattern with lookarounds, that is, the rest of the pattern as a term that has Brzozowski derivatives.
+
+A lookaround is a condition on the whole rest of the text, or on all of the text before it, so it has no language of its own that could
+be concatenated. Together with its continuation it has one: `(?!x)` followed by R is the intersection of R with the complement of `x.*`.
+A `Continuation` is such a continuation, as a linked list of steps. Inside a repetition the continuation contains the repetition itself with
+one turn less, and is expanded only when it is reached; so `(?:(?!-->).)*` is read turn by turn, each adding a condition that later
+turns simplify away. A lookbehind is a second term that is derived in parallel, from the beginning of the text.
+
+Every turn of a repetition reads at least one byte: assertions without width are taken out when the steps are made.
+What this leaves out: reading patterns (`postfix.py`, `looking.py`), derivatives (`derivative.py`, which calls `parts` and `arcs`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+from weakref import WeakValueDictionary
+
+from fsm.terms import node as nodes
+from fsm.terms.node import ANYTHING, EMPTY, EPSILON, Node
+
+Behind = tuple[Node, ...]
+"""For each condition on what was read that a course may still ask for, in its order: what it would take to hold."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A part of a pattern; a child class says what it reads. `behind`: the conditions on what was read that it may ask for."""
+
+    behind: frozenset[Node]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plain(Step):
+    """Reads a text of a language."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Concatenation(Step):
+    """Reads one step after the other."""
+
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alternation(Step):
+    """Reads one of the steps; none: nothing can be read."""
+
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repetition(Step):
+    """Reads the body again and again, never nothing, `lo` to `hi` times (None: no bound)."""
+
+    body: Step
+    lo: int
+    hi: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookahead(Step):
+    """Reads nothing, where the body comes next, or where it does not."""
+
+    body: Step
+    is_negative: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rest(Step):
+    """Reads nothing, where all that comes is a text of a language."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class After(Step):
+    """Reads nothing, where all that was read is a text of a language, or where it is not."""
+
+    node: Node
+    is_negative: bool
+
+
+class Continuation:
+    """A step, and the course after it; made by `course`, equal ones are one object.
+
+    Attributes:
+        step, lo, hi, rest: the step, the turns that are left of it where it is a loop, and what comes after it.
+        behind: the conditions on what was read that may still be asked for, in the order of `Behind`.
+        plain: all of it as a term, where nothing in it looks anywhere.
+    """
+
+    __slots__ = ("__weakref__", "behind", "hi", "lo", "plain", "rest", "step")
+
+    behind: Behind
+    plain: Node | None
+    known: ClassVar[WeakValueDictionary[tuple[object, ...], Continuation]] = WeakValueDictionary()
+
+    def __init__(self, step: Step, lo: int, hi: int | None, rest: Continuation | None) -> None:
+        self.step, self.lo, self.hi, self.rest = step, lo, hi, rest
+        found = step.behind.union(() if rest is None else rest.behind)
+        self.behind = tuple(sorted(found, key=lambda node: node.serial))
+        self.plain = None
+        if isinstance(step, Plain) and (rest is None or rest.plain is not None):
+            self.plain = step.node if rest is None or rest.plain is None else nodes.concat(step.node, rest.plain)
+
+    def is_over(self, behind: Behind) -> bool:
+        """True when the text may end here."""
+        place: Continuation | None = self
+        now = dict(zip(self.behind, behind, strict=True))
+        while place is not None:
+            if not (place.lo == 0 if isinstance(place.step, Repetition) else reads_nothing(place.step, now)):
+                return False
+            place = place.rest
+        return True
+
+
+_lock = threading.Lock()
+_ANYTHING = Plain(frozenset(), ANYTHING)
+
+
+def course(step: Step, rest: Continuation | None, lo: int | None = None, hi: int | None = None) -> Continuation | None:
+    """The course of `step` and then `rest`; `lo` and `hi` where some turns of a loop are over already."""
+    if isinstance(step, Concatenation):
+        for part in reversed(step.steps):
+            rest = course(part, rest)
+        return rest
+    if isinstance(step, Repetition):
+        if lo is None:
+            lo, hi = step.lo, step.hi
+        if hi == 0:
+            return rest
+    key = step, lo, hi, rest
+    with _lock:
+        found = Continuation.known.get(key)
+        if found is None:
+            found = Continuation.known[key] = Continuation(step, lo or 0, hi, rest)
+    return found
+
+
+def reads_nothing(step: Step, now: Mapping[Node, Node]) -> bool:
+    """True when the step may read nothing at the end of the text, given what was read."""
+    if isinstance(step, Plain | Rest):
+        return step.node.nullable
+    if isinstance(step, Concatenation):
+        return all(reads_nothing(part, now) for part in step.steps)
+    if isinstance(step, Alternation):
+        return any(reads_nothing(part, now) for part in step.steps)
+    if isinstance(step, Repetition):
+        return step.lo == 0
+    if isinstance(step, After):
+        return now[step.node].nullable is not step.is_negative
+    assert isinstance(step, Lookahead)
+    return reads_nothing(step.body, now) is not step.is_negative
+
+
+def follow(head: Node, rest: Continuation | None, behind: Mapping[Node, Node]) -> Node:
+    """A text of `head`, and then what `rest` reads; `behind` tells what was read before the head."""
+    if head is EMPTY or rest is None:
+        return head
+    if rest.plain is not None:
+        return nodes.concat(head, rest.plain)
+    return nodes.intern_course(head, rest, tuple(behind[node] for node in rest.behind))
+
+
+def begin(step: Step) -> Node:
+    """What a step reads as a whole text."""
+    start = course(step, None)
+    return EPSILON if start is None else follow(EPSILON, start, {node: node for node in start.behind})
+
+
+def entered(rest: Continuation, behind: Behind) -> Node:
+    """What `rest` reads, one step further: the terms in it come to a character after finitely many such steps."""
+    step, now = rest.step, dict(zip(rest.behind, behind, strict=True))
+    if isinstance(step, Plain):
+        return follow(step.node, rest.rest, now)
+    after = follow(EPSILON, rest.rest, now)
+    if isinstance(step, Alternation):
+        return nodes.alternation(follow(EPSILON, course(part, rest.rest), now) for part in step.steps)
+    if isinstance(step, Repetition):
+        less = course(step, rest.rest, max(rest.lo - 1, 0), None if rest.hi is None else rest.hi - 1)
+        turn = follow(EPSILON, course(step.body, less), now)
+        return turn if rest.lo else nodes.alternation((turn, after))
+    if isinstance(step, Rest):
+        return nodes.intersection((step.node, after))
+    if isinstance(step, After):
+        return after if now[step.node].nullable is not step.is_negative else EMPTY
+    assert isinstance(step, Lookahead)
+    whole = course(step.body, course(_ANYTHING, None))
+    seen = follow(EPSILON, whole, now)
+    return nodes.intersection((nodes.complement(seen) if step.is_negative else seen, after))
+
+
+def parts(head: Node, rest: Continuation, behind: Behind) -> tuple[Node, ...]:
+    """The terms whose arcs `arcs` asks for."""
+    return (head, *behind, entered(rest, behind)) if head.nullable else (head, *behind)
+
+
+Arcs = Sequence[tuple[int, Node]]
+
+
+def arcs(head: Node, rest: Continuation, behind: Behind, known: Mapping[Node, Arcs]) -> Iterator[tuple[int, Node]]:
+    """Disjoint masks of bytes that go on with the head, each with what is left; what was read is read on beside it."""
+    ways: list[tuple[int, tuple[Node, ...]]] = [(mask, (target,)) for mask, target in known[head]]
+    for node in behind:
+        ways = [
+            (mask & own, (*targets, target))
+            for own, target in _complete(known[node])
+            for mask, targets in ways
+            if mask & own
+        ]
+    for mask, (target, *now) in ways:
+        yield mask, follow(target, rest, dict(zip(rest.behind, now, strict=True)))
+
+
+def _complete(found: Arcs) -> Iterator[tuple[int, Node]]:
+    left = nodes.ALL_BYTES
+    for mask, target in found:
+        yield mask, target
+        left &= ~mask
+    if left:
+        yield left, EMPTY

@@ -1,0 +1,550 @@
+"""Brzozowski derivatives of terms, as transitions: disjoint sets of bytes (256-bit masks), each with the derivative by its bytes.
+
+All traversals use an explicit stack, so no input, however deeply nested, exhausts Python's. `is_inhabited` decides whether a term with
+intersections or complements is empty, by a best-first search of its derivatives within a budget.
+Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Reppy and Turon 2009, doi:10.1017/S0956796808007090.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+
+from fsm.errors import BudgetExceeded, ExpressionError
+from fsm.terms import continuation as courses
+from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.distance import Distances
+from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
+
+Arc = tuple[int, Node]
+"""A 256-bit mask of bytes and the term that is left after any of them."""
+Arcs = tuple[Arc, ...]
+
+_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.COURSE})
+_DIGITS = 0x3FF << 48
+_DIGIT_WORK = 50  # ten remainders, each asked for the digits that may still come
+_MAX_EXITS = 500  # states of a head that are looked at for one where it may end
+
+
+_shared: dict[Node, Arcs] = {}
+
+
+def share(node: Node) -> None:
+    """Find the arcs of `node` and of all that is left of it, for every `Derivatives` that is made from now on."""
+    derivatives, queue = Derivatives(), [node]
+    for part in queue:
+        queue += [target for _, target in derivatives.arcs(part) if target not in queue]
+    _shared.update(derivatives._arcs)
+
+
+class Derivatives:
+    """Arcs of nodes and their emptiness, remembered for as long as this object lives, within a budget.
+
+    Args:
+        max_search: most nodes that one search for an accepted text may visit; see `BudgetExceeded`.
+        max_memo: most remembered arc lists; at the limit the memory starts anew.
+        max_step: most work that one derivative may take (see `work.py`); see `BudgetExceeded`.
+    """
+
+    def __init__(self, *, max_search: int = 20_000, max_memo: int = 200_000, max_step: int = 20_000) -> None:
+        self.max_search = max_search
+        self.max_step = max_step
+        self.max_memo = max_memo
+        self._arcs: dict[Node, Arcs] = dict(_shared)
+        self._inhabited: dict[tuple[Node, int], bool] = {}
+        self._distances = Distances(max_memo=max_memo)
+        self._lock = threading.RLock()  # what is remembered may be dropped, which nobody must notice halfway
+
+    def arcs(self, node: Node) -> Arcs:
+        """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.
+
+        A target that holds an intersection or complement may still turn out to be empty: see `is_inhabited`.
+
+        Raises:
+            ExpressionError: a rule refers to itself before it reads a byte (left recursion).
+            BudgetExceeded: the terms are so entangled that uniting them takes more than `max_step`.
+
+        Cost: the sum of the arcs below, once per node.
+        """
+        known = self._arcs.get(node)
+        if known is not None:
+            return known
+        with self._lock:
+            return self._make_arcs(node)
+
+    def _make_arcs(self, node: Node) -> Arcs:
+        if len(self._arcs) > self.max_memo:
+            self._arcs.clear()
+        limit = work.done() + self.max_step
+        stack, open_nodes = [node], set[Node]()
+        while stack:
+            top = stack[-1]
+            if top in self._arcs:
+                stack.pop()
+                continue
+            missing = [n for n in _needed(top) if n not in self._arcs]
+            if missing:
+                if top in open_nodes:
+                    _refuse_left_recursion(stack)
+                open_nodes.add(top)
+                stack.extend(missing)
+                continue
+            found = self._arcs[top] = self._combine(top)
+            work.add(len(found) * (len(top.args) if top.kind is Kind.INTERSECTION else 1))
+            if work.done() > limit:
+                self._refuse_step()
+            work.check()
+            open_nodes.discard(top)
+            stack.pop()
+        return self._arcs[node]
+
+    def _refuse_step(self) -> None:
+        raise BudgetExceeded(
+            f"one step of the expression takes more than {self.max_step:,} steps of work: {work.HEAVY}. Simplify the expression, or "
+            "raise `max_step`.",
+            "max_step",
+            self.max_step,
+        )
+
+    def first_bytes(self, node: Node) -> int:
+        """A 256-bit mask with every byte that a text of `node` may begin with, and perhaps others. Cost: 0.2 us per part."""
+        mask, stack, seen = 0, [node], {node}
+        while stack:
+            top = stack.pop()
+            kind, args = top.kind, top.args
+            if kind is Kind.BYTES:
+                mask |= args[0]
+                continue
+            if kind is Kind.LITERAL:
+                mask |= 1 << args[0][0]
+                continue
+            if kind is Kind.CONCAT:
+                parts = args if args[0].nullable else args[:1]
+            elif kind in (Kind.ALTERNATION, Kind.REPEAT, Kind.RULE):
+                parts = nodes.children(top)
+            else:
+                parts = ()
+                for part, _ in self.arcs(top):
+                    mask |= part
+            new = [part for part in parts if part not in seen]
+            seen.update(new)
+            stack += new
+        return mask
+
+    def after(self, node: Node, byte: int) -> Node:
+        """The term that is left of `node` after one byte, EMPTY if nothing is.
+
+        Cost: less than `arcs` where terms are met once, as with every count of `x{0,200}`: only one target is made.
+        """
+        bit = 1 << byte
+        found = []
+        while True:
+            head, tail = nodes.first_and_rest(node)
+            loop, rest = (head.args[0], _one_less(head)) if head.kind is Kind.REPEAT else (head, EPSILON)
+            for mask, target in self.arcs(loop):
+                if mask & bit:
+                    found.append(nodes.concat(nodes.concat(target, rest), tail))
+                    break
+            if tail is EPSILON or not head.nullable:
+                break
+            node = tail
+        left = found.pop() if found else EMPTY
+        while found:  # from the right, as `arcs` joins them, so that both make the same terms
+            left = nodes.alternation((found.pop(), left))
+        return left
+
+    def _combine(self, node: Node) -> Arcs:
+        kind, args, arcs = node.kind, node.args, self._arcs
+        if kind is Kind.LITERAL:
+            text = args[0]
+            return ((1 << text[0], nodes.literal(text[1:])),)
+        if kind is Kind.BYTES:
+            return ((args[0], EPSILON),)
+        if kind is Kind.CONCAT:
+            head, tail = args
+            out = tuple((mask, nodes.concat(target, tail)) for mask, target in arcs[head])
+            return _union((out, arcs[tail])) if head.nullable else out
+        if kind is Kind.REPEAT:
+            rest = _one_less(node)
+            return tuple((mask, nodes.concat(target, rest)) for mask, target in arcs[args[0]])
+        if kind is Kind.ALTERNATION:
+            return self._alternation(args)
+        if kind is Kind.WORDS:
+            return tuple((1 << byte, target) for byte, target in nodes.split_words(*args))
+        if kind is Kind.RULE:
+            return arcs[node.args[0].body]
+        if kind is Kind.INTERSECTION:
+            return _product([arcs[child] for child in args])
+        if kind is Kind.COMPLEMENT:
+            return _negate(arcs[args[0]])
+        if kind is Kind.DIVISIBLE:
+            divisor, remainder, most = args
+            if most == 0:
+                return ()
+            left = None if most is None else most - 1
+            work.add(_DIGIT_WORK)
+            return _merge(
+                (1 << (48 + d), nodes.divisible(divisor, (remainder * 10 + d) % divisor, left)) for d in range(10)
+            )
+        if kind is Kind.FIELDS:
+            return tuple((1 << byte, target) for byte, target in args[0].split(*args[1:]))
+        if kind is Kind.MEMBERS:
+            return arcs[args[0].expand(args[1])]
+        if kind is Kind.CHECK:
+            return arcs[args[0]]
+        if kind is Kind.MUNCH:
+            return self._munch(*args)
+        if kind is Kind.MACHINE:
+            return _merge(args[0].arcs(args[1], arcs))
+        if kind is Kind.COURSE:
+            head, rest, behind = args
+            out = _merge(courses.arcs(head, rest, behind, arcs))
+            return _union((out, arcs[courses.entered(rest, behind)])) if head.nullable else out
+        return ()
+
+    def _alternation(self, members: Sequence[Node]) -> Arcs:
+        """Any of the members; what follows a round of one loop is united once, not once for each way to begin a round."""
+        found, tails = list[Arcs](), dict[Node, list[Node]]()
+        for member in members:
+            head, tail = nodes.first_and_rest(member)
+            if head.kind is Kind.REPEAT:
+                tails.setdefault(head.args[0], []).append(nodes.concat(_one_less(head), tail))
+                if head.nullable:
+                    found.append(self._arcs[tail])
+            else:
+                found.append(self._arcs[member])
+        for body, rest in tails.items():
+            tail = nodes.alternation(rest)
+            found.append(tuple((mask, nodes.concat(target, tail)) for mask, target in self._arcs[body]))
+        return _union(found)
+
+    def is_inhabited(self, node: Node, alphabet: int = ALL_BYTES) -> bool:
+        """True when some text over `alphabet` (a 256-bit mask of bytes) belongs to `node`.
+
+        Intersections and complements are searched, first where an end seems near; the rest is read off the structure.
+
+        Raises:
+            BudgetExceeded: a search visited `max_search` nodes without an answer.
+        """
+        known = self._known(node, alphabet)
+        if known is not None:
+            return known
+        with self._lock:
+            self._settle(node, alphabet)
+            return self._inhabited[node, alphabet]
+
+    def _known(self, node: Node, alphabet: int) -> bool | None:
+        """What is known of a node without a look at its parts."""
+        if alphabet == ALL_BYTES and (node.is_inhabited or _is_known(node)):
+            return True
+        return self._inhabited.get((node, alphabet))
+
+    def _settle(self, root: Node, alphabet: int) -> None:
+        """Find the least fixed point over everything below `root` (rules make circles)."""
+        found = {root}
+        order, inner = [root], list[Node]()
+        for node in order:
+            if self._known(node, alphabet) is None and node.kind not in _SEARCHED:
+                inner.append(node)
+                new = [c for c in nodes.children(node) if c not in found]
+                found.update(new)
+                order.extend(new)
+        value = {n: self._leaf(n, alphabet) for n in order}
+        changed = True
+        while changed:
+            changed = False
+            for node in reversed(inner):
+                if not value[node] and self._holds(node, value, alphabet):
+                    value[node] = changed = True
+        if len(self._inhabited) > self.max_memo:
+            self._inhabited.clear()
+        for node, answer in value.items():
+            self._inhabited[node, alphabet] = answer
+            if answer and alphabet == ALL_BYTES:
+                node.is_inhabited = True
+
+    def _munch(self, head: Node, tail: Node, rival: Node) -> Arcs:
+        """Go on with the head where that is possible, else with the tail, unless the rival could go on; see `node.munch`."""
+        if head is EPSILON:
+            return _merge(self._guarded(tail, rival))
+        steps, taken = self._beside(head, rival)
+        out = [(mask, nodes.munch(target, tail, other)) for mask, (target, other) in steps]
+        if head.nullable:
+            out += [(mask & ~taken, target) for mask, target in self._arcs[tail] if mask & ~taken]
+        return _merge(out)
+
+    def _guarded(self, tail: Node, rival: Node) -> list[Arc]:
+        """The arcs of a tail of which no beginning is a text of the rival."""
+        out = []
+        for mask, target in self.arcs(tail):
+            rest = mask
+            for own, other in self.arcs(rival):
+                if mask & own and not other.nullable:
+                    out.append((mask & own, nodes.munch(EPSILON, target, other)))
+                rest &= ~own
+            if rest:
+                out.append((rest, target))
+        return out
+
+    def _may_begin(self, tail: Node, rival: Node) -> bool:
+        """True when a tail has some beginning after which the rival is of no more concern, or may end before that."""
+        found = {(tail, rival): None}
+        queue = list(found)
+        for node, other in queue:
+            if node.nullable or len(found) > _MAX_EXITS:
+                return True
+            for _, target in self._guarded(node, other):
+                if target.kind is not Kind.MUNCH or target.args[0] is not EPSILON:
+                    return True
+                pair = target.args[1:]
+                if pair not in found:
+                    found[pair] = None
+                    queue.append(pair)
+        return False
+
+    def _beside(self, head: Node, rival: Node) -> tuple[list[tuple[int, tuple[Node, Node]]], int]:
+        """The arcs of a head and what is left of its rival after each, and all bytes with which either can go on."""
+        steps: list[tuple[int, tuple[Node, Node]]] = []
+        taken = 0
+        others = [(mask, other) for mask, other in self.arcs(rival) if self.is_inhabited(other)]
+        for mask, _ in others:
+            taken |= mask
+        for mask, target in self.arcs(head):
+            if self.is_inhabited(target):
+                steps += [(mask & own, (target, other)) for own, other in others if mask & own]
+                rest = mask
+                for own, _ in others:
+                    rest &= ~own
+                if rest:
+                    steps.append((rest, (target, EMPTY)))
+                taken |= mask
+        return steps, taken
+
+    def _holds(self, node: Node, value: dict[Node, bool], alphabet: int) -> bool:
+        if node.kind is Kind.MUNCH:
+            head, tail, rival = node.args
+            if not (value[head] and value[tail]):
+                return False
+            if head is EPSILON:
+                return self._may_begin(tail, rival)
+            return tail.nullable or self._may_leave(head, rival, self.first_bytes(tail))
+        return _holds(node, value, alphabet)
+
+    def _may_leave(self, head: Node, rival: Node, allowed: int) -> bool:
+        """True when some text of `head` can be followed by one of the bytes while neither it nor its rival can go on with it."""
+        found = {(head, rival): None}
+        queue = list(found)
+        for node, other in queue:
+            steps, taken = self._beside(node, other)
+            if node.nullable and allowed & ~taken:
+                return True
+            new = [pair for _, pair in steps if pair not in found]
+            found.update(dict.fromkeys(new))
+            queue += dict.fromkeys(new)
+            if len(found) > _MAX_EXITS:
+                return True
+        return False
+
+    def _leaf(self, node: Node, alphabet: int) -> bool:
+        known = self._known(node, alphabet)
+        if known is not None:
+            return known
+        kind = node.kind
+        if kind is Kind.BYTES:
+            return bool(node.args[0] & alphabet)
+        if kind is Kind.LITERAL:
+            return all(alphabet >> b & 1 for b in node.args[0])
+        if kind is Kind.WORDS:
+            word_list, lo, hi, depth = node.args
+            return any(all(alphabet >> b & 1 for b in w[depth:]) for w in word_list.words[lo:hi])
+        if kind is Kind.DIVISIBLE and alphabet & _DIGITS == _DIGITS:
+            return True
+        if kind in _SEARCHED:
+            return self._search(node, alphabet)
+        return node.nullable
+
+    def _search(self, root: Node, alphabet: int) -> bool:
+        """Look for a text of `root`, first where an end seems near."""
+        memo, distance = self._inhabited, self._distances.of
+        came_from: dict[Node, Node | None] = {root: None}
+        if root.nullable:
+            self._is_found(root, came_from, alphabet)
+            return True
+        queue = [(0, 0, root)]
+        while queue:
+            _, _, node = heappop(queue)
+            if len(came_from) > self.max_search:
+                raise BudgetExceeded(
+                    f"looking for any text that satisfies an intersection or a negation met {len(came_from)} states "
+                    f"without an answer. Simplify the expression, or raise `max_search` (now {self.max_search}).",
+                    "max_search",
+                    self.max_search,
+                )
+            for mask, target in self._steps(node):
+                if mask & alphabet and target not in came_from and memo.get((target, alphabet)) is not False:
+                    came_from[target] = node
+                    if target.nullable or self._known(target, alphabet):
+                        self._is_found(target, came_from, alphabet)
+                        return True
+                    heappush(queue, (distance(target), len(came_from), target))
+        for node in came_from:
+            memo[node, alphabet] = False
+        return False
+
+    def _steps(self, node: Node) -> Iterator[Arc]:
+        """The arcs of a node; those of an intersection one by one, as most searches end with one of the first."""
+        if node.kind is not Kind.INTERSECTION or node in self._arcs:
+            yield from self.arcs(node)
+            return
+        found = list[Arc]()
+        for mask, targets in _combinations([self.arcs(child) for child in node.args]):
+            target = nodes.intersection(targets)
+            work.add(len(targets))
+            work.check()
+            if target is not EMPTY:
+                found.append((mask, target))
+                yield mask, target
+        self._arcs[node] = _merge(found)
+
+    def _is_found(self, found: Node, came_from: dict[Node, Node | None], alphabet: int) -> None:
+        """Remember that a search ended in `found`, and so has a text wherever it came from."""
+        step: Node | None = found
+        while step is not None:
+            self._inhabited[step, alphabet] = True
+            step.is_inhabited = step.is_inhabited or alphabet == ALL_BYTES
+            step = came_from[step]
+
+    def live_arcs(self, node: Node) -> Arcs:
+        """The arcs of `node` whose target has at least one accepted text."""
+        arcs = self.arcs(node)
+        if node.is_plain:
+            return arcs
+        return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
+
+
+def _is_known(node: Node) -> bool:
+    """True when the parts of many fields need not be looked at to know that there is a text."""
+    if node.kind is Kind.FIELDS:
+        table, start, lo, hi, _ = node.args
+        node.is_inhabited = table.is_known(start, lo, hi)
+    return node.is_inhabited
+
+
+def _one_less(loop: Node) -> Node:
+    body, lo, hi = loop.args
+    return nodes.repeat(body, max(lo - 1, 0), None if hi is None else hi - 1)
+
+
+def _holds(node: Node, value: dict[Node, bool], alphabet: int) -> bool:
+    kind = node.kind
+    if kind is Kind.FIELDS:
+        table, *place = node.args
+        return bool(table.is_inhabited(*place, value, alphabet))
+    if kind is Kind.MEMBERS:
+        return bool(node.args[0].is_inhabited(node.args[1], value))
+    if kind in (Kind.CONCAT, Kind.RULE, Kind.CHECK):
+        return all(value[c] for c in nodes.children(node))
+    if kind is Kind.ALTERNATION:
+        return any(value[c] for c in node.args)
+    return kind is Kind.REPEAT and (node.args[1] == 0 or value[node.args[0]])
+
+
+def _needed(node: Node) -> tuple[Node, ...]:
+    if node.kind is Kind.CONCAT and not node.args[0].nullable:
+        return node.args[:1]
+    if node.kind is Kind.MEMBERS:
+        return (node.args[0].expand(node.args[1]),)
+    if node.kind is Kind.MUNCH:
+        head, tail, rival = node.args
+        return (head, rival, tail) if head.nullable else (head, rival)
+    if node.kind is Kind.COURSE:
+        return courses.parts(*node.args)
+    if node.kind is Kind.ALTERNATION:
+        return tuple(part for member in node.args for part in _after_loops(member))
+    return () if node.kind is Kind.FIELDS else nodes.children(node)
+
+
+def _after_loops(member: Node) -> tuple[Node, ...]:
+    """Of a member that begins with a loop, the round and what may come instead of it; else the member."""
+    head, tail = nodes.first_and_rest(member)
+    if head.kind is not Kind.REPEAT:
+        return (member,)
+    return (head.args[0], tail) if head.nullable else head.args[:1]
+
+
+def _refuse_left_recursion(stack: list[Node]) -> None:
+    names = sorted({n.args[0].name for n in stack if n.kind is Kind.RULE})
+    raise ExpressionError(
+        f"left recursion: a rule among {names!r} refers to itself before it reads anything. "
+        "Put something that is read before the reference, or write a repetition."
+    )
+
+
+def _merge(arcs: Iterable[Arc]) -> Arcs:
+    """Join arcs that lead to one target and drop what leads nowhere."""
+    masks: dict[Node, int] = {}
+    for mask, target in arcs:
+        if target is not EMPTY:
+            masks[target] = masks.get(target, 0) | mask
+    return tuple((mask, target) for target, mask in masks.items())
+
+
+def _union(lists: Iterable[Arcs]) -> Arcs:
+    by_mask: dict[int, list[Node]] = {}
+    for arcs in lists:
+        for mask, target in arcs:
+            by_mask.setdefault(mask, []).append(target)
+    parts = _disjoint(by_mask)
+    return _merge((mask, targets[0] if len(targets) == 1 else nodes.alternation(targets)) for mask, targets in parts)
+
+
+def _disjoint(by_mask: dict[int, list[Node]]) -> Iterable[tuple[int, list[Node]]]:
+    """Split overlapping masks into disjoint ones, each with every target that it leads to."""
+    seen = 0
+    for mask in by_mask:
+        if seen & mask:
+            break
+        seen |= mask
+    else:
+        return by_mask.items()
+    atoms: list[tuple[int, list[Node]]] = []
+    for mask, targets in by_mask.items():
+        rest, split = mask, list[tuple[int, list[Node]]]()
+        for other, leads in atoms:
+            both = other & rest
+            if both:
+                split.append((both, leads + targets))
+                if other != both:
+                    split.append((other & ~both, leads))
+                rest &= ~both
+            else:
+                split.append((other, leads))
+        if rest:
+            split.append((rest, targets))
+        atoms = split
+    return atoms
+
+
+def _product(lists: list[Arcs]) -> Arcs:
+    return _merge((mask, nodes.intersection(targets)) for mask, targets in _combinations(lists))
+
+
+def _combinations(lists: list[Arcs]) -> list[tuple[int, tuple[Node, ...]]]:
+    """Disjoint masks, each with a target of every list."""
+    out: list[tuple[int, tuple[Node, ...]]] = [(ALL_BYTES, ())]
+    for arcs in lists:
+        out = [(mask & m, (*targets, t)) for mask, targets in out for m, t in arcs if mask & m]
+    return out
+
+
+def _negate(arcs: Arcs) -> Arcs:
+    rest = ALL_BYTES
+    out = []
+    for mask, target in arcs:
+        out.append((mask, nodes.complement(target)))
+        rest &= ~mask
+    if rest:
+        out.append((rest, ANYTHING))
+    return _merge(out)

@@ -1,0 +1,223 @@
+r"""Terms with open counters: a counted repetition without its bounds, so that one walk of the token trie serves every count.
+
+`(?:\S+\s+){0,49}\S+` beside a length of 500 is another term after every word and every character, and so is its mask. A token does the
+same in all of them, except for how many words and characters it reads. In an open term a counted loop stands without its bounds; each
+derivative tells how many rounds were read, and where the loop was left, after how many.
+What this leaves out: the walk (`open_walk.py`). In each chain of alternatives the first counted loop is opened; counts inside a loop,
+inside an intersection and behind that loop keep their bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fsm.terms import node as nodes
+from fsm.terms.node import EMPTY, EPSILON, Kind, Node
+
+MAX_NESTED = 8
+"""Alternatives in alternatives that are looked into for a counted loop."""
+MAX_PARTS = 64
+"""Terms in a row that are looked at for one."""
+
+NEVER = 1 << 60
+"""More rounds than any loop has."""
+
+Counts = tuple[int, int | None]
+"""The least and the most rounds of a loop; None: no bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoop:
+    """`body{lo,hi} rest` without its bounds, as a machine (see `node.machine`); the state n >= 0 is the loop after n rounds.
+
+    The state -1 - n is what stands behind `rest` where the loop was left after n rounds. No state accepts by itself: what a term
+    with such states accepts is told by `accepts`, given the bounds.
+    """
+
+    body: Node
+    rest: Node
+
+    def is_accepting(self, state: int) -> bool:
+        """False."""
+        return False
+
+    def parts(self, state: int) -> tuple[Node, ...]:
+        """One more round, or what comes after the loop."""
+        if state < 0:
+            return ()
+        more = nodes.concat(self.body, self.at(state + 1))
+        return (nodes.alternation((more, nodes.concat(self.rest, self.at(-1 - state)))),)
+
+    def arcs(self, state: int, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Sequence[tuple[int, Node]]:
+        """The arcs of its part."""
+        return known[self.parts(state)[0]] if state >= 0 else ()
+
+    def at(self, state: int) -> Node:
+        """The term of a state."""
+        return nodes.machine(self, state, is_plain=False)
+
+    def closed(self, state: int, counts: Counts) -> Node:
+        """What is left of `body{lo,hi} rest` in a state."""
+        lo, hi = counts
+        read = done(state)
+        if hi is not None and read > hi:
+            return EMPTY
+        if state >= 0:
+            return nodes.concat(
+                nodes.repeat(self.body, max(lo - read, 0), None if hi is None else hi - read), self.rest
+            )
+        return EPSILON if read >= lo else EMPTY
+
+    def may_end(self, state: int, counts: Counts) -> bool:
+        """True when the loop may be over in a state, and what comes after it, too."""
+        return (state < 0 or self.rest.nullable) and counts[0] <= done(state) <= (
+            NEVER if counts[1] is None else counts[1]
+        )
+
+    def may_go_on(self, state: int, counts: Counts) -> bool:
+        """True when something is left of it in a state: the most rounds are not passed, and a loop that was left may be left so."""
+        return (state >= 0 or counts[0] <= done(state)) and done(state) <= (NEVER if counts[1] is None else counts[1])
+
+
+def done(state: int) -> int:
+    """How many rounds of an open loop were read in a state."""
+    return state if state >= 0 else -1 - state
+
+
+@dataclass(frozen=True, slots=True)
+class Ruler:
+    """`body*` beside a term that is walked, by which the characters of that term are counted; the only state is 0."""
+
+    body: Node
+
+    def is_accepting(self, state: int) -> bool:
+        """True: the rounds are counted by who walks."""
+        return True
+
+    def parts(self, state: int) -> tuple[Node, ...]:
+        """One more round."""
+        return (nodes.concat(self.body, self.term),)
+
+    def arcs(self, state: int, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Sequence[tuple[int, Node]]:
+        """The arcs of its part."""
+        return known[self.parts(state)[0]]
+
+    @property
+    def term(self) -> Node:
+        """Any number of rounds."""
+        return nodes.machine(self, 0, is_plain=False)
+
+
+Bounds = dict[OpenLoop, Counts]
+
+
+def opened_loops(node: Node) -> tuple[Node, Bounds]:
+    """Open the first counted loop of each chain of alternatives in `node`: the open term, and the bounds that its loops had.
+
+    A loop that comes several times with different bounds is opened where these differ in the most rounds alone; the term then begins
+    some rounds later where fewer are left.
+    """
+    found: dict[OpenLoop, list[Counts]] = {}
+    _opened(node, MAX_NESTED, {}, found)
+    bounds = dict[OpenLoop, Counts]()
+    for loop, counts in found.items():
+        if len(set(counts)) == 1:
+            bounds[loop] = counts[0]
+        elif all(lo == 0 for lo, _ in counts):
+            bounds[loop] = 0, max(hi or 0 for _, hi in counts)
+    return (_opened(node, MAX_NESTED, bounds, {}) if bounds else node), bounds
+
+
+def _opened(node: Node, depth: int, bounds: Bounds, found: dict[OpenLoop, list[Counts]]) -> Node:
+    """Open the loops of `bounds`, and list all that could be; what is nested deeper than `depth` stays."""
+    heads: list[Node] = []
+    while node.kind is Kind.CONCAT and not is_counted(node.args[0]):
+        heads.append(node.args[0])
+        node = node.args[1]
+        if len(heads) > MAX_PARTS:
+            return nodes.sequence((*heads, node))
+    head, rest = nodes.first_and_rest(node)
+    if is_counted(head):
+        loop, counts = OpenLoop(head.args[0], rest), head.args[1:]
+        found.setdefault(loop, []).append(counts)
+        if loop in bounds:
+            node = loop.at(bounds[loop][1] - counts[1] if bounds[loop] != counts else 0)
+    elif node.kind is Kind.ALTERNATION and depth:
+        node = nodes.alternation([_opened(member, depth - 1, bounds, found) for member in node.args])
+    return nodes.sequence((*heads, node))
+
+
+def is_counted(node: Node) -> bool:
+    """True for a loop with a bound that a text may come to, each of whose rounds reads something."""
+    return node.kind is Kind.REPEAT and (node.args[2] is not None or node.args[1] > 1) and not node.args[0].nullable
+
+
+def ends(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
+    """How the ways to go on in an open term end.
+
+    Returns:
+        The states of open loops with which one ends, and whether one of them ends without.
+    """
+    found, is_free = list[tuple[OpenLoop, int]](), False
+    for way in _ways(node, lambda head: True):
+        if way.kind is Kind.MACHINE and isinstance(way.args[0], OpenLoop):
+            found.append((way.args[0], way.args[1]))
+        else:
+            is_free = True
+    return found, is_free
+
+
+def accepting(node: Node) -> tuple[list[tuple[OpenLoop, int]], bool]:
+    """When the empty text belongs to an open term: in these states of open loops, where their bounds allow it, or in any case."""
+    found = list[tuple[OpenLoop, int]]()
+    for way in _ways(node, lambda head: head.nullable):
+        if way.nullable:
+            return [], True
+        if way.kind is Kind.MACHINE and isinstance(way.args[0], OpenLoop):
+            found.append((way.args[0], way.args[1]))
+    return found, False
+
+
+def _ways(node: Node, skips: Callable[[Node], bool]) -> Iterator[Node]:
+    """The alternatives of a term, each once and without the heads that are skipped."""
+    stack, seen = [node], {node}
+    while stack:
+        way = stack.pop()
+        while way.kind is Kind.CONCAT and skips(way.args[0]):
+            way = way.args[1]
+        if way.kind is Kind.ALTERNATION:
+            new = [member for member in way.args if member not in seen]
+            seen.update(new)
+            stack += new
+        else:
+            yield way
+
+
+def closed(node: Node, bounds: Bounds, others: Mapping[Node, Node]) -> Node:
+    """The term that an open one stands for, given the bounds of its loops, and what other parts stand for. Cost: 2 us per part."""
+    known = dict(others)
+    stack = [node]
+    while stack:
+        top = stack[-1]
+        parts: tuple[Node, ...] = ()
+        if top.kind is Kind.CONCAT:
+            parts = top.args[1:]
+        elif top.kind in (Kind.ALTERNATION, Kind.INTERSECTION):
+            parts = top.args
+        missing = [part for part in parts if part not in known]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        if top.kind is Kind.CONCAT:
+            known[top] = nodes.concat(top.args[0], known[top.args[1]])
+        elif top.kind is Kind.ALTERNATION:
+            known[top] = nodes.alternation([known[part] for part in parts])
+        elif top.kind is Kind.INTERSECTION:
+            known[top] = nodes.intersection([known[part] for part in parts])
+        elif top.kind is Kind.MACHINE and isinstance(top.args[0], OpenLoop):
+            known[top] = top.args[0].closed(top.args[1], bounds[top.args[0]])
+        else:
+            known[top] = top
+    return known[node]

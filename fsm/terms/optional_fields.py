@@ -1,0 +1,172 @@
+"""`FieldList`: a sequence of optional fields in a fixed order as one term, linear in the number of fields.
+
+A sequence is a list of entries, each a word (for JSON: a key as it is spelled) and a value term. Its texts are the subsequences of the
+entries, with a separator between them. As an alternation, n optional entries would need n * n / 2 members; here a state is the suffix
+of the list that can still follow. What stands before and after the sequence is left to JSON (`schema/object.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from fsm.errors import ExpressionError
+from fsm.terms import node as nodes
+from fsm.terms.node import EMPTY, Node
+
+
+class FieldList:
+    """Entries in their order: `words[i]` begins entry i, `values[i]` follows it.
+
+    After an entry that is not the last there is either `stop`, or `between` and a later entry; after the last entry there
+    is `last`. With `stop` the empty language, every selection goes on to the last entry (a required one).
+
+    Raises:
+        ExpressionError: a word is the beginning of another, or there is no entry.
+    """
+
+    __slots__ = ("_flags", "_hash", "_order", "_places", "between", "last", "ranks", "stop", "values", "words")
+
+    def __init__(
+        self, words: tuple[bytes, ...], values: tuple[Node, ...], between: Node, stop: Node, last: Node
+    ) -> None:
+        self.values, self.between, self.stop, self.last = values, between, stop, last
+        self.ranks = tuple(sorted(range(len(words)), key=words.__getitem__))
+        self.words = tuple(words[rank] for rank in self.ranks)
+        self._order = words
+        self._places = sorted(range(len(words)), key=self.ranks.__getitem__)
+        self._flags = self._witnesses()
+        self._hash = hash((words, values, between, stop, last))
+        if not words or any(b.startswith(a) for a, b in zip(self.words, self.words[1:], strict=False)):
+            raise ExpressionError("the words of fields must be given, and none may be the beginning of another.")
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, FieldList) and self._content() == other._content())
+
+    def _content(self) -> tuple[object, ...]:
+        return self._order, self.values, self.between, self.stop, self.last
+
+    def _witnesses(self) -> list[tuple[Node, ...]]:
+        found: tuple[Node, ...] = ()
+        for part in (self.between, self.last, self.stop):
+            found = found if part is EMPTY else _with_news(found, part)
+        out = []
+        for value in reversed(self.values):
+            found = _with_news(found, value)
+            out.append(found)
+        return out[::-1]
+
+    def witnesses(self, start: int) -> tuple[Node, ...]:
+        """A few of the parts from entry `start` on: one that is not plain, one not regular, one checked, if there are any."""
+        return self._flags[start]
+
+    def parts(self, start: int) -> tuple[Node, ...]:
+        """The terms that selections from entry `start` on are built from."""
+        stop = () if self.stop is EMPTY else (self.stop,)
+        return (*self.values[start:], self.between, self.last, *stop)
+
+    def is_inhabited(self, start: int, lo: int, hi: int, depth: int, alive: dict[Node, bool], alphabet: int) -> bool:
+        """True when the narrowed run has a text over `alphabet`, given which of the parts have one."""
+        may_stop = self.stop is not EMPTY and alive[self.stop]
+        later = False  # whether some selection of later entries has a text
+        for rank in reversed(range(start, len(self.values))):
+            may_follow = (
+                alive[self.last] if rank == len(self.values) - 1 else may_stop or (later and alive[self.between])
+            )
+            if not may_follow or not alive[self.values[rank]]:
+                continue
+            place = self._places[rank]
+            if lo <= place < hi and _is_over(self.words[place][depth:], alphabet):
+                return True
+            later = later or _is_over(self.words[place], alphabet)
+        return False
+
+    def is_known(self, start: int, lo: int, hi: int) -> bool:
+        """True when some text of the narrowed run is already known to exist. Cost: a look at the first few entries, mostly."""
+        last, may_stop = len(self.values) - 1, self.stop.is_inhabited
+        return any(
+            rank >= start and self.values[rank].is_inhabited and (may_stop or (rank == last and self.last.is_inhabited))
+            for rank in self.ranks[lo:hi]
+        )
+
+    def follow(self, rank: int) -> Node:
+        """What comes after entry `rank` and its value."""
+        if rank == len(self.values) - 1:
+            return self.last
+        return nodes.alternation((self.stop, nodes.concat(self.between, fields(self, rank + 1))))
+
+    def after(self, rank: int) -> Node:
+        """What comes after the word of entry `rank`."""
+        return nodes.concat(self.values[rank], self.follow(rank))
+
+    def open_words(self, start: int, lo: int, hi: int) -> list[tuple[bytes, int]]:
+        """The words lo..hi of entries from `start` on, ascending, each with its entry."""
+        return [(word, rank) for word, rank in zip(self.words[lo:hi], self.ranks[lo:hi], strict=True) if rank >= start]
+
+    def split(self, start: int, lo: int, hi: int, depth: int) -> Iterator[tuple[int, Node]]:
+        """Yield each next byte of a narrowed run with the term that it leaves. Cost: one bisection per byte."""
+        words = self.words
+        while lo < hi:
+            head = words[lo][: depth + 1]
+            byte = head[depth]
+            end = hi if byte == 255 else bisect_left(words, head[:depth] + bytes((byte + 1,)), lo, hi)
+            target = narrowed(self, start, lo, end, depth + 1)
+            if target is not EMPTY:
+                yield byte, target
+            lo = end
+
+
+def read_fields(
+    data: bytes, position: int, table: FieldList, start: int, lo: int, hi: int, depth: int
+) -> tuple[Node, int]:
+    """Narrow a run by bytes from `position` on, as long as several words are left: the term, and the position after it.
+
+    Cost: two searches per byte, and one term.
+    """
+    words = table.words
+    while position < len(data) and hi - lo > 1:
+        lo, hi = nodes.narrow(words, lo, hi, depth, data[position])
+        depth += 1
+        position += 1
+    return narrowed(table, start, lo, hi, depth), position
+
+
+def _with_news(found: tuple[Node, ...], part: Node) -> tuple[Node, ...]:
+    """Add a part that is not plain, not regular or checked, if it is the first such."""
+    is_news = (
+        (not part.is_plain and all(n.is_plain for n in found))
+        or (not part.is_regular and all(n.is_regular for n in found))
+        or (part.is_checked and not any(n.is_checked for n in found))
+    )
+    return (*found, part) if is_news else found
+
+
+def _is_over(text: bytes, alphabet: int) -> bool:
+    return all(alphabet >> byte & 1 for byte in text)
+
+
+def fields(table: FieldList, start: int = 0) -> Node:
+    """The selections from entry `start` on, at least one entry."""
+    return narrowed(table, start, 0, len(table.words), 0)
+
+
+def narrowed(table: FieldList, start: int, lo: int, hi: int, depth: int) -> Node:
+    """The selections from entry `start` on whose first word is among the sorted words lo..hi, without its first `depth` bytes."""
+    ranks = table.ranks
+    while lo < hi and ranks[lo] < start:
+        lo += 1
+    while lo < hi and ranks[hi - 1] < start:
+        hi -= 1
+    if lo == hi:
+        return EMPTY
+    first, last = table.words[lo], table.words[hi - 1]
+    if hi - lo == 1:
+        return nodes.concat(nodes.literal(first[depth:]), table.after(ranks[lo]))
+    common = depth
+    while first[common] == last[common]:
+        common += 1
+    rest = nodes.intern_fields(table, start, lo, hi, common)
+    return nodes.concat(nodes.literal(first[depth:common]), rest)

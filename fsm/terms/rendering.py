@@ -1,0 +1,142 @@
+"""Terms as short text for messages: in the notation of regular expressions, with `&` and `~` beside it.
+
+It cannot be parsed back: bytes beyond ASCII are shown as escapes, rules by name, machines by their kind, and long terms are cut.
+"""
+
+from __future__ import annotations
+
+from fsm.terms.characters import ALL_CHARACTERS, JSON_CHARACTER, invert, utf8
+from fsm.terms.node import ALL_BYTES, ANYTHING, EPSILON, Kind, Node
+
+MAX_LENGTH = 120
+_FEW = 4
+_KNOWN = {
+    ANYTHING: "<anything>",
+    utf8(ALL_CHARACTERS): "<character>",
+    utf8(invert(((0x0A, 0x0A),))): ".",
+    JSON_CHARACTER: "<character of a JSON string>",
+}
+
+
+def known_name(node: Node) -> str | None:
+    """Return the name of a term that is shown by name, without brackets."""
+    name = _KNOWN.get(node, "")
+    return name[1:-1] if name.startswith("<") else None
+
+
+def shorten(text: str, most: int = MAX_LENGTH) -> str:
+    """`text`, its middle left out where it is longer than `most`."""
+    kept = most * 2 // 3
+    return text if len(text) <= most else f"{text[:kept]}...{text[len(text) - (most - kept - 3) :]}"
+
+
+def render(node: Node, most: int = MAX_LENGTH) -> str:
+    """A term as text of at most `most` characters. Cost: bounded by `most`, however large the term is."""
+    out: list[str] = []
+    size, steps, stack = 0, 0, list[Node | str]((node,))
+    while stack and size <= most and steps <= 4 * most:
+        top = stack.pop()
+        steps += 1
+        if isinstance(top, str):
+            out.append(top)
+            size += len(top)
+        else:
+            stack += reversed(_pieces(top))
+    text = "".join(out)
+    return text if not stack and len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _pieces(node: Node) -> list[Node | str]:
+    """What a term is shown as, with terms for its parts."""
+    kind, args = node.kind, node.args
+    if node in _KNOWN:
+        return [_KNOWN[node]]
+    if kind is Kind.CONCAT:
+        return list(args)
+    if kind in (Kind.ALTERNATION, Kind.INTERSECTION):
+        sign = "|" if kind is Kind.ALTERNATION else " & "
+        inside = [piece for part in args[: MAX_LENGTH // 2] if part is not EPSILON for piece in (sign, part)]
+        return ["(", *inside[1:], ")?" if EPSILON in args else ")"]
+    if kind is Kind.COMPLEMENT:
+        return ["~(", args[0], ")"]
+    if kind is Kind.CHECK:
+        return [args[0]]
+    if kind is Kind.MUNCH:
+        return [args[0], args[1]]
+    if kind is Kind.COURSE:
+        return [args[0], "<what looks around>"]
+    if kind is Kind.REPEAT:
+        body, lo, hi = args
+        return [*_grouped(body), _count(lo, hi)]
+    return [_leaf(node)]
+
+
+def _leaf(node: Node) -> str:
+    kind, args = node.kind, node.args
+    if kind is Kind.BYTES:
+        return _byte_class(args[0])
+    if kind is Kind.LITERAL:
+        return _escaped(args[0])
+    if kind is Kind.WORDS:
+        word_list, lo, hi, depth = args
+        shown = [_escaped(word[depth:]) for word in word_list.words[lo : min(hi, lo + _FEW)]]
+        return "(" + "|".join([*shown, f"... {hi - lo} words"] if hi - lo > _FEW else shown) + ")"
+    if kind is Kind.RULE:
+        return f"<{args[0].name}>"
+    if kind is Kind.DIVISIBLE:
+        return f"<digits of a multiple of {args[0]}>"
+    if kind is Kind.MACHINE:
+        return f"<{type(args[0]).__name__}>"
+    return {Kind.EMPTY: "<nothing>", Kind.FIELDS: "<fields>", Kind.MEMBERS: "<members>"}.get(kind, "")
+
+
+def _grouped(body: Node) -> list[Node | str]:
+    if body in _KNOWN:
+        return [body]
+    single = body.kind is Kind.LITERAL and len(body.args[0]) == 1
+    if body.kind is Kind.ALTERNATION and EPSILON in body.args:  # shown as `(...)?`
+        return ["(", body, ")"]
+    if single or body.kind in (Kind.BYTES, Kind.ALTERNATION, Kind.INTERSECTION, Kind.WORDS):
+        return [body]
+    return ["(", body, ")"]
+
+
+def _count(lo: int, hi: int | None) -> str:
+    if hi is None:
+        return {0: "*", 1: "+"}.get(lo, f"{{{lo},}}")
+    if (lo, hi) == (0, 1):
+        return "?"
+    return f"{{{lo}}}" if lo == hi else f"{{{lo},{hi}}}"
+
+
+def _escaped(text: bytes) -> str:
+    return "".join(map(_visible, text.decode("utf-8", "surrogateescape")))
+
+
+def _visible(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte that is no character
+        return _byte(ord(character) - 0xDC00)
+    if character in "\\.^$*+?{}[]|()":
+        return f"\\{character}"
+    return character if character.isprintable() else repr(character)[1:-1]
+
+
+def _byte_class(mask: int) -> str:
+    if mask == ALL_BYTES:
+        return "<byte>"
+    negated = mask.bit_count() > 128
+    rest = ALL_BYTES & ~mask if negated else mask
+    ranges = []
+    while rest:
+        first = (rest & -rest).bit_length() - 1
+        length = ((rest >> first) + 1 & ~(rest >> first)).bit_length() - 1
+        ranges.append(_byte(first) if length == 1 else f"{_byte(first)}-{_byte(first + length - 1)}")
+        rest &= ~(((1 << length) - 1) << first)
+    return f"[{'^' if negated else ''}{''.join(ranges)}]"
+
+
+def _byte(byte: int) -> str:
+    shown = chr(byte)
+    if byte >= 0x80:
+        return rf"\x{byte:02x}"
+    return f"\\{shown}" if shown in "\\]^-" else shown if shown.isprintable() else repr(shown)[1:-1]

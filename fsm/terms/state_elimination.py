@@ -1,0 +1,104 @@
+r"""State elimination: a small DFA as a term made of concatenations, alternatives and loops (`as_loops`, `eliminated`).
+
+A term can describe a language well and still be slow to walk: the leftmost-first matches of `".*?(?<!\\)"` are many threads read in
+parallel. Where the DFA of such a term is small, it is minimised (Moore 1956) and its states are removed one by one, replacing the paths
+through each by loops, until one term is left. The state with the most paths goes last, so that a string becomes `"`, a loop over
+characters, and `"`.
+Source: Brzozowski and McCluskey 1963, doi:10.1109/PGEC.1963.263416.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from fsm.terms import node as nodes
+from fsm.terms.derivative import Derivatives
+from fsm.terms.node import EMPTY, EPSILON, Node
+
+MAX_STATES = 64
+
+State = TypeVar("State", bound=Hashable)
+Arcs = dict[State, Sequence[tuple[int, State]]]
+"""For each state, disjoint masks of bytes and the state after any of them."""
+_Edges = dict[tuple[int, int], Node]
+"""The texts that lead from one state to another."""
+_START, _END = -1, -2
+
+
+def as_loops(node: Node) -> Node | None:
+    """The same language without intersections, complements, machines and courses; None where it takes more than `MAX_STATES`.
+
+    Cost: the arcs of all states, some 20 us each, and a term for each pair of steps through a state.
+    """
+    derivatives = Derivatives()
+    arcs: Arcs[Node] = {}
+    queue = [node]
+    for state in queue:
+        if state not in arcs:
+            arcs[state] = derivatives.live_arcs(state)
+            queue += [target for _, target in arcs[state]]
+        if len(arcs) > MAX_STATES:
+            return None
+    return eliminated(arcs, node, {state: EPSILON for state in arcs if state.nullable})
+
+
+def eliminated(arcs: Arcs[State], start: State, ends: Mapping[State, Node]) -> Node:
+    """The texts that lead from a state to an end, each with the term that follows there.
+
+    Cost: a term for each pair of steps through a state.
+    """
+    kind = _kinds(arcs, ends)
+    edges: _Edges = {(_START, kind[start]): EPSILON}
+    for state, found in arcs.items():
+        if state in ends:
+            edges[kind[state], _END] = ends[state]
+        for mask, target in found:
+            pair = kind[state], kind[target]
+            edges[pair] = nodes.alternation((edges.get(pair, EMPTY), nodes.byte_set(mask)))
+    left = set(kind.values())
+    while left:
+        state_left = min(left, key=lambda state: _num_ways(edges, state))
+        left.remove(state_left)
+        edges = _without(edges, state_left)
+    return edges.get((_START, _END), EMPTY)
+
+
+def _kinds(arcs: Arcs[State], ends: Mapping[State, Node]) -> dict[State, int]:
+    """A number for each state, the same for states from which the same texts lead to the same ends."""
+    numbers = {end: number for number, end in enumerate(dict.fromkeys(ends.values()), 1)}
+    kind = {state: numbers[ends[state]] if state in ends else 0 for state in arcs}
+    while True:
+        seen: dict[tuple[object, ...], int] = {}
+        finer = {state: seen.setdefault((kind[state], *_signature(arcs[state], kind)), len(seen)) for state in arcs}
+        if len(seen) == len(set(kind.values())):
+            return kind
+        kind = finer
+
+
+def _signature(arcs: Iterable[tuple[int, State]], kind: dict[State, int]) -> list[tuple[int, int]]:
+    masks: dict[int, int] = {}
+    for mask, target in arcs:
+        masks[kind[target]] = masks.get(kind[target], 0) | mask
+    return sorted(masks.items())
+
+
+def _num_ways(edges: _Edges, state: int) -> tuple[int, int]:
+    """How many terms are joined where a state is taken out; of equals the one that was met last goes first."""
+    into = sum(b == state != a for a, b in edges)
+    out = sum(a == state != b for a, b in edges)
+    return into * out, -state
+
+
+def _without(edges: _Edges, state: int) -> _Edges:
+    """The edges between the other states, with what led through this one."""
+    loop = nodes.repeat(edges.get((state, state), EMPTY))
+    rest = {pair: node for pair, node in edges.items() if state not in pair}
+    for (a, b), before in edges.items():
+        if b != state or a == state:
+            continue
+        for (c, d), after in edges.items():
+            if c == state != d:
+                through = nodes.sequence((before, loop, after))
+                rest[a, d] = nodes.alternation((rest.get((a, d), EMPTY), through))
+    return rest

@@ -1,0 +1,360 @@
+"""`CharacterLoop`: how the tokens of a vocabulary run through `X*`, where X is one class of characters (the inside of any string).
+
+In a state `X{lo,hi} rest` a token either stays inside the loop, whatever `rest` is, or leaves it between two characters and continues in
+`rest`. So the tokens that stay are one mask per X, computed by one walk of the token trie; those that leave are grouped by the bytes
+after the exit into a small trie, and the work of one state is a depth-first walk of that trie beside `rest`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton
+from fsm.bitmask import add_ids, pack, to_ids
+from fsm.terms import node as nodes
+from fsm.terms.node import EPSILON, Kind, Node
+from fsm.tokens.cache import ByteCache
+from fsm.tokens.trie import Trie
+from fsm.tokens.walk import finish, next_bytes, sweep, sweep_from, walk_narrow
+
+NEVER = 65_535
+"""More rounds than any token has."""
+MAX_OVERLAP = 4
+"""Most bytes with which a round and what follows may both begin; with more, a wide walk is cheaper."""
+MAX_EXIT_BYTES = 64
+"""Most bytes that may come after a loop; with more, exits are too many to look at byte by byte."""
+MAX_LEFT_OUT = 2_000
+"""Most texts that a loop may leave out and still be read as one."""
+
+
+def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states: int = 3000) -> bool:
+    """True when `body` begins with many bytes and no text of it is the beginning of another (as with characters).
+
+    Then the places where one round of the loop ends are certain. Cost: one visit of each state of `body`.
+    """
+    if body.nullable or not body.is_plain:
+        return False
+    automaton = Automaton(body)
+    if len(automaton.moves(automaton.initial_state)) < min_bytes:
+        return False
+    state = 0
+    while (state := state + 1) < len(automaton):
+        if automaton.is_accepting(state) and automaton.nodes[state] is not EPSILON:
+            return False
+        automaton.moves(state)
+        if len(automaton) > max_states:
+            return False
+    return True
+
+
+def as_loop_without(node: Node) -> tuple[Node, list[bytes], Node] | None:
+    """Read a term as `(body* & ~texts) rest`, as it stands for names that are not declared, or return None.
+
+    None, too, with more than `MAX_LEFT_OUT` texts.
+    """
+    head, rest = nodes.first_and_rest(node)
+    if head.kind is not Kind.INTERSECTION or len(head.args) != 2:
+        return None
+    left, right = head.args if head.args[0].kind is Kind.REPEAT else reversed(head.args)
+    if left.kind is not Kind.REPEAT or left.args[1:] != (0, None) or right.kind is not Kind.COMPLEMENT:
+        return None
+    texts = _texts(right.args[0])
+    return None if texts is None else (left.args[0], texts, rest)
+
+
+def _texts(node: Node) -> list[bytes] | None:
+    if node.kind is Kind.LITERAL:
+        return [node.args[0]]
+    if node.kind is not Kind.WORDS:
+        return None
+    word_list, lo, hi, depth = node.args
+    return [word[depth:] for word in word_list.words[lo:hi]] if hi - lo <= MAX_LEFT_OUT else None
+
+
+@dataclass(frozen=True, slots=True)
+class Exits:
+    """Tokens that leave a loop with one given byte, grouped by what they go on with.
+
+    Attributes:
+        trie: the distinct texts from the exit on, that byte included.
+        starts: per text, where its tokens begin in `token_ids` and `rounds`; one longer than the list of texts.
+        token_ids: int32.
+        rounds: per token, the rounds of the loop before the exit; uint16.
+    """
+
+    trie: Trie
+    starts: list[int]
+    token_ids: NDArray[np.int32]
+    rounds: NDArray[np.uint16]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What `from_arrays` takes."""
+        return {
+            "start": np.array(self.starts),
+            "token_ids": self.token_ids,
+            "rounds": self.rounds,
+            **self.trie.arrays(),
+        }
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, the branches of the trie included, all of which may be made one day."""
+        return (
+            50 * len(self.starts) + self.token_ids.nbytes + self.rounds.nbytes + self.trie.nbytes + 250 * len(self.trie)
+        )
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Exits:
+        """The exits that `arrays` was read from."""
+        starts = arrays["start"].tolist()
+        token_ids, rounds = arrays["token_ids"].astype(np.int32), arrays["rounds"].astype(np.uint16)
+        return cls(Trie.from_arrays(arrays, len(starts) - 1), starts, token_ids, rounds)
+
+
+class CharacterLoop:
+    """How the tokens below one node of the vocabulary's trie run through `body*` from there on.
+
+    Args:
+        body: one character class; see `is_character_class`.
+        tokens: the bytes of every token id.
+        trie: the trie of the tokens that have bytes, labelled with token ids.
+        num_words: the length of a packed mask.
+        node: the trie node where the loop is entered; the root when a token begins inside the loop.
+        arrays: what `arrays` of such a loop gave, in place of the walk.
+        exits: where exits are remembered, for loops of one vocabulary together.
+
+    Attributes:
+        automaton: the states of `body*`.
+        rounds: per token, its rounds, one that it ends in the middle of included; NEVER where it does not stay inside.
+        between: per node of the trie, the rounds before it where it lies between two; else NEVER.
+
+    Cost: 1 to 4 ms and 1 MB for 131,072 tokens, and as much for the first exit.
+    """
+
+    max_exits = 20_000
+    sweeps_before_grouping = 24
+
+    def __init__(
+        self,
+        body: Node,
+        tokens: Sequence[bytes | None],
+        trie: Trie,
+        num_words: int,
+        *,
+        node: int = Trie.root,
+        arrays: Mapping[str, NDArray[Any]] | None = None,
+        exits: ByteCache[Hashable, Exits] | None = None,
+    ) -> None:
+        self._exits: ByteCache[Hashable, Exits] = ByteCache(16 << 20) if exits is None else exits
+        self._key = body, node
+        self._tokens, self._trie, self._num_words = tokens, trie, num_words
+        self.automaton = automaton = Automaton(nodes.repeat(body))
+        self._first = frozenset(automaton.moves(automaton.initial_state))
+        self._uses: Counter[tuple[int, bool]] = Counter()
+        self._refused = set[tuple[int, bool]]()
+        if arrays is None:
+            self._run(automaton, node)
+        else:
+            self._read(arrays)
+        self._inside = pack(self.rounds < NEVER)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What a loop can be made from again: all that its walk found, and the exits that were grouped."""
+        is_between = self.between < NEVER
+        out: dict[str, NDArray[Any]] = {
+            "inside": self._inside.view(np.uint8),
+            "rounds": self.rounds[self.rounds < NEVER],
+            "between": pack(is_between).view(np.uint8),
+            "between_rounds": self.between[is_between],
+            "most_rounds": np.array([self.most_rounds]),
+        }
+        for byte, of_all in ((byte, of_all) for byte in range(256) for of_all in (False, True)):
+            exits = self._exits.get((*self._key, byte, of_all))
+            for name, array in ({} if exits is None else exits.arrays()).items():
+                out[f"{byte} {int(of_all)} {name}"] = array
+        return out
+
+    def _read(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.rounds = np.full(len(self._tokens), NEVER, np.uint16)
+        self.rounds[to_ids(arrays["inside"])] = arrays["rounds"]
+        self.between = np.full(len(self._trie), NEVER, np.uint16)
+        self.between[to_ids(arrays["between"])] = arrays["between_rounds"]
+        (self.most_rounds,) = arrays["most_rounds"].tolist()
+        for byte, of_all in {tuple(map(int, name.split()[:2])) for name in arrays if " " in name}:
+            prefix = f"{byte} {of_all} "
+            found = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            exits = Exits.from_arrays(found)
+            self._exits.put((*self._key, byte, bool(of_all)), exits, exits.nbytes)
+
+    def _run(self, automaton: Automaton, node: int) -> None:
+        """Walk the trie beside `body*`: the rounds of every token, NEVER for those that do not stay inside.
+
+        Notes the rounds before each node that lies between two rounds, too: there a token may leave.
+        """
+        trie, between = self._trie, automaton.initial_state
+        # Complete rounds and one, 0 where a node is dead: so one multiplication does what slow masks would.
+        rounds, is_between = np.zeros(len(trie) + 1, np.uint16), np.zeros(len(trie) + 1, bool)
+        rounds[node], is_between[node] = 1, True
+        tail: list[tuple[int, int]] = []
+        self.most_rounds = 0  # a round has at least one byte, so levels are a bound, and a close one
+        for first, codes, rows in sweep(automaton, trie, between, node, tail):
+            span = slice(first, first + len(codes))
+            np.equal(codes, rows.code(between), out=is_between[span])
+            done = rounds.take(trie.parent[span], mode="clip")
+            done += is_between[span]
+            np.multiply(done, codes != 0, out=rounds[span])
+            self.most_rounds += 1
+        for parent, child, state in finish(automaton, trie, tail):
+            is_between[child] = state == between
+            rounds[child] = rounds[parent] + (state == between)
+            self.most_rounds = max(self.most_rounds, int(rounds[child]))
+        self.between = (rounds * is_between)[:-1]
+        self.between -= 1  # 0 becomes NEVER
+        rounds += (rounds > 0) & ~is_between  # a round that was begun counts
+        rounds -= 1
+        rounds[node] = NEVER  # what ends there is no token below it
+        self.rounds = rounds.take(trie.ends, mode="clip")
+
+    @property
+    def is_wide(self) -> bool:
+        """True when a round may begin with so many bytes that a plain walk costs too much."""
+        return len(self._first) > FEW_BYTES
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, without the exits; the states of `body*` are guessed."""
+        return 60_000 + self.rounds.nbytes + self.between.nbytes + self._inside.nbytes
+
+    def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
+        """The tokens that leave with `byte`, grouped; None where there are more than `max_exits`. Cost: once per byte.
+
+        Args:
+            byte: the first one after the last round.
+            of_all: whether tokens count that could as well stay inside to their end.
+        """
+        key = *self._key, byte, of_all
+        exits = self._exits.get(key)
+        if exits is None and (byte, of_all) not in self._refused:
+            exits = self._group(byte, of_all)
+            if exits is None:
+                self._refused.add((byte, of_all))
+            else:
+                self._exits.put(key, exits, exits.nbytes)
+        return exits
+
+    def _group(self, byte: int, of_all: bool) -> Exits | None:
+        trie = self._trie
+        steps, rounds = self._steps((byte,))
+        if int(trie.num_texts[steps].sum()) > 16 * self.max_exits:
+            return None
+        which, ids = trie.texts_below(steps)
+        leaves = np.arange(len(ids)) if of_all else np.flatnonzero(self.rounds[ids] == NEVER)
+        if len(leaves) > self.max_exits:
+            return None
+        ids, which = ids[leaves], which[leaves]
+        depths = trie.depths(steps) - 1
+        by_text: dict[bytes, list[tuple[int, int]]] = {}
+        for token_id, done, depth in zip(ids.tolist(), rounds[which].tolist(), depths[which].tolist(), strict=True):
+            token = self._tokens[token_id] or b""
+            by_text.setdefault(token[depth:], []).append((token_id, done))
+        groups = list(by_text.values())
+        pairs = np.array([p for g in groups for p in g], np.int32).reshape(-1, 2)
+        starts = [0, *accumulate(map(len, groups))]
+        return Exits(Trie(list(by_text)), starts, pairs[:, 0].copy(), pairs[:, 1].astype(np.uint16))
+
+    def _steps(self, bytes_: Collection[int]) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
+        """The nodes that are reached with one of `bytes_` from between two rounds, and the rounds before it."""
+        steps = self._trie.nodes_with(bytes_)
+        rounds = self.between[self._trie.parent[steps]]
+        leaves = np.flatnonzero(rounds < NEVER)
+        return steps[leaves], rounds[leaves]
+
+    def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.int32] | None:
+        """The packed mask of `body{lo,hi} rest`, or None where `rest` may begin in too many ways for this method."""
+        leaving = self._leaving(automaton, lo, hi, rest)
+        if leaving is None:
+            return None
+        words = pack(self.rounds <= hi) if hi is not None and self._counts(hi) else self._inside.copy()
+        for ids in leaving:
+            add_ids(words, ids)
+        return words
+
+    def mask_without(self, automaton: Automaton, texts: Sequence[bytes], rest: Node) -> NDArray[np.int32] | None:
+        """The packed mask of `(body* & ~texts) rest`, or None where this method does not tell.
+
+        It is that of `body* rest` but for tokens that leave right after one of the texts. This is sure where the place at which
+        a token leaves is certain, and each of the texts is a row of rounds. What stays inside can always become longer than they are.
+        """
+        first = next_bytes(automaton, automaton.state_of(rest))
+        if any(byte in self._first for byte in first) or not all(map(self.automaton.accepts, texts)):
+            return None
+        words = self.mask(automaton, 0, None, rest)
+        if words is None:
+            return None
+        trie, steps = self._trie, list[int]()
+        for node in {trie.follow(Trie.root, text)[1] for text in texts} - {-1}:
+            steps += [step[0] for byte in first if (step := trie.step(node, byte)) is not None]
+        left_out = np.zeros_like(words)
+        add_ids(left_out, trie.texts_below(np.array(steps, np.int32))[1])
+        words &= ~left_out
+        return words
+
+    def _counts(self, hi: int | None) -> bool:
+        """True when some token runs through more rounds than `hi`, whether it stays inside or leaves."""
+        return hi is not None and hi < self.most_rounds
+
+    def _leaving(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> list[NDArray[np.int32]] | None:
+        """The tokens that leave after a right number of rounds and go on in `rest`."""
+        if rest is EPSILON:
+            return []
+        state, counts = automaton.state_of(rest), self._counts(hi)
+        first = next_bytes(automaton, state)
+        overlaps = sum(byte in self._first for byte in first) > MAX_OVERLAP
+        if len(first) > MAX_EXIT_BYTES or (counts and overlaps):
+            return None
+        found, late = [], list[int]()
+        for byte in first:
+            # where rounds are counted, a token that runs past `hi` inside may leave earlier instead
+            of_all = counts and byte in self._first
+            exits = self.exits(byte, of_all=of_all) if overlaps or self._is_worth_grouping(byte, of_all) else None
+            texts = None if exits is None else _survivors(automaton, exits.trie, state)
+            if exits is None or texts is None:
+                late.append(byte)
+            elif texts:
+                starts = exits.starts
+                spans = [slice(starts[text], starts[text + 1]) for text in texts]
+                ids = np.concatenate([exits.token_ids[span] for span in spans])
+                if lo > 0 or counts:
+                    rounds = np.concatenate([exits.rounds[span] for span in spans])
+                    ids = ids[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
+                found.append(ids)
+        if late and overlaps:
+            return None
+        if late:
+            found.append(self._swept(automaton, state, late, lo, hi))
+        return found
+
+    def _is_worth_grouping(self, byte: int, of_all: bool) -> bool:
+        """True where exits are grouped already, or will be needed often; before, a sweep is cheaper."""
+        self._uses[byte, of_all] += 1
+        return self._uses[byte, of_all] > self.sweeps_before_grouping or (*self._key, byte, of_all) in self._exits
+
+    def _swept(self, automaton: Automaton, state: int, bytes_: list[int], lo: int, hi: int | None) -> NDArray[np.int32]:
+        """The tokens that leave with one of `bytes_` and go on in `state`, and perhaps some that stay inside."""
+        steps, rounds = self._steps(bytes_)
+        if lo > 0 or self._counts(hi):
+            steps = steps[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
+        return self._trie.labels_at(sweep_from(automaton, self._trie, state, steps))
+
+
+def _survivors(automaton: Automaton, trie: Trie, state: int) -> list[int] | None:
+    """The texts of `trie` that `state` survives; None where they are too many to walk."""
+    walked = walk_narrow(automaton, trie, state)
+    return None if walked is None or walked[1] else walked[0]

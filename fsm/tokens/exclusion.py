@@ -1,0 +1,65 @@
+"""Masks of a difference `base & ~language`: the tokens that only `language` forbids, by a short walk of the trie beside its DFA.
+
+The mask of `keys & ~(x-.*)` is the mask of any key without the tokens that begin like `x-`; these are found without a walk of all keys.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsm.automaton.lazy_dfa import DEAD, Automaton
+from fsm.terms import node as nodes
+from fsm.terms.node import Kind, Node
+from fsm.tokens.trie import Trie
+
+MAX_STEPS = 400
+"""Bytes that are looked at; with more, a walk of all texts is no dearer."""
+
+
+def as_exclusion(node: Node) -> tuple[Node, Node] | None:
+    """Read a term as `(base & ~language) rest`: `base rest` and the language, or None."""
+    head, rest = nodes.first_and_rest(node)
+    if head.kind is not Kind.INTERSECTION:
+        return None
+    excluded = [m for m in head.args if m.kind is Kind.COMPLEMENT and m.args[0].kind not in (Kind.LITERAL, Kind.WORDS)]
+    others = [m for m in head.args if m not in excluded]
+    if len(excluded) != 1 or not others:
+        return None
+    return nodes.concat(nodes.intersection(others), rest), excluded[0].args[0]
+
+
+def forbidden(automaton: Automaton, trie: Trie, state: int, language: Node, first: int) -> NDArray[np.int32] | None:
+    """The texts of `trie` that `state`, a term of the kind that `as_exclusion` reads, does not survive because of `language`.
+
+    Args:
+        automaton, trie, state: what is walked, and from where.
+        language: what is left out.
+        first: a 256-bit mask with every byte that the rest may begin with.
+
+    Returns:
+        Labels, and perhaps others that `base rest` does not survive either; None where too much of the trie begins like a text of it, and
+        where it is not certain whether the base is over.
+    """
+    beside = Automaton(language)
+    dead, steps = list[int](), 0
+    stack = [(Trie.root, state, beside.initial_state)]
+    while stack:
+        node, state, place = stack.pop()
+        moves, theirs, branches = automaton.moves(state), beside.moves(place), trie.branches(node)
+        may_end = beside.is_accepting(place)  # then the base may not end here, where `base rest` could
+        steps += min(len(theirs), len(branches)) + 4
+        if steps > MAX_STEPS:
+            return None
+        for byte, (child, _, below) in branches.items():
+            goes_on = byte in theirs
+            if not goes_on and not (may_end and first >> byte & 1):
+                continue  # nothing of the language begins so: the base alone decides
+            target = moves.get(byte, DEAD)
+            if target == DEAD:
+                dead.append(child)
+            elif may_end and first >> byte & 1:
+                return None  # the base may go on here or be over, and only one of both is forbidden
+            elif goes_on and below:
+                stack.append((child, target, theirs[byte]))
+    return trie.texts_below(np.array(dead, np.int32))[1]

@@ -1,0 +1,331 @@
+"""`Vocabulary`: the bytes of every token id, the token trie, and what all constraints over it share: masks, loops and prefixes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsm import bitmask
+from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton
+from fsm.errors import BudgetExceeded, VocabularyError
+from fsm.terms import work_budget as work
+from fsm.terms.characters import JSON_CHARACTER
+from fsm.terms.derivative import share
+from fsm.terms.node import Kind, Node, memory
+from fsm.terms.texts import TEXT_BYTES
+from fsm.tokens import vocabulary_file
+from fsm.tokens.cache import ByteCache
+from fsm.tokens.character_loop import CharacterLoop, Exits, is_character_class
+from fsm.tokens.dfa_prefix import DFAPrefix, narrow_automaton
+from fsm.tokens.open_walk import OpenWalk
+from fsm.tokens.short_loop import SparseCharacterLoop, byte_loop, is_byte
+from fsm.tokens.trie import Trie
+
+
+class Vocabulary:
+    """The tokens of one tokenizer, as bytes.
+
+    Args:
+        tokens: the bytes of each token id; None or empty for a special token, which is never allowed.
+        eos_token_ids: ids that end a text; their bytes, if they have any, do not count.
+        max_cache_bytes: most memory for what all constraints over this vocabulary share: half of it for finished masks and
+            the terms that nobody else keeps, the rest for loops over characters and for the trie as dicts.
+        cache_dir: a folder where the prepared vocabulary is kept, so that the next program reads it; None: nowhere. A file
+            in it that is damaged or of another version is made anew, with a warning.
+        max_disk_bytes: most bytes of such files in the folder; those unused for longest go. One takes 2.5 MB for
+            131,072 tokens.
+
+    Raises:
+        VocabularyError: no token has bytes, a token is not bytes, or an EOS id is out of range.
+
+    Cost: 0.2 s and about 40 MB for 131,072 tokens, the loops over JSON strings included; 0.05 s from a file. Immutable but
+    for its caches, which are safe to share between threads.
+    """
+
+    walks_before_a_loop = 2
+
+    def __init__(
+        self,
+        tokens: Sequence[bytes | None],
+        eos_token_ids: Sequence[int],
+        *,
+        max_cache_bytes: int = 128 << 20,
+        cache_dir: str | os.PathLike[str] | None = None,
+        max_disk_bytes: int = 256 << 20,
+    ) -> None:
+        _check(tokens, eos_token_ids)
+        special = frozenset(map(int, eos_token_ids))
+        spelled = [token or b"" for token in tokens]
+        for eos in special:
+            spelled[eos] = b""
+        lengths = np.fromiter(map(len, spelled), np.int32, len(spelled))
+        known: list[bytes | None] = [*spelled]
+        for token_id in np.flatnonzero(lengths == 0).tolist():
+            known[token_id] = None
+        self.tokens = tuple(known)
+        self.eos_token_ids = tuple(sorted(special))
+        self.num_words = bitmask.num_words(len(self.tokens))
+        self.max_token_bytes = int(lengths.max(initial=0))
+        if not self.max_token_bytes:
+            raise VocabularyError(
+                "expected at least one token with bytes, received none. Check how the tokens were read."
+            )
+        self.eos_mask = bitmask.from_ids(self.eos_token_ids, self.num_words)
+        self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_cache_bytes // 2)
+        self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
+        self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
+        self._short_loops: ByteCache[tuple[Node, int], SparseCharacterLoop] = ByteCache(max_cache_bytes // 32)
+        self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
+        self._stretches: ByteCache[tuple[Node, int], DFAPrefix] = ByteCache(max_cache_bytes // 32)
+        self._max_branch_bytes = max_cache_bytes // 16
+        # By serial number, so that no term is kept for what is known of it:
+        self._is_class: dict[int, bool] = {}
+        self._automata: dict[int, Automaton | None] = {}
+        self._reaches: dict[int, int] = {}
+        self._uses: Counter[tuple[int, int]] = Counter()
+        share(JSON_CHARACTER)
+        if cache_dir is None:
+            self._build(spelled, lengths)
+        else:
+            self._read_or_build(spelled, lengths, Path(cache_dir), max_disk_bytes)
+
+    def _build(self, spelled: list[bytes], lengths: NDArray[np.int32]) -> None:
+        """Make the trie, and the loops of JSON strings: every extraction meets them, and a first mask should not wait."""
+        self.trie = Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled))
+        self.trie.max_branch_bytes = self._max_branch_bytes
+        self._loops.clear()  # a file may have broken off in the middle
+        self._exits.clear()
+        entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
+        for node in (Trie.root, *entries.tolist()):
+            self._make_loop(JSON_CHARACTER, node).exits(ord('"'))
+
+    def _read_or_build(
+        self, spelled: list[bytes], lengths: NDArray[np.int32], folder: Path, max_disk_bytes: int
+    ) -> None:
+        name = vocabulary_file.fingerprint(spelled, lengths, self.eos_token_ids)
+        if not vocabulary_file.read(folder, name, self._restore):
+            self._build(spelled, lengths)
+            vocabulary_file.write(folder, name, self._arrays(), max_disk_bytes)
+
+    def _arrays(self) -> vocabulary_file.Arrays:
+        """What the trie and the loops of JSON strings can be made from again; names before a slash say of which."""
+        found = {f"trie/{name}": array for name, array in self.trie.arrays().items()}
+        for (_, node), loop in self._loops.items():
+            found |= {f"{node}/{name}": array for name, array in loop.arrays().items()}
+        return found
+
+    def _restore(self, arrays: vocabulary_file.Arrays) -> None:
+        parts: dict[str, vocabulary_file.Arrays] = {}
+        for label, array in arrays.items():
+            part, _, name = label.partition("/")
+            parts.setdefault(part, {})[name] = array
+        self.trie = Trie.from_arrays(parts.pop("trie"), len(self.tokens))
+        self.trie.max_branch_bytes = self._max_branch_bytes
+        for node, found in parts.items():
+            self._make_loop(JSON_CHARACTER, int(node), found)
+
+    def _make_loop(self, body: Node, node: int, arrays: vocabulary_file.Arrays | None = None) -> CharacterLoop:
+        with work.uncounted():  # it is made for all constraints, and bounded by the tokens
+            loop = CharacterLoop(
+                body, self.tokens, self.trie, self.num_words, node=node, arrays=arrays, exits=self._exits
+            )
+        return self._loops.put((body, node), loop, loop.nbytes)
+
+    def __len__(self) -> int:
+        """The number of token ids, special ones included."""
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self)} tokens, eos_token_ids={self.eos_token_ids!r})"
+
+    @cached_property
+    def single_bytes(self) -> int:
+        """The bytes that are tokens by themselves, as a 256-bit mask."""
+        mask = 0
+        for byte, (_, ends, _) in self.trie.branches(Trie.root).items():
+            mask |= (1 << byte) if ends else 0
+        return mask
+
+    @cached_property
+    def all_bytes(self) -> int:
+        """The bytes that occur in some token, as a 256-bit mask."""
+        mask = 0
+        for byte in frozenset().union(*filter(None, self.tokens)):
+            mask |= 1 << byte
+        return mask
+
+    @cached_property
+    def spells_everything(self) -> bool:
+        """True when every byte of UTF-8 is a token, so that every text can be spelled."""
+        missing: int = TEXT_BYTES & ~self.single_bytes
+        return not missing
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the trie, the loops and the masks (not by the token texts themselves)."""
+        return self.trie.nbytes + self.cache_nbytes
+
+    @property
+    def cache_nbytes(self) -> int:
+        """Bytes held by what constraints share and what may be forgotten; see `max_cache_bytes`."""
+        caches = self.masks, self._loops, self._exits, self._short_loops, self._stretches, self._open_walks
+        return sum(cache.nbytes for cache in caches) + self.trie.branch_nbytes
+
+    def clear_cache(self) -> None:
+        """Forget masks and loops; they are made again when needed."""
+        self.masks.clear()
+        self._loops.clear()
+        self._exits.clear()
+        self._short_loops.clear()
+        self._stretches.clear()
+        self._open_walks.clear()
+        self._automata.clear()
+        self.trie.forget_branches()
+
+    def adopt(self, root: Node) -> None:
+        """Count the terms of a constraint that is gone: from now on only its masks keep them in memory."""
+        if self.masks.has_uncharged(root):
+            self.masks.charge(root, memory(root))
+
+    def loop(self, body: Node, node: int = Trie.root, *, at_once: bool = True) -> CharacterLoop | None:
+        """How the tokens below a trie node run through `body*`; None where `body` is no wide class of characters.
+
+        Args:
+            body: one round of the loop.
+            node: where in the trie the loop is entered.
+            at_once: whether to make what is not there yet; otherwise None, too, the first few times, because a plain walk
+                is cheaper than a loop that is not met again.
+
+        Cost: once per body and node; see `CharacterLoop`.
+        """
+        if self._is_class.get(body.serial) is False:
+            return None
+        key = body, node
+        loop = self._loops.get(key)
+        if loop is not None or not self._is_worth_a_loop(key, at_once):
+            return loop
+        return self._make_loop(body, node)
+
+    def open_walk(self, term: Node, body: Node, node: int = Trie.root) -> OpenWalk | None:
+        """How the tokens below a trie node run through an open term, counted in rounds of `body`; None where that takes too many states.
+
+        Cost: once per term and node; see `OpenWalk`.
+        """
+        key, loop = (term, node), self.loop(body, node)
+        if loop is not None and key not in self._open_walks:
+            try:
+                walk = OpenWalk(term, loop, self.trie, node)
+            except BudgetExceeded:
+                self._open_walks.put(key, None, 2_000)
+                work.check()  # of what the thread may do itself
+            else:
+                self._open_walks.put(key, walk, walk.nbytes)
+        return self._open_walks.get(key)
+
+    def is_class(self, body: Node) -> bool:
+        """True where `body` is one class of characters; see `is_character_class`."""
+        known = self._is_class.get(body.serial)
+        if known is None:
+            with work.uncounted():
+                known = self._is_class[body.serial] = is_character_class(body)
+        return known
+
+    def known_loop(self, body: Node) -> CharacterLoop | None:
+        """What `loop` gave for `body` at the root, if it was asked before and has not forgotten. Cost: a look-up."""
+        return self._loops.get((body, Trie.root))
+
+    def short_loop(self, body: Node, node: int) -> SparseCharacterLoop | None:
+        """How the tokens below a trie node run through `body*`, where they are few; None where nothing is known of it."""
+        short = self._short_loops.get((body, node))
+        if short is None:
+            loop = self.known_loop(body)
+            if loop is None and not is_byte(body):
+                return None
+            automaton = byte_loop(body) if loop is None else loop.automaton
+            with work.uncounted():
+                short = SparseCharacterLoop(automaton, self.trie, node)
+            if short.nbytes <= self._short_loops.max_bytes:
+                self._short_loops.put((body, node), short, short.nbytes)
+        return short
+
+    def reach(self, body: Node) -> int:
+        """A bound for how many rounds of `body` a token may begin with: counts beyond it are alike. Cost: once per body."""
+        if body.kind is not Kind.BYTES or body.args[0].bit_count() > FEW_BYTES:
+            return self.max_token_bytes
+        known = self._reaches.get(body.serial)
+        if known is None:
+            if len(self._reaches) > 1_000:
+                self._reaches.clear()
+            known = self._reaches[body.serial] = self._longest_run(body.args[0])
+        return known
+
+    def _longest_run(self, mask: int) -> int:
+        nodes, length = [Trie.root], -1
+        while nodes:
+            branches = [self.trie.branches(node) for node in nodes]
+            nodes = [step[0] for found in branches for byte, step in found.items() if mask >> byte & 1]
+            length += 1
+        return length
+
+    def stretch(self, term: Node, node: int) -> DFAPrefix | None:
+        """How the tokens below a trie node run through `term`; None where that takes long, or does not help."""
+        stretch = self._stretches.get((term, node))
+        automaton = None if stretch is not None else self._narrow_automaton(term)
+        if automaton is not None:
+            with work.uncounted():
+                stretch = DFAPrefix(automaton, self.trie, node)
+            if stretch.nbytes <= self._stretches.max_bytes:
+                self._stretches.put((term, node), stretch, stretch.nbytes)
+        return stretch if stretch is not None and stretch.is_known else None
+
+    def _narrow_automaton(self, term: Node) -> Automaton | None:
+        try:
+            return self._automata[term.serial]
+        except KeyError:
+            if len(self._automata) > 200:
+                self._automata.clear()
+            with work.uncounted():
+                automaton = self._automata[term.serial] = narrow_automaton(term)
+            return automaton
+
+    def has_short_loop(self, body: Node, node: int) -> bool:
+        """True where `short_loop` is there already."""
+        return (body, node) in self._short_loops
+
+    def has_wide_loop(self, body: Node) -> bool:
+        """True where `body` is a class of characters with many first bytes, and `loop` has met it."""
+        loop = self.known_loop(body)
+        return loop is not None and loop.is_wide
+
+    def _is_worth_a_loop(self, key: tuple[Node, int], at_once: bool) -> bool:
+        body, use = key[0], (key[0].serial, key[1])
+        if len(self._is_class) > 1_000 or len(self._uses) > 10_000:
+            self._is_class.clear()
+            self._uses.clear()
+        is_class = self.is_class(body)
+        self._uses[use] += 1
+        return is_class and (at_once or self._uses[use] > self.walks_before_a_loop)
+
+
+def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None:
+    known = {bytes, type(None)} >= set(map(type, tokens))
+    for i, token in () if known else enumerate(tokens):
+        if token is not None and not isinstance(token, bytes):
+            raise VocabularyError(
+                f"expected bytes or None for each token, received {token!r} at id {i}. Encode text tokens as UTF-8 bytes."
+            )
+    if not isinstance(eos_token_ids, Iterable):
+        raise VocabularyError(
+            f"expected a list of EOS ids, received {eos_token_ids!r}. Write [{eos_token_ids!r}] for one."
+        )
+    for eos in eos_token_ids:
+        if isinstance(eos, bool) or not isinstance(eos, int | np.integer) or not 0 <= eos < len(tokens):
+            raise VocabularyError(
+                f"expected EOS ids from 0 to {len(tokens) - 1}, received {eos!r}. Give the ids of this vocabulary's end tokens."
+            )

@@ -1,0 +1,50 @@
+"""`ChatStream`: the events of a reply as it is written, and the conversation with it at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Generic, TypeVar
+
+from outlines_cont.chats.replies.tool_stream import ToolStream
+from outlines_cont.events.closing import Closing
+from outlines_cont.events.event import StreamEvent
+from outlines_cont.generation.state_stream import StateStream
+from outlines_cont.state.sequence_state import SequenceState
+
+ChatT = TypeVar("ChatT")
+
+
+class ChatStream(Closing, Generic[ChatT]):
+    """Events of a reply, one iteration long: `for event in stream`, or `async for event in stream`.
+
+    Whoever leaves the loop ends the reply where it is; `chat` has what was written. Nothing is computed before somebody iterates.
+    """
+
+    def __init__(self, stream: StateStream | ToolStream, replied: Callable[[SequenceState], ChatT]) -> None:
+        self._stream = stream
+        self._replied = replied
+
+    @property
+    def chat(self) -> ChatT:
+        """The conversation with the reply as far as it was written; a reply that was cut has no value where it is constrained.
+
+        Raises:
+            Exception: what the row has failed with.
+        """
+        return self._replied(self._stream.state)
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        """Run, and yield what is new after each step. A second time there is nothing left."""
+        return iter(self._stream)
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        """Do the same without holding up an event loop."""
+        return aiter(self._stream)
+
+    def close(self) -> None:
+        """End the work, wherever it is."""
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        """Do the same without holding up an event loop."""
+        await self._stream.aclose()

@@ -1,0 +1,201 @@
+"""`ChatSession`: a conversation in a terminal, line by line, which shows what each reply has fed and what was kept."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from outlines_cont import generate
+from outlines_cont.chat import Chat
+from outlines_cont.conversation.tree_picture import shown
+from outlines_cont.errors import OutlinesContError
+from outlines_cont.generate import Generator
+from outlines_cont.models import HuggingFaceModel
+from outlines_cont.pipelines.rows.errors import OutputError, SetupError
+from outlines_cont.pipelines.rows.schema import load_schema
+
+# For the bundled model, which has read messages and records, and has no template.
+BUNDLED_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ 'Message: ' + message.content + '\\n' if message.role == 'user' else 'Record: ' + message.content + '\\n' }}"
+    "{% endfor %}{{ 'Record: ' if add_generation_prompt else '' }}"
+)
+HELP = """\
+/schema FILE   replies are JSON of this schema (FILE.json or module:Class); without FILE they are text again
+/fork          a second conversation with the same beginning; /fork N goes to conversation N
+/back [N]      take back your last message, or the last N, with what came after
+/system TEXT   begin anew, with a message of the system
+/save FILE     write the conversation, with its keys and values; /load FILE reads it
+/show          the whole conversation
+/help          this
+/quit          leave; so does the end of the input
+Anything else is said to the model. Ctrl-C ends a reply, which keeps what was written."""
+
+
+class ChatSession:
+    """One conversation, or several by `/fork`, with a model.
+
+    Args:
+        chat: how it begins.
+        sampler: how tokens are drawn.
+        max_tokens: the most tokens of a reply.
+        out: where everything is written.
+    """
+
+    def __init__(self, chat: Chat, sampler: Any, max_tokens: int, out: TextIO) -> None:
+        self._begun = chat
+        self._chats = [chat]
+        self._at = 0
+        self._sampler = sampler
+        self._max_tokens = max_tokens
+        self._out = out
+        self._writer: Generator = generate.text(chat.model, sampler=sampler)
+        self._commands: dict[str, Callable[[str], None]] = {
+            "schema": self._schema,
+            "fork": self._fork,
+            "back": self._back,
+            "system": self._system,
+            "save": self._save,
+            "load": self._load,
+            "show": lambda rest: self._say(str(self.chat) or "nothing was said yet"),
+            "help": lambda rest: self._say(HELP),
+        }
+
+    @property
+    def chat(self) -> Chat:
+        """The conversation that goes on now."""
+        return self._chats[self._at]
+
+    def run(self, lines: Iterator[str]) -> None:
+        """Answer line by line, up to the end or `/quit`. What goes wrong is told, and the conversation stays what it was."""
+        for line in lines:
+            text = line.strip()
+            if text == "/quit":
+                return
+            try:
+                self._answer(text)
+            except (OutlinesContError, ValueError, OSError) as error:
+                self._say(f"Error: {' '.join(str(error).split())}")
+
+    def _answer(self, text: str) -> None:
+        name, _, rest = text.removeprefix("/").partition(" ")
+        if not text:
+            return
+        if not text.startswith("/"):
+            self._reply(self.chat.user(text))
+        elif name in self._commands:
+            self._commands[name](rest.strip())
+        else:
+            self._say(f"There is no {text.split()[0]}; /help says what there is.")
+
+    def _reply(self, asked: Chat) -> None:
+        """Have a reply written, and say what it has cost."""
+        started = time.monotonic()
+        stream = asked.stream(self._writer, max_tokens=self._max_tokens)
+        model: Any = asked.model
+        with model.meter() as meter:
+            try:
+                for event in stream:
+                    self._out.write(_visible(event.text))
+                    self._out.flush()
+            except KeyboardInterrupt:
+                stream.close()
+        self._chats[self._at] = chat = stream.chat
+        cut = ", cut" if chat.finish_reason == "length" else ""
+        self._say(
+            f"\n[{meter.fed_tokens} tokens fed, {meter.reused_tokens} kept, {meter.sampled_tokens + meter.forced_tokens} written{cut}, "
+            f"{time.monotonic() - started:.1f} s]"
+        )
+
+    def _schema(self, source: str) -> None:
+        if not source:
+            self._writer = generate.text(self.chat.model, sampler=self._sampler)
+            self._say("Replies are text.")
+            return
+        self._writer = generate.json(self.chat.model, load_schema(source).schema, sampler=self._sampler)
+        self._say(f"Replies are JSON of {source}.")
+
+    def _fork(self, number: str) -> None:
+        if number:
+            if not number.isdecimal() or not 1 <= int(number) <= len(self._chats):
+                raise SetupError(f"expected a number from 1 to {len(self._chats)} behind /fork, got {number!r}")
+            self._at = int(number) - 1
+        else:
+            self._chats.append(self.chat)
+            self._at = len(self._chats) - 1
+        self._say(f"This is conversation {self._at + 1} of {len(self._chats)}, with {len(self.chat)} messages.")
+
+    def _back(self, number: str) -> None:
+        if number and not number.isdecimal():
+            raise SetupError(f"expected a number behind /back, got {number!r}")
+        self._chats[self._at] = self.chat.back(int(number or 1))
+        self._say(f"{len(self.chat)} messages are left.")
+
+    def _system(self, text: str) -> None:
+        if not text:
+            raise SetupError("expected a text behind /system, how the model is to behave")
+        self._chats[self._at] = self._begun[:0].system(text)
+        self._say("A new conversation.")
+
+    def _save(self, name: str) -> None:
+        if not name:
+            raise SetupError("expected a file behind /save")
+        try:
+            self.chat.save(name)
+        except OSError as error:
+            raise OutputError(f"expected to write the conversation, but {name!r} cannot be written: {error}") from error
+        self._say(f"Written to {name}, {Path(name).stat().st_size / 1e6:.1f} MB.")
+
+    def _load(self, name: str) -> None:
+        if not name:
+            raise SetupError("expected a file behind /load")
+        if not Path(name).is_file():
+            raise SetupError(f"expected a file behind /load that /save has written, but there is none at {name!r}")
+        self._chats[self._at] = Chat.load(name, self.chat.model, template=self.chat.template)
+        self._say(f"{len(self.chat)} messages.")
+
+    def _say(self, text: str) -> None:
+        self._out.write(_visible(text) + "\n")
+        self._out.flush()
+
+
+def terminal_lines() -> Iterator[str]:
+    """Yield what is typed, with a prompt and a history on a terminal; else the lines of the standard input."""
+    if not sys.stdin.isatty():
+        yield from sys.stdin
+        return
+    with suppress(ImportError):  # Windows has none
+        import readline  # noqa: F401  # `input` has a history with it
+    while True:
+        try:
+            yield input("> ")
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            sys.stdout.write("\n")
+
+
+def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | None, is_bundled: bool, seed: int) -> Chat:
+    """Return a conversation without messages of the user.
+
+    Raises:
+        SetupError: the template cannot be read.
+        NoChatTemplate: the model has none, and none was given.
+    """
+    try:
+        source = template.read_text(encoding="utf-8") if template is not None else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(
+            f"expected a Jinja template as --template, but {str(template)!r} cannot be read: {error}"
+        ) from error
+    chat = Chat(model, template=source or (BUNDLED_TEMPLATE if is_bundled else None), rng=seed)
+    return chat.system(system) if system else chat
+
+
+def _visible(text: str) -> str:
+    """Return a text with signs for control characters, but for ends of lines."""
+    return "\n".join(map(shown, text.split("\n")))

@@ -1,0 +1,55 @@
+"""Where the demo writes: a file that appears whole or not at all, and replaces no file but an earlier one of the demo."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from outlines_cont.pipelines.rows.errors import SetupError
+
+_FIELDS = {"text", "kind", "record", "due"}
+
+
+@contextmanager
+def demo_output(path: Path) -> Iterator[TextIO]:
+    """Yield a file that takes the place of `path` when the block ends, and vanishes when it fails.
+
+    Raises:
+        SetupError: nothing can be written there, or something else is there; before the block begins.
+    """
+    target = path.resolve()
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if target.exists() and not _is_of_demo(target):
+            raise SetupError(
+                f"expected a new file or an earlier output of the demo, but {str(path)!r} is something else and would be lost. "
+                "Name another file with --output."
+            )
+        file = part.open("x", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise SetupError(
+            f"expected an output that can be written, but {str(path)!r}: {error.strerror}. Name another file with --output."
+        ) from error
+    try:
+        with file:
+            yield file
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _is_of_demo(path: Path) -> bool:
+    """Whether `path` is a file whose first line the demo may have written; an empty file is nobody's."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        first = file.readline()
+    try:
+        return not first or json.loads(first).keys() >= _FIELDS
+    except (ValueError, AttributeError, RecursionError):
+        return False

@@ -1,0 +1,194 @@
+"""What `outlines-cont extract` is given, checked and made an `Extraction`; see `docs/cli.md` for the shape of input and output.
+
+What needs no model is checked here; the model is loaded when the extraction runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import fsm
+from outlines_cont import __version__
+from outlines_cont.cli.growing import GrowingRecords
+from outlines_cont.cli.options import ExtractOptions
+from outlines_cont.cli.sampler import parse_sampler
+from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
+from outlines_cont.pipelines.prompts.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions, check_ray
+from outlines_cont.pipelines.reports.calibration import Calibration
+from outlines_cont.pipelines.reports.report import Report
+from outlines_cont.pipelines.reports.report_page import write_page
+from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.rows.reading import STDIN, RowSource
+from outlines_cont.pipelines.rows.schema import RecordSchema, load_schema
+from outlines_cont.pipelines.tables.shape import shape_of
+
+LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes]
+"""Makes what turns rows into records; it may take long."""
+
+
+class ExtractCommand:
+    """One run of `outlines-cont extract`.
+
+    Raises:
+        SetupError, fsm.FSMError: an option cannot be used. The output is untouched.
+    """
+
+    def __init__(self, options: ExtractOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
+        _check_options(options)
+        self.options = options
+        source = RowSource(options.input, options.input_format, options.text_field, stdin)
+        self.template = _template(options)
+        self.schema = load_schema(options.schema)
+        # A bad one is told before a model is loaded.
+        self.unbounded = fsm.json_schema(self.schema.schema, **options.schema_options).report.unbounded
+        parse_sampler(options.sampler)
+        lines = LineOptions(
+            text_field=options.text_field,
+            needs_text="text" in self.template.names,
+            keep_text=options.keep_text,
+            details=options.has_details,
+            calibration=None if options.calibration is None else Calibration.load(options.calibration),
+            shape=shape_of(self.schema),
+            settings=_settings_digest(options, self.template, self.schema),
+            gold=options.gold,
+        )
+        output = stdout if options.output is None else options.output
+        self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=self._look_back)
+
+    @property
+    def tally(self) -> Tally:
+        """How far it has come."""
+        return self._extraction.tally
+
+    def run(self, load: LoadOutcomes, growing: GrowingRecords | None = None) -> Iterator[Tally]:
+        """Load the model, write the rows, and yield the tally after each; show the records while they are written."""
+        make = partial(load, self.options, self.schema, self.template)
+        if self.options.has_workers:
+            make = partial(self._workers, load)
+        if growing is None:
+            yield from self._extraction.run(make)
+            return
+        with growing:
+            yield from self._extraction.run(make, growing.show)
+
+    def _look_back(self, lines: Path) -> None:
+        """Write what is made of all rows: the report, and what agreement is worth."""
+        options = self.options
+        if options.report is None and options.save_calibration is None:
+            return
+        report = Report(options.text_field, options.gold)
+        report.add_file(lines)
+        if options.report is not None:
+            write_page(report, options.report, f"{Path(options.input).name} → {Path(options.schema).name}")
+        if options.save_calibration is not None:
+            report.calibration().save(options.save_calibration)
+
+    def _workers(self, load: LoadOutcomes) -> Outcomes:
+        """Return workers, each of which loads the model."""
+        options = self.options
+        made = WorkerOptions(
+            workers=options.workers,
+            address=options.ray_address,
+            gpus=1 if (options.device or "").startswith("cuda") else 0,
+            block_size=2 * options.batch_size,
+        )
+        return RayWorkers(WorkerLoad(load, options, os.getcwd()), made)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """Loads schema, template and model in the process of a worker, as the command does in its own."""
+
+    load: LoadOutcomes
+    options: ExtractOptions
+    folder: str
+
+    def __call__(self) -> Outcomes:
+        """Return what turns rows into records."""
+        if os.path.isdir(self.folder):  # on another machine paths are those of its own working folder
+            os.chdir(self.folder)
+        return self.load(self.options, load_schema(self.options.schema), _template(self.options))
+
+
+def _template(options: ExtractOptions) -> PromptTemplate:
+    if options.prompt is not None:
+        return PromptTemplate.from_file(options.prompt)
+    return PromptTemplate(_default_source(options))
+
+
+def _default_source(options: ExtractOptions) -> str:
+    """Return the prompt of a command that names none."""
+    if not options.chat:
+        return DEFAULT_SOURCE
+    return CHAT_SOURCE if options.model is not None else "{{ text }}"  # the bundled model knows messages alone
+
+
+def _check_options(options: ExtractOptions) -> None:
+    if options.system is not None and not options.chat:
+        raise SetupError(
+            "expected --chat beside --system, got none. Without --chat a prompt is plain text; write what the system says into the "
+            "template of --prompt."
+        )
+    if options.output is None and (options.resume or options.overwrite):
+        raise SetupError(
+            "expected --output FILE beside --resume or --overwrite, got none: the standard output has no earlier rows."
+        )
+    if options.model is not None:
+        _check_model(options.model)
+    if options.output is not None:
+        source = None if options.input == STDIN else Path(options.input)
+        check_destination(options.output, source, resume=options.resume, overwrite=options.overwrite)
+    if options.has_workers:
+        check_ray()
+    for name, path in (("--report", options.report), ("--save-calibration", options.save_calibration)):
+        if path is not None and options.output is None:
+            raise SetupError(f"expected --output FILE beside {name}, got none: both are made of its rows.")
+        if path is not None and not path.parent.is_dir():
+            raise SetupError(f"expected a folder that exists for {name}, got {str(path)!r}.")
+    if options.save_calibration is not None and not (options.gold and options.samples):
+        raise SetupError("expected --gold NAME and --samples N beside --save-calibration: it compares them.")
+    if options.gold is not None and options.report is None and options.save_calibration is None:
+        raise SetupError("expected --report FILE or --save-calibration FILE beside --gold: nothing else looks at it.")
+    if options.calibration is not None and not options.samples:
+        raise SetupError("expected --samples N beside --calibration: it says what their agreement is worth.")
+
+
+def _check_model(name: str) -> None:
+    """Tell a path that does not exist from a hub id, which only the hub knows."""
+    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    if looks_like_path and not Path(name).exists():
+        raise SetupError(
+            f"the model {name!r} cannot be loaded: there is no such folder. Give a hub id, or a folder with config, weights and "
+            "tokenizer."
+        )
+
+
+def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: RecordSchema) -> str:
+    """Return 12 hexadecimal digits that change with anything that decides a record beside its row."""
+    model = options.model or f"bundled {__version__}"
+    parts = [
+        schema.json_schema,
+        template.source,
+        model,
+        options.dtype,
+        options.max_tokens,
+        options.schema_options,
+        [options.sampler, options.seed],
+        options.text_field,
+        options.keep_text,
+        *((options.chat, options.system) if options.chat else ()),
+    ]
+    if options.has_details:
+        parts += [
+            options.samples,
+            None if options.calibration is None else options.calibration.read_text(encoding="utf-8"),
+        ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]

@@ -1,0 +1,174 @@
+"""`ProgramRun`: a template run once, or once for each row of an input, from the command line."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from outlines_cont.cli.options import DType
+from outlines_cont.pipelines.extraction import Tally
+from outlines_cont.pipelines.rows.errors import RowError, SetupError
+from outlines_cont.pipelines.rows.input_format import InputFormat
+from outlines_cont.pipelines.rows.outcome import Failure
+from outlines_cont.pipelines.rows.reading import STDIN, RowSource
+from outlines_cont.pipelines.rows.row import InputRow
+from outlines_cont.pipelines.tables.output import FileOutput, Output, StreamOutput, check_output, json_line
+
+if TYPE_CHECKING:
+    from outlines_cont.models import HuggingFaceModel
+    from outlines_cont.templates import Template, TemplateResult
+
+PROGRAM_FIELDS = ("_line", "output", "captures", "error")
+"""The fields that the output adds to those of a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramOptions:
+    """One attribute per option of `outlines-cont run`.
+
+    Attributes:
+        template: the file of the template.
+        values: for all rows, by name.
+        rows: an input as for `extract`; None for one run.
+        output: a file; None is the standard output.
+        overwrite: replace an output that exists.
+        input_format: what the lines of the input are.
+        model: hub id or path; None is the bundled model.
+        device: where the model runs.
+        dtype: the float type of the weights.
+        sampler: how tokens are chosen where a generator does not say.
+        seed: of the random numbers.
+        max_tokens: the most tokens of a run, text included.
+    """
+
+    template: Path
+    values: dict[str, str]
+    rows: str | None = None
+    output: Path | None = None
+    overwrite: bool = False
+    input_format: InputFormat = InputFormat.AUTO
+    model: str | None = None
+    device: str | None = None
+    dtype: DType | None = None
+    sampler: str = "greedy"
+    seed: int = 0
+    max_tokens: int
+
+
+def parse_values(settings: Sequence[str]) -> dict[str, str]:
+    """Return what `--set NAME=VALUE` says; a value `@FILE` is the text of a file.
+
+    Raises:
+        SetupError: there is no `=`, a name comes twice, or a file cannot be read.
+    """
+    values: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.isidentifier():
+            raise SetupError(f"expected --set NAME=VALUE, got {setting!r}")
+        if name in values:
+            raise SetupError(f"expected each name once, got --set {name}=... twice")
+        values[name] = _file_text(value[1:]) if value.startswith("@") else value
+    return values
+
+
+def _file_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(
+            f"expected a UTF-8 text file behind the @ of --set, but {path!r} cannot be read: {error}"
+        ) from error
+
+
+class ProgramRun:
+    """One call of `outlines-cont run`.
+
+    Attributes:
+        tally: how many rows there are, were written, and have failed.
+
+    Raises:
+        SetupError, TemplateError, OptionError: an option or the template cannot be used. The output is untouched.
+    """
+
+    def __init__(self, options: ProgramOptions, *, stdin: BinaryIO, stdout: BinaryIO) -> None:
+        from outlines_cont.templates import Template
+
+        self._options = options
+        self._stdout = stdout
+        self._template: Template = Template.from_file(options.template, special=True)
+        self._template.check_values(options.values)
+        self._has_output = options.output is not None and options.output.exists()
+        if options.rows is None and options.output is not None:
+            raise SetupError(
+                "expected --rows beside --output, got none: one run writes its text to the standard output"
+            )
+        if options.output is not None:
+            input_path = None if options.rows in (None, STDIN) else Path(str(options.rows))
+            check_output(options.output, input_path, resume=False, overwrite=options.overwrite)
+        self._source = None if options.rows is None else RowSource(options.rows, options.input_format, "text", stdin)
+        self.tally = Tally(None if self._source is None else self._source.count())
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is an input."""
+        return self._source is not None
+
+    def once(self, model: HuggingFaceModel) -> TemplateResult:
+        """Run the template once."""
+        return self._template.run(model, [{}], **self._given())[0]
+
+    def rows(self, model: HuggingFaceModel) -> Iterator[Tally]:
+        """Run the template for each row, write a line for each in their order, and yield the tally after each."""
+        assert self._source is not None
+        waiting: deque[InputRow] = deque()
+        with self._output() as output:
+            for result in self._template.iterate(model, _usable(self._source, waiting), **self._given()):
+                while waiting[0].error is not None:
+                    yield self._write(output, waiting[0], waiting.popleft().error)
+                yield self._write(output, waiting.popleft(), result)
+            for row in waiting:
+                yield self._write(output, row, row.error)
+
+    def _given(self) -> dict[str, Any]:
+        from outlines_cont.cli.sampler import make_sampler
+        from outlines_cont.templates import TemplateBudget
+
+        options = self._options
+        budget = TemplateBudget(tokens=options.max_tokens)
+        return {"sampler": make_sampler(options.sampler), "rng": options.seed, "budget": budget, **options.values}
+
+    def _output(self) -> Output:
+        if self._options.output is None:
+            return StreamOutput(self._stdout)
+        return FileOutput(self._options.output, 0 if self._has_output else None)
+
+    def _write(self, output: Output, row: InputRow, result: Any) -> Tally:
+        error = result if isinstance(result, Exception) else result.error
+        failure = None if error is None else Failure.of(error)
+        told = json_fields(result) if failure is None else {"error": asdict(failure)}
+        output.write([json_line({**row.fields, "_line": row.line, **told})])
+        self.tally.count(row.line, failure)
+        return self.tally
+
+
+def json_fields(result: TemplateResult) -> dict[str, Any]:
+    """Return what a result is as JSON."""
+    return {"output": result.text, "captures": dict(result.captures)}
+
+
+def _usable(source: RowSource, waiting: deque[InputRow]) -> Iterator[dict[str, Any]]:
+    """Yield the values of rows that can be used; all rows are noted in `waiting`."""
+    for row in source:
+        taken = next((name for name in PROGRAM_FIELDS if name in row.fields), None)
+        if row.error is None and taken is not None:
+            error = RowError(
+                f"expected a row without {taken!r}, which is a field of the output. Rename it in the input."
+            )
+            row = InputRow(row.line, row.digest, {}, error)
+        waiting.append(row)
+        if row.error is None:
+            yield row.fields

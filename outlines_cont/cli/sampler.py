@@ -1,0 +1,55 @@
+"""What `--sampler` says: `greedy`, or `multinomial` with options as in Python."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from outlines_cont.pipelines.rows.errors import SetupError
+
+if TYPE_CHECKING:
+    from outlines_cont.samplers import Sampler
+
+_FORMS = "greedy, multinomial, or multinomial with options such as multinomial(temperature=0.7, top_p=0.9)"
+
+
+def parse_sampler(text: str) -> tuple[str, dict[str, Any]]:
+    """Return name and options of a sampler. Options are numbers; nothing is evaluated.
+
+    Raises:
+        SetupError: it is none of `_FORMS`.
+    """
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        call = node if isinstance(node, ast.Call) else ast.Call(func=node, args=[], keywords=[])
+        if not isinstance(call.func, ast.Name) or call.func.id not in ("greedy", "multinomial") or call.args:
+            raise ValueError
+        options = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (ValueError, SyntaxError) as error:
+        raise SetupError(f"expected {_FORMS} as --sampler, got {text!r}") from error
+    if options and call.func.id == "greedy":
+        raise SetupError(f"expected {_FORMS} as --sampler, got {text!r}: greedy has no options")
+    wrong = next(
+        (name for name, value in options.items() if isinstance(value, bool) or not isinstance(value, int | float)), None
+    )
+    if wrong is not None or "n" in options:
+        raise SetupError(
+            f"expected numbers as options of --sampler, and no `n` (each row has one record), got {text!r}"
+        )
+    return call.func.id, options
+
+
+def make_sampler(text: str) -> Sampler:
+    """Return the sampler that `text` names.
+
+    Raises:
+        SetupError: there is none of that name, or it has no such option.
+        OptionError: an option is out of its range.
+    """
+    from outlines_cont import samplers
+
+    name, options = parse_sampler(text)
+    try:
+        return samplers.greedy() if name == "greedy" else samplers.multinomial(**options)
+    except TypeError as error:
+        raise SetupError(f"expected {_FORMS} as --sampler, got {text!r}: {error}") from error

@@ -1,0 +1,98 @@
+"""`ConversationConstraint`: the constraint of a conversation: it begins at some token, and holds until an end of text.
+
+`Unnamed`: the place of a constraint that was saved; its expression is not known until it is named again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from outlines_cont.errors import ConstraintRequired
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.policies.constraint import Constraint
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConversationConstraint:
+    """A constraint on the tokens from `start` on. Immutable, so that forks and marks keep theirs.
+
+    Attributes:
+        constraint: the language.
+        start: index of the first token that counts.
+        read: the tokens that were read so far.
+        state: of the token FSM after them; None after an end of text, when everything is free again.
+    """
+
+    constraint: Constraint
+    start: int
+    read: tuple[int, ...]
+    state: int | None
+
+    @classmethod
+    def at(cls, constraint: Constraint, start: int) -> ConversationConstraint:
+        """Return the constraint on what follows the first `start` tokens."""
+        return cls(constraint, start, (), constraint.token_fsm.initial_state)
+
+    @property
+    def mask(self) -> TokenSet:
+        """What may be sampled next, ends of text among it where the text is whole."""
+        if self.state is None:
+            return TokenSet.all
+        return TokenSet.of_bitmask(self.constraint.token_fsm.bitmask(self.state))
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the text so far is one of the language."""
+        return self.state is None or self.constraint.token_fsm.is_accepting(self.state)
+
+    def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> ConversationConstraint:
+        """Return the constraint after `token_ids`, all tokens of the conversation, of which it holds those from `start` on.
+
+        Raises:
+            fsm.TokenNotAllowed: a token breaks it.
+
+        Cost: the tokens that are new since the last reading, or all of them where others were read.
+        """
+        piece = tuple(token_ids[start:])
+        known = self.read if piece[: len(self.read)] == self.read else ()
+        state = self.state if known else self.constraint.token_fsm.initial_state
+        fsm = self.constraint.token_fsm
+        for token_id in piece[len(known) :]:
+            if state is not None:
+                is_end = token_id in eos_token_ids and fsm.is_accepting(state)
+                state = None if is_end else fsm.next_state(state, token_id)
+        return replace(self, start=start, read=piece, state=state)
+
+
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """A constraint of which only the beginning is known: nothing may be sampled, anything may be prompted.
+
+    Attributes:
+        start: index of the first token that counts.
+    """
+
+    start: int
+
+    @property
+    def mask(self) -> NoReturn:
+        """Nobody knows what may be sampled."""
+        raise self._error()
+
+    @property
+    def is_accepting(self) -> NoReturn:
+        """Nobody knows whether the text is one of the language."""
+        raise self._error()
+
+    def after(self, token_ids: Sequence[int], start: int, eos_token_ids: frozenset[int]) -> Unnamed:
+        """Return the same with another beginning; the tokens are read when the constraint is named."""
+        return Unnamed(start)
+
+    def _error(self) -> ConstraintRequired:
+        return ConstraintRequired(
+            f"expected the constraint that held from token {self.start} on when this conversation was saved: a file cannot "
+            "hold it. Call `constrain(expression)` once more, which reads the text from there, or `constrain(None)` to lift it.",
+            self.start,
+        )

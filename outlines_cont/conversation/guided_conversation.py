@@ -1,0 +1,127 @@
+"""`guide`: classifier-free guidance over two conversations or states, step by step; a call of a generator takes `Guidance` instead.
+
+The next token is drawn from `guided_logits`: with a scale of 1 the positive context alone counts, with more the negative one is avoided.
+Both contexts get the token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+
+from outlines_cont.conversation import BatchedExecutor, Conversation
+from outlines_cont.engine.guided.guidance import check_scale, guided_logits
+from outlines_cont.errors import ModelMismatch, OptionError
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.policies.free_text import FreeText
+from outlines_cont.samplers import Sampler
+from outlines_cont.state.sequence_state import SequenceState
+
+
+class GuidedConversation:
+    """Two conversations that advance together. Make one with `guide`.
+
+    Attributes:
+        positive: what is written, and whose random numbers and constraint count.
+        negative: what is avoided.
+        scale: how much.
+    """
+
+    def __init__(self, positive: Conversation, negative: Conversation, scale: float) -> None:
+        """See `guide`."""
+        self.positive = positive
+        self.negative = negative
+        self.scale = scale
+
+    def infer(self) -> None:
+        """Feed what is pending of both, in one forward. `executor.infer()` does it, too."""
+        with self.positive._home.lock:
+            for conversation in (self.positive, self.negative):
+                conversation._needs_token()
+            self.positive._home.fill([self.positive, self.negative])
+
+    def scores(self) -> torch.Tensor:
+        """Return (V,) what the next token is drawn from; its softmax is the guided distribution.
+
+        Minus infinity where the positive context has it. Where only the negative one has it the log-probability is the
+        positive's.
+
+        Raises:
+            PromptRequired, InferenceRequired: call `prompt` on both, or `infer`, first.
+        """
+        positive, negative = (one.logits() for one in (self.positive, self.negative))
+        return positive.log_softmax(-1) if self.scale == 1 else guided_logits(positive, negative, self.scale)
+
+    def sample(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
+        """Return a token id drawn from `scores`; see `Conversation.sample`."""
+        with self.positive._home.lock:
+            return self.positive.sample(sampler, mask=mask, scores=self.scores())
+
+    def step(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
+        """The same as `sample`, and both conversations get the token; the positive one with its own log-probability."""
+        with self.positive._home.lock:
+            token_id = self.positive.step(sampler, mask=mask, scores=self.scores())
+            try:
+                self.negative.prompt(token_id)
+            except BaseException:
+                self.positive.rewind(1)
+                raise
+            return token_id
+
+    def write(self, max_tokens: int, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> SequenceState:
+        """Write up to an end of text, and return the state of the positive conversation.
+
+        Args:
+            max_tokens: the most tokens to write.
+            sampler: `samplers.greedy()` for None.
+            mask: what may be written; None for every token that has text, and ends of text.
+        """
+        model = self.positive._home.model
+        chosen = FreeText.of_model(model).token_ids if mask is None else mask
+        for _ in range(max_tokens):
+            self.infer()
+            if self._ends(self.step(sampler, mask=chosen), model.eos_token_ids):
+                break
+        return self.positive.state
+
+    def _ends(self, token_id: int, eos_token_ids: Collection[int]) -> bool:
+        if token_id not in eos_token_ids:
+            return False
+        # The end of a text is not one of its tokens.
+        self.positive.rewind(1)
+        self.negative.rewind(1)
+        return True
+
+
+def guide(
+    positive: Conversation | SequenceState, negative: Conversation | SequenceState, scale: float = 1.5
+) -> GuidedConversation:
+    """Return two contexts that are to be continued together.
+
+    Args:
+        positive: a conversation, which will be prompted with what is sampled, or a state, which stays as it is.
+        negative: the same, of the same model; two conversations belong to one executor.
+        scale: 0 is the negative context alone, 1 the positive one alone, and more avoids what the negative one would say.
+
+    Raises:
+        OptionError: `scale` is no finite number, both are the same conversation, or their executors differ.
+        ModelMismatch: they belong to different models.
+    """
+    check_scale(scale)
+    contexts = (positive, negative)
+    for context in contexts:
+        if not isinstance(context, Conversation | SequenceState):
+            raise OptionError(f"expected conversations or states to guide, got {type(context).__name__}", "positive")
+    given = [context for context in contexts if isinstance(context, Conversation)]
+    if len(given) == 2 and (given[0] is given[1] or given[0]._home is not given[1]._home):
+        raise OptionError(
+            "expected two conversations of one executor. A fork is a second one; a state goes with any of its model.",
+            "negative",
+        )
+    found = [context._home.model if isinstance(context, Conversation) else context.model for context in contexts]
+    if found[0] is not found[1]:
+        raise ModelMismatch(f"expected two contexts of one model, got one of {found[0]!r} and one of {found[1]!r}")
+    executor = given[0]._home if given else BatchedExecutor(found[0], kept_logits_bytes=0)
+    first, second = (context if isinstance(context, Conversation) else executor.create(context) for context in contexts)
+    return GuidedConversation(first, second, scale)

@@ -1,0 +1,89 @@
+"""`ForwardCosts`: how long a forward of so many tokens takes, as it was measured."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import deque
+from statistics import median
+
+from outlines_cont.engine.guessing.feed_width import FREE_TOKENS, OTHER_FREE_TOKENS
+
+_NUM_KEPT = 9
+_EXACT = 16
+_GROWTH = 1.15
+_MAX_TOKENS = 2048
+
+
+class Lately:
+    """The median of the last few numbers, which a single odd one does not move.
+
+    Attributes:
+        median: it; 0 where there are no numbers.
+    """
+
+    __slots__ = ("_last", "median")
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=_NUM_KEPT)
+        self.median = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many numbers there are."""
+        return len(self._last)
+
+    def note(self, number: float) -> None:
+        """Take in one more."""
+        self._last.append(number)
+        self.median = median(self._last)
+
+
+class ForwardCosts:
+    """Seconds by number of tokens, padding included: the median of the last few measurements of about that size.
+
+    Args:
+        device_type: as `torch.device.type`; it says what is expected where nothing was measured.
+    """
+
+    def __init__(self, device_type: str) -> None:
+        self._free = FREE_TOKENS.get(device_type, OTHER_FREE_TOKENS)
+        self._measured: dict[int, Lately] = {}
+        self._sizes: list[int] = []
+
+    def note(self, num_tokens: int, seconds: float) -> None:
+        """Take note of one forward; long ones, such as those of prompts, are of no interest."""
+        if not 0 < num_tokens <= _MAX_TOKENS:
+            return
+        size = _size(num_tokens)
+        if size not in self._measured:
+            self._measured[size] = Lately()
+            self._sizes = sorted(self._measured)
+        self._measured[size].note(seconds)
+
+    def num_below(self, num_tokens: int) -> int:
+        """Return how many measurements there are of forwards of no more than so many tokens."""
+        size = _size(num_tokens)
+        return sum(self._measured[other].count for other in self._sizes if other <= size)
+
+    def seconds(self, num_tokens: int) -> float:
+        """Return what a forward is expected to take; between sizes that were measured on a straight line, 1.0 where none was."""
+        size = _size(num_tokens)
+        if size in self._measured:
+            return self._measured[size].median
+        if not self._sizes:
+            return self._free + size
+        at = bisect_left(self._sizes, size)
+        if 0 < at < len(self._sizes):
+            low, high = self._sizes[at - 1], self._sizes[at]
+            share = (size - low) / (high - low)
+            return self._measured[low].median * (1 - share) + self._measured[high].median * share
+        near = self._sizes[min(at, len(self._sizes) - 1)]
+        return self._measured[near].median * (self._free + size) / (self._free + near)
+
+
+def _size(num_tokens: int) -> int:
+    """Return the size under which a number of tokens is measured: itself up to 16, beyond that steps of 15 percent."""
+    if num_tokens <= _EXACT:
+        return num_tokens
+    return round(_EXACT * _GROWTH ** round(math.log(num_tokens / _EXACT, _GROWTH)))

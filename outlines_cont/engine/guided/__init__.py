@@ -1,0 +1,4 @@
+"""Classifier-free guidance: its formula, and the negative prompt that is fed beside a row.
+
+Imports `engine.guessing`, `engine.drawing` and what lies below.
+"""

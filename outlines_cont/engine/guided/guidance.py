@@ -1,0 +1,90 @@
+"""`Guidance`: classifier-free guidance (Sanchez et al. 2023, arXiv:2306.17806) by a negative prompt in the place of the prompt.
+
+Tokens are drawn from the softmax of `scale * log_softmax(p) + (1 - scale) * log_softmax(n)`, where `p` are the logits of the model
+after the row, and `n` those after the negative prompt and the tokens of the piece.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import index
+
+import torch
+
+from outlines_cont.errors import OptionError
+from outlines_cont.state.tokens import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """What a text moves away from, and how far. Made of token ids, it holds them as a tuple.
+
+    Attributes:
+        negative_prompt: a text or `Tokens`, encoded as a prompt is, or token ids, at least one. The empty text is the token that the
+            tokenizer puts at the beginning of every text; an error where it puts none.
+        scale: 1 is the model's own law; more moves away from what follows the negative prompt; 0 is the law of what follows it.
+
+    Raises:
+        OptionError: the negative prompt is neither a text nor token ids, or the scale is no finite number.
+    """
+
+    negative_prompt: str | Tokens | Sequence[int]
+    scale: float
+
+    def __post_init__(self) -> None:
+        check_scale(self.scale)
+        if not isinstance(self.negative_prompt, str | Tokens):
+            object.__setattr__(self, "negative_prompt", _checked_ids(self.negative_prompt))
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether the law is the model's own, so that the negative prompt is not fed."""
+        return self.scale == 1
+
+
+def guided_logits(positive: torch.Tensor, negative: torch.Tensor, scale: torch.Tensor | float) -> torch.Tensor:
+    """Return (..., V) logits of the guided distribution; what their exponentials sum to is not fixed.
+
+    Args:
+        positive: (..., V) logits after the text.
+        negative: the same after the negative prompt and what was written.
+        scale: one for all, or (..., 1).
+
+    Returns:
+        Minus infinity where `positive` has it. Where only `negative` has it, the log-probability of `positive`. NaN throughout a
+        row of which one of the two is no distribution.
+    """
+    norm = negative.logsumexp(-1, keepdim=True)
+    positive, negative = positive.log_softmax(-1), negative - norm
+    guided = negative + scale * (positive - negative)
+    guided = torch.where(negative.isneginf(), positive, guided).masked_fill_(positive.isneginf(), -torch.inf)
+    return guided.masked_fill_(~norm.isfinite(), torch.nan)
+
+
+def check_scale(scale: object) -> None:
+    """Refuse what is no scale.
+
+    Raises:
+        OptionError: it is no finite number.
+    """
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not abs(scale) < math.inf:
+        raise OptionError(f"expected a finite number as `scale`, got {scale!r}", "scale")
+
+
+def _checked_ids(prompt: object) -> tuple[int, ...]:
+    try:
+        if isinstance(prompt, bytes | bytearray) or not isinstance(prompt, Iterable):
+            raise TypeError
+        token_ids = tuple(index(item) for item in prompt)
+    except TypeError:
+        raise OptionError(
+            f"expected a text or token ids as `negative_prompt`, got {type(prompt).__name__}", "negative_prompt"
+        ) from None
+    if not token_ids:
+        raise OptionError(
+            "expected at least one token id as `negative_prompt`, got none. The empty text stands for the token at the beginning.",
+            "negative_prompt",
+        )
+    return token_ids

@@ -1,0 +1,95 @@
+"""`PrefillRow`: a row that only reads. Its tokens are fed beside those of other rows, and it leaves with the logits that were wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from outlines_cont.engine.row import Row, Want
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv import RowKV
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import Branch
+from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.state.row import StateRow
+
+
+class PrefillRow(Row):
+    """A row that samples nothing.
+
+    Attributes:
+        lines: (V,) logits after the token at an index, for every wanted index that was fed.
+        num_fed: how many tokens were fed for it.
+    """
+
+    def __init__(
+        self, source: StateRow, model: LanguageModel, *, counts: Meter, indices: Sequence[int] | None = None
+    ) -> None:
+        """Read a row, as far as wanted.
+
+        Args:
+            source: what is read; it is not changed.
+            model: what reads it.
+            counts: where the row counts its work.
+            indices: of the tokens after which logits are wanted, ascending, at least one; None for the last token alone.
+        """
+        indices = [len(source.token_ids) - 1] if indices is None else indices
+        kept = min(source.cached, indices[0])
+        held = replace(source, kv=source.kv[:kept] if source.kv is not None and kept else None)
+        super().__init__(held, [NullPolicy()], model, counts=counts)
+        del self.token_ids[indices[-1] + 1 :]
+        counts.recomputed_tokens += min(source.cached, len(self.token_ids)) - kept
+        self.lines: dict[int, torch.Tensor] = {}
+        self.num_fed = 0
+        self._indices = indices
+
+    @property
+    def is_ready(self) -> bool:
+        """Never: nothing is sampled."""
+        return False
+
+    @property
+    def num_reusable(self) -> int:
+        """How many of the first tokens may have been fed by others."""
+        return self._indices[0]
+
+    def wanted(self, chunk_size: int) -> list[int]:
+        """Return the indices into the first `chunk_size` pending tokens after which logits are wanted."""
+        return [index - self.cached for index in self._indices if 0 <= index - self.cached < chunk_size]
+
+    def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
+        """Take the wanted logits; copies, so that those of the other rows are let go."""
+        self.lines.update({self.cached + index: line.clone() for index, line in logits.items()})
+        self.num_fed += count
+        super().fed(count, {})
+
+    def leave(self, kv: RowKV | None) -> StateRow:
+        """Return the row as it came, with what was read, or with its error."""
+        if self.error is not None:
+            return replace(self.source, error=self.error)
+        return replace(self.source, kv=kv, logits=self.lines.get(len(self.source.token_ids) - 1))
+
+    def _plan(self) -> None:
+        lacking = [index for index in self._indices if index not in self.lines]
+        if self.has_ended or not lacking:
+            self.want = Want.LEAVE
+        else:
+            self.lose(lacking[0])
+            self.want = Want.SAMPLE
+
+
+class NullPolicy(Policy[None]):
+    """What stands for the policies of a row that are never asked."""
+
+    def initial(self, row: RowView) -> None:
+        """Nothing."""
+
+    def branches(self, state: None, row: RowView) -> list[Branch]:
+        """None."""
+        return []
+
+    def advance(self, state: None, token_id: int) -> Any:
+        """Nothing."""

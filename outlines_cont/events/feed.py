@@ -1,0 +1,109 @@
+"""Feeds: the news of one row between two steps. `CertainFeed` shows what nothing takes back, `EarlyFeed` shows all and takes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from outlines_cont.engine.row import Row
+from outlines_cont.policies.certain import Certain
+from outlines_cont.streams.text_decoder import TextDecoder
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What has changed: first taken back, then appended.
+
+    Attributes:
+        text: new characters.
+        start, stop: the indices of new tokens in the row.
+        retract: characters to take back.
+        retract_tokens: tokens to take back.
+    """
+
+    text: str
+    start: int
+    stop: int
+    retract: int = 0
+    retract_tokens: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.stop > self.start or self.retract or self.retract_tokens)
+
+
+class Feed(Protocol):
+    """What is asked between two steps."""
+
+    def pull(self, row: Row) -> News:
+        """Return what has changed since the last call."""
+
+
+class CertainFeed:
+    """Whole characters, and nothing that may be taken back. Joined, the texts are the piece.
+
+    Args:
+        row: at the beginning of its piece; it holds its text from then on, see `Row.hold`.
+    """
+
+    def __init__(self, row: Row) -> None:
+        row.hold()
+        self._decoder = TextDecoder()
+        self._at = row.text_start
+        self._token = row.piece_start
+        self._is_over = False
+
+    def pull(self, row: Row) -> News:
+        """Return what has become certain. Cost: the tokens that are not certain."""
+        if self._is_over:
+            return News("", 0, 0)
+        place = row.certain_until()
+        data = row.text_between(self._at, place)
+        self._at = place
+        text = ""
+        if data:
+            self._decoder, text = self._decoder.push(data)
+        if row.has_ended:
+            text += self._decoder.flush()
+        start, self._token = self._token, max(min(place.token, row.num_scored), self._token)
+        self._is_over = row.is_over
+        return News(text, start, self._token)
+
+
+class EarlyFeed:
+    """Whole characters as soon as they are written; what turns out to be wrong is taken back later."""
+
+    def __init__(self, row: Row) -> None:
+        self._start = row.text_start
+        self._token = row.piece_start
+        # For each token the decoder behind it, and what it has added to the text.
+        self._shown: list[tuple[TextDecoder, str]] = []
+        self._first = TextDecoder()
+        self._flushed = ""
+        self._is_over = False
+        row.low_water = row.piece_start
+
+    def pull(self, row: Row) -> News:
+        """Return what has changed. Cost: the tokens that are new or were taken back."""
+        if self._is_over:
+            return News("", 0, 0)
+        low = max(row.low_water - row.piece_start, 0)
+        gone = "".join(text for _, text in self._shown[low:])
+        del self._shown[low:]
+        new = "".join(self._push(row, index) for index in range(row.piece_start + low, len(row.token_ids)))
+        if row.has_ended and not self._flushed:
+            self._flushed = (self._shown[-1][0] if self._shown else self._first).flush()
+            new += self._flushed
+        same = next((i for i, (a, b) in enumerate(zip(gone, new, strict=False)) if a != b), min(len(gone), len(new)))
+        taken = max(self._token - (row.piece_start + low), 0)
+        start = self._token - taken
+        self._token = max(row.num_scored, start)
+        row.low_water = len(row.token_ids)
+        self._is_over = row.is_over
+        return News(new[same:], start, self._token, len(gone) - same, taken)
+
+    def _push(self, row: Row, index: int) -> str:
+        decoder = self._shown[-1][0] if self._shown else self._first
+        begin = max(Certain(index), self._start, key=lambda place: (place.token, place.offset))
+        decoder, text = decoder.push(row.text_between(begin, Certain(index + 1)))
+        self._shown.append((decoder, text))
+        return text

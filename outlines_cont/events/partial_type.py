@@ -1,0 +1,258 @@
+"""`PartialType`: a type of pydantic, asked for values of which only the beginning was written. Read from its core schema.
+
+Shown while they are open: models, typed dicts, dicts, lists, tuples and sets with what is whole in them, strings of text fields as far as
+they go. Of a union what one of its types alone can be. Dataclasses show once every field that must be there is. Anything else
+comes when it is whole. Validators of a whole model or container run when it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import SchemaValidator, core_schema
+
+from outlines_cont.user_code import shielded
+
+
+class Missing:
+    """The type of `MISSING`."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing()
+"""In place of a value: there is nothing to show yet."""
+
+_AROUND = frozenset(["default", "nullable", "function-after", "function-before", "function-wrap"])
+_FUNCTIONS = frozenset(["function-after", "function-before", "function-wrap"])
+_LISTS: dict[str, Callable[[list[Any]], Any]] = {"list": list, "set": set, "frozenset": frozenset}
+
+
+@dataclass(frozen=True, eq=False)
+class PartialShape:
+    """What an open object or array can be.
+
+    Attributes:
+        build: makes the value so far of its members, a dict by the names of `member`, or a list.
+        member: the name and the type of a member by its key, or by its number in an array; None where there is no such member.
+        shows_open: whether the member that is being written is shown; in a set it would become another member.
+    """
+
+    build: Callable[[Any], Any]
+    member: Callable[[Any], tuple[Any, PartialType] | None]
+    shows_open: bool = True
+
+
+@dataclass(eq=False)
+class _Source:
+    """Where a core schema stands: what it may refer to, and the types that were made of its parts."""
+
+    definitions: Mapping[str, Any]
+    types: dict[tuple[int, int], PartialType] = field(default_factory=dict)
+
+
+class PartialType:
+    """A type, or a part of one.
+
+    Attributes:
+        shown: from a value, whole or not, to what is shown of it.
+    """
+
+    def __init__(self, schema: Any, source: _Source, config: Any = None) -> None:
+        self._schema, self._source, self._config = schema, source, config
+        self.shown: Callable[[Any], Any] = lambda value: value
+
+    @staticmethod
+    def of(kind: Any, shown: Callable[[Any], Any] | None = None) -> PartialType:
+        """Return a type of pydantic, such as a model, as one that can be asked. Cost: that of a `TypeAdapter`.
+
+        Args:
+            kind: the type; `Any` for all JSON.
+            shown: from a value of the type, whole or not, to what is shown of it.
+        """
+        schema: Any = TypeAdapter(kind).core_schema
+        definitions: dict[str, Any] = {}
+        if schema["type"] == "definitions":
+            definitions = {part["ref"]: part for part in schema["definitions"]}
+            schema = schema["schema"]
+        partial = PartialType(schema, _Source(definitions))
+        partial.shown = shown or partial.shown
+        return partial
+
+    def closed(self, text: str) -> Any:
+        """Return the value of a JSON text that is whole; MISSING where it fails validation. Cost: that of validation."""
+        try:
+            return shielded(self._validator.validate_json, text)
+        except Exception:  # a validator of a user may raise anything
+            return MISSING
+
+    def open_text(self, text: str) -> Any:
+        """Return the value of a string that is being written; MISSING unless the type takes text, and this text."""
+        for part in self._texts:
+            value = part.closed(json.dumps(text))
+            if value is not MISSING:
+                return value
+        return MISSING
+
+    def shapes(self, opening: str) -> list[PartialShape]:
+        """Return what an object (`{`) or an array (`[`) that is being written can be."""
+        return self._objects if opening == "{" else self._arrays
+
+    @cached_property
+    def _validator(self) -> SchemaValidator:
+        schema = self._schema
+        if self._source.definitions:
+            definitions = list(self._source.definitions.values())
+            if any(schema is other for other in definitions):
+                schema = core_schema.definition_reference_schema(schema["ref"])
+            schema = core_schema.definitions_schema(schema, definitions)
+        return SchemaValidator(schema, self._config)
+
+    @cached_property
+    def _texts(self) -> list[PartialType]:
+        return [self._part(outer) for outer, inner in self._choices() if inner["type"] in ("str", "any")]
+
+    @cached_property
+    def _objects(self) -> list[PartialShape]:
+        return [shape for _, inner in self._choices() if (shape := self._object(inner)) is not None]
+
+    @cached_property
+    def _arrays(self) -> list[PartialShape]:
+        return [shape for _, inner in self._choices() if (shape := self._array(inner)) is not None]
+
+    def _choices(self) -> list[tuple[Any, Any]]:
+        """Return the types of a union, or the only one: each with the validators around it, and without them."""
+        found, seen = [], set[int]()
+        stack = [(self._schema, self._schema)]
+        while stack:
+            outer, inner = stack.pop()
+            if inner["type"] == "definition-ref":
+                inner = self._source.definitions[inner["schema_ref"]]
+                if id(inner) in seen:
+                    continue  # a union that has itself among its types
+                seen.add(id(inner))
+            kind = inner["type"]
+            if kind in _AROUND:
+                inside = inner["schema"]
+                keeps = outer is not inner or kind in _FUNCTIONS
+                stack.append((outer if keeps else inside, inside))
+            elif kind in ("union", "tagged-union"):
+                choices = inner["choices"].values() if kind == "tagged-union" else inner["choices"]
+                parts = [choice[0] if isinstance(choice, tuple) else choice for choice in choices]
+                stack += [(part, part) for part in reversed(parts)]
+            elif kind in ("lax-or-strict", "json-or-python"):
+                stack.append((outer, inner["lax_schema" if kind == "lax-or-strict" else "json_schema"]))
+            else:
+                found.append((outer, inner))
+        return found
+
+    def _part(self, schema: Any, config: Any = None) -> PartialType:
+        config = self._config if config is None else config
+        key = id(schema), id(config)
+        if key not in self._source.types:
+            self._source.types[key] = PartialType(schema, self._source, config)
+        return self._source.types[key]
+
+    def _object(self, schema: Any) -> PartialShape | None:
+        kind = schema["type"]
+        if kind == "any":
+            return PartialShape(dict, lambda key: (key, self._part(schema)))
+        if kind == "dict":
+            values = schema.get("values_schema", core_schema.any_schema())
+            keys = self._part(schema.get("keys_schema", core_schema.any_schema()))
+            return PartialShape(dict, lambda key: _named(keys.closed(json.dumps(key)), self._part(values)))
+        if kind == "typed-dict":
+            return PartialShape(dict, self._fields(schema, schema.get("config")))
+        if kind == "dataclass":
+            fields = _inside(schema["schema"]).get("fields", ())
+            by_name = {"fields": {part["name"]: part for part in fields}}
+            build = _maker(schema["cls"])
+            return PartialShape(build, self._fields(by_name, schema.get("config")))
+        if kind == "model":
+            inside = _inside(schema["schema"])
+            if inside["type"] == "model-fields":
+                cls = schema["cls"]
+                return PartialShape(
+                    lambda values: partial_model(cls, values), self._fields(inside, schema.get("config"))
+                )
+        return self._root(schema, "{")
+
+    def _array(self, schema: Any) -> PartialShape | None:
+        kind = schema["type"]
+        if kind == "any":
+            return PartialShape(list, lambda number: (number, self._part(schema)))
+        if kind == "tuple":
+            items, variadic = schema["items_schema"], schema.get("variadic_item_index")
+            return PartialShape(tuple, lambda number: self._item(items, variadic, number))
+        if kind in _LISTS:
+            items = schema.get("items_schema", core_schema.any_schema())
+            return PartialShape(_LISTS[kind], lambda number: (number, self._part(items)), kind == "list")
+        return self._root(schema, "[")
+
+    def _root(self, schema: Any, opening: str) -> PartialShape | None:
+        """Return what a model around one value can be."""
+        if schema["type"] != "model" or not schema.get("root_model"):
+            return None
+        shapes = self._part(schema["schema"], schema.get("config")).shapes(opening)
+        if len(shapes) != 1:
+            return None
+        cls, shape = schema["cls"], shapes[0]
+        return PartialShape(
+            lambda values: partial_model(cls, {"root": shape.build(values)}), shape.member, shape.shows_open
+        )
+
+    def _item(self, items: list[Any], variadic: int | None, number: int) -> tuple[int, PartialType] | None:
+        index = number if variadic is None else min(number, variadic)
+        return (number, self._part(items[index])) if index < len(items) else None
+
+    def _fields(self, schema: Any, config: Any) -> Callable[[Any], tuple[Any, PartialType] | None]:
+        """Return the members of an object with fields, by their aliases and by their names."""
+        members = {}
+        for name, part in schema["fields"].items():
+            alias = part.get("validation_alias")
+            members[name] = members[alias if isinstance(alias, str) else name] = (
+                name,
+                self._part(part["schema"], config),
+            )
+        if schema.get("extra_behavior", (config or {}).get("extra_fields_behavior")) != "allow":
+            return members.get
+        extras = self._part(schema.get("extras_schema", core_schema.any_schema()), config)
+        return lambda key: members.get(key, (key, extras))
+
+
+def partial_model(cls: type[BaseModel], fields: Mapping[str, Any]) -> BaseModel:
+    """Return an object of a model that has some fields only: the others, and defaults, are left out. Nothing is validated."""
+    record, known = cls.__new__(cls), cls.model_fields
+    extra = {name: value for name, value in fields.items() if name not in known}
+    object.__setattr__(record, "__dict__", {name: value for name, value in fields.items() if name in known})
+    object.__setattr__(record, "__pydantic_fields_set__", set(fields))
+    object.__setattr__(record, "__pydantic_extra__", extra if cls.model_config.get("extra") == "allow" else None)
+    object.__setattr__(record, "__pydantic_private__", None)
+    return record
+
+
+def _named(name: Any, member: PartialType) -> tuple[Any, PartialType] | None:
+    return None if name is MISSING else (name, member)
+
+
+def _inside(schema: Any) -> Any:
+    """Return a schema without what stands around it."""
+    while schema["type"] in _AROUND:
+        schema = schema["schema"]
+    return schema
+
+
+def _maker(cls: Any) -> Callable[[dict[str, Any]], Any]:
+    def make(fields: dict[str, Any]) -> Any:
+        try:
+            return shielded(cls, **fields)
+        except Exception:  # a field is missing, or `__post_init__` refuses
+            return MISSING
+
+    return make

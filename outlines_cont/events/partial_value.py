@@ -1,0 +1,164 @@
+"""`PartialValue`: the value so far of JSON that is being written, such as a record with the fields that are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from outlines_cont.events.open_json import OpenContainer, OpenJSON
+from outlines_cont.events.partial_type import MISSING, PartialShape, PartialType
+from outlines_cont.user_code import shielded
+
+
+class PartialValue:
+    """The value so far of one row.
+
+    Laws: what is whole is validated by itself, once, and stands in every later value, and in the final one. What fails is left out. A
+    string of a text field grows; a number comes when something follows it.
+
+    Args:
+        kind: the type of the value.
+    """
+
+    def __init__(self, kind: PartialType) -> None:
+        self._kind = kind
+        self._begin("")
+        self._value: Any = MISSING
+
+    def push(self, text: str) -> None:
+        """Take more text. Cost: its length."""
+        self._json.push(text)
+
+    def take_back(self, count: int) -> None:
+        """Take the last characters back. Cost: the length of all text, which is read anew."""
+        if count:
+            self._begin(self._json.text[:-count])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the text has come to the end of the value; a number has not before something follows it."""
+        return bool(self._json.open[0].members)
+
+    @property
+    def value(self) -> Any:
+        """The value so far, `MISSING` where there is none; the same object as long as it is equal.
+
+        Where the whole fails validation, it stays what it was before.
+
+        Cost: the members that have become whole, each validated alone, and again with what it stands in, where that has become whole;
+        a copy of the members of every container that is open; the string that is open.
+        """
+        found = self._read()
+        is_refused = found is MISSING and bool(self._json.open[0].members)  # whole, and not valid
+        if not is_refused and not _is_same(found, self._value):
+            self._value = found
+        return self._value
+
+    def close(self, value: Any) -> Any:
+        """Take the final value, and return it; the last value so far, where that is equal."""
+        if not _is_same(value, self._value):
+            self._value = value
+        return self._value
+
+    def _begin(self, text: str) -> None:
+        self._json = OpenJSON(text)
+        whole = PartialShape(self._shown, lambda _: (0, self._kind))
+        self._readings = [_Readings(self._json.open[0], [_Reading(whole)])]
+
+    def _shown(self, values: list[Any]) -> list[Any]:
+        return [self._kind.shown(value) for value in values]
+
+    def _read(self) -> Any:
+        """Return the value so far: down to what is open, and up again with the values."""
+        path: list[tuple[_Reading, OpenContainer]] = []
+        kind: PartialType | None = self._kind
+        del self._readings[len(self._json.open) :]
+        for depth, container in enumerate(self._json.open):
+            if len(self._readings) == depth or self._readings[depth].container is not container:
+                assert kind is not None
+                shapes = kind.shapes(container.opening)
+                self._readings[depth:] = [_Readings(container, [_Reading(shape) for shape in shapes])]
+            reading = self._readings[depth].read(self._json.text)
+            kind = None
+            if reading is None:
+                break
+            path.append((reading, container))
+            kind = reading.open_member(container)
+            if kind is None:
+                break
+        text = self._json.open_string if kind is not None else None
+        value: Any = MISSING if text is None or kind is None else kind.open_text(text)
+        for reading, container in reversed(path):
+            value = reading.value(container, value)
+        return value[0] if value else MISSING
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """A container that is open, as one of the things that it can be.
+
+    Attributes:
+        values: its members that are whole and valid, by name; in an array by number.
+        has_failed: whether one was not valid, or not known.
+    """
+
+    shape: PartialShape
+    values: dict[Any, Any] = field(default_factory=dict)
+    has_failed: bool = False
+
+    def take(self, key: Any, text: str) -> None:
+        """Take a member that is whole."""
+        member = self.shape.member(key)
+        value = MISSING if member is None else member[1].closed(text)
+        if member is None or value is MISSING:
+            self.has_failed = True
+        else:
+            self.values[member[0]] = value
+
+    def open_member(self, container: OpenContainer) -> PartialType | None:
+        """Return the type of the member that is being written, None where that has none or was not named yet."""
+        member = self._open(container)
+        return None if member is None else member[1]
+
+    def value(self, container: OpenContainer, last: Any) -> Any:
+        """Return the value so far, with that of the member that is being written, unless it is MISSING."""
+        member = self._open(container)
+        values = self.values if member is None or last is MISSING else {**self.values, member[0]: last}
+        try:
+            return self.shape.build(values if container.opening == "{" else [*values.values()])
+        except TypeError:  # a set of what has no hash
+            return MISSING
+
+    def _open(self, container: OpenContainer) -> tuple[Any, PartialType] | None:
+        key = container.key if container.opening == "{" else len(container.members)
+        return None if key is None or not self.shape.shows_open else self.shape.member(key)
+
+
+@dataclass(slots=True, eq=False)
+class _Readings:
+    """A container that is open, and all that it can be.
+
+    Attributes:
+        num_read: how many of its members were read.
+    """
+
+    container: OpenContainer
+    readings: list[_Reading]
+    num_read: int = 0
+
+    def read(self, text: str) -> _Reading | None:
+        """Read the members that are new; return what the container is, None as long as it can be several things, or nothing."""
+        for number, (key, start, stop) in enumerate(self.container.members[self.num_read :], self.num_read):
+            for reading in self.readings:
+                reading.take(number if self.container.opening == "[" else key, text[start:stop])
+        self.num_read = len(self.container.members)
+        possible = self.readings if len(self.readings) == 1 else [one for one in self.readings if not one.has_failed]
+        return possible[0] if len(possible) == 1 else None
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    """Return whether two values are equal, and of one type; those that cannot be compared are not."""
+    try:
+        return type(value) is type(other) and bool(shielded(lambda: value == other))
+    except Exception:  # a class of the user may have an `__eq__` that needs all fields
+        return False

@@ -1,0 +1,103 @@
+"""Negative prompts as rows, one for each batch entry that is guided."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from outlines_cont.engine.guided.guidance import Guidance
+from outlines_cont.engine.prefill import prefilled
+from outlines_cont.errors import ContextLengthError, EmptyPrompt, OptionError, TokenizerError
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.prompt_row import check_length, check_some_run, failed_prompt
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.tokens import Tokens, checked_given, prompt_ids
+
+# A negative prompt that several rows have, or later calls may have, is fed once before they run, where that saves so many tokens.
+_MIN_SAVED_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NegativePrompt:
+    """What guides the rows of a batch entry.
+
+    Attributes:
+        row: the negative prompt, or the error of making a row of it.
+        scale: see `Guidance`.
+    """
+
+    row: StateRow
+    scale: float
+
+
+def open_guidance(
+    model: LanguageModel, guidance: Guidance | Sequence[Guidance | None] | None, shape: tuple[int, int]
+) -> list[NegativePrompt | None]:
+    """Return what guides the rows of each of B batch entries; None for those with the model's own law.
+
+    Args:
+        model: the model of the call.
+        guidance: for all entries, or one for each.
+        shape: B and S.
+
+    Raises:
+        OptionError: there are not as many as entries, or a token id is none of the model.
+        EmptyPrompt, ContextLengthError, TokenizerError: no entry has a negative prompt that can be fed. Where some have, the others
+            hold their error.
+    """
+    num_entries, num_samples = shape
+    given = [guidance] * num_entries if guidance is None or isinstance(guidance, Guidance) else list(guidance)
+    if len(given) != num_entries:
+        raise OptionError(
+            f"expected one `Guidance` or None for each of {num_entries} batch entries as `guidance`, got a list of {len(given)}. "
+            "A `Guidance` outside of a list is that of all entries.",
+            "guidance",
+        )
+    used = [one if one is None or not one.is_neutral else None for one in given]
+    rows = {one.negative_prompt: _row(model, one.negative_prompt) for one in used if one is not None}
+    found = [None if one is None else NegativePrompt(rows[one.negative_prompt], one.scale) for one in used]
+    check_some_run([None if one is None else one.row.error for one in found])
+    counts = Counter(one.negative_prompt for one in used if one is not None)
+    cache = model.prefix_cache
+    shared = [
+        prompt
+        for prompt, row in rows.items()
+        if row.error is None
+        and (counts[prompt] * num_samples - (not cache.is_on)) * len(row.token_ids) >= _MIN_SAVED_TOKENS
+    ]
+    with suppress(Exception):  # what goes wrong here goes wrong in the rows again, and is the error of these
+        rows.update(zip(shared, prefilled(model, [rows[prompt] for prompt in shared]), strict=True))
+    return [None if one is None else NegativePrompt(rows[one.negative_prompt], one.scale) for one in used]
+
+
+def _row(model: LanguageModel, prompt: str | Tokens | Sequence[int]) -> StateRow:
+    """Return a negative prompt as a row, which has failed where it cannot be fed."""
+    stream = RandomStream(0, 0)  # nothing is drawn
+    try:
+        token_ids = _token_ids(model, prompt)
+    except (TokenizerError, EmptyPrompt, ContextLengthError) as error:
+        return failed_prompt(error, stream)
+    return StateRow.of_prompt(token_ids, stream)
+
+
+def _token_ids(model: LanguageModel, prompt: str | Tokens | Sequence[int]) -> Sequence[int]:
+    token_ids: Sequence[int]
+    if isinstance(prompt, str | Tokens):
+        token_ids, _ = prompt_ids(checked_given(prompt, model), model)
+    else:
+        token_ids = prompt
+    if not token_ids:
+        raise EmptyPrompt(
+            "expected a negative prompt of one token or more, got an empty text, and the tokenizer puts no token at the beginning. "
+            "Give some text that the prompt is to be held against, such as a line break."
+        )
+    odd = next((token_id for token_id in token_ids if not 0 <= token_id < model.vocab_size), None)
+    if odd is not None:
+        raise OptionError(
+            f"expected token ids from 0 to {model.vocab_size - 1} as `negative_prompt`, got {odd}", "guidance"
+        )
+    check_length(model, token_ids, "negative prompt")
+    return token_ids

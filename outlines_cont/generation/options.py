@@ -1,0 +1,257 @@
+"""`PieceOptions`: what a call may say of the pieces that it writes. Every call of a generator takes the same; they are checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self, TypedDict
+
+from outlines_cont.defaults import DEFAULT_MAX_TOKENS
+from outlines_cont.drafts.opening import check_draft
+from outlines_cont.engine.guided.guidance import Guidance
+from outlines_cont.errors import OptionError, UnknownOption
+from outlines_cont.flag import checked_bool
+from outlines_cont.policies.policy import Policy
+from outlines_cont.progress import OnProgress
+from outlines_cont.sampling.params import STEPS
+from outlines_cont.unknown_option import unknown_option
+
+GENERATORS_OWN = object()
+"""Stands for the draft that a generator was made with."""
+
+
+class PieceOptions(TypedDict, total=False):
+    """The options of a piece, all of them optional.
+
+    Keys:
+        max_tokens: the most tokens of a piece, forced ones included; None is up to the context. Where it is not given,
+            `DEFAULT_MAX_TOKENS`, and a `LengthWarning` where that cuts a text.
+        stop_at: a text, or several, before the first of which the piece ends.
+        min_tokens: until a piece has so many tokens, no end of text and no stop token is drawn where something else may follow.
+        keep_stop: end after the stop text instead.
+        stop_in_prompt: a stop text counts also where it begins in the prompt; the prompt itself is never cut.
+        stop_token_ids: tokens that end the text where it may end, besides those of the model; they are not part of it.
+        policies: more policies that steer each row, such as `policies.ban(["delve"])`; see docs/policies.md.
+        heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
+            that what follows may join it; see docs/heal.md. A piece that is resumed was healed when it began.
+        guidance: a negative prompt that the text moves away from; see docs/guide.md. A list has one, or None, for each batch entry.
+        on_progress: called with a `Progress` when a row ends, ten times a second, and at the end; `ProgressBar()` shows a bar. An error
+            that it raises ends the call.
+        draft: what guesses the next tokens, so that fewer forwards are needed for the same text: `"lookup"`, a smaller model, or an
+            object with `propose`; see docs/draft.md. None guesses nothing, whatever the generator says.
+    """
+
+    max_tokens: int | None
+    stop_at: str | Sequence[str] | None
+    min_tokens: int
+    keep_stop: bool
+    stop_in_prompt: bool
+    stop_token_ids: Sequence[int]
+    policies: Sequence[Policy[Any]]
+    heal: bool
+    guidance: Guidance | Sequence[Guidance | None] | None
+    on_progress: OnProgress | None
+
+    draft: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`PieceOptions` as they were checked.
+
+    Attributes:
+        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` is `GENERATORS_OWN` where none was given. `has_max_tokens`:
+        whether `max_tokens` was given.
+    """
+
+    max_tokens: int | None = DEFAULT_MAX_TOKENS
+    has_max_tokens: bool = False
+    stop_at: tuple[str, ...] = ()
+    min_tokens: int = 0
+    keep_stop: bool = False
+    stop_in_prompt: bool = False
+    stop_token_ids: tuple[int, ...] = ()
+    policies: tuple[Policy[Any], ...] = ()
+    heal: bool = False
+    guidance: Guidance | tuple[Guidance | None, ...] | None = None
+    on_progress: OnProgress | None = None
+    draft: Any = GENERATORS_OWN
+
+    @property
+    def is_guided(self) -> bool:
+        """Whether some row is drawn from another law than the model's own."""
+        found = self.guidance if isinstance(self.guidance, tuple) else (self.guidance,)
+        return any(one is not None and not one.is_neutral for one in found)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Check what was given.
+
+        Raises:
+            UnknownOption: there is no such option.
+            OptionError: a value is out of its range. What only a single row can tell fails that row.
+        """
+        known = {field.name for field in fields(cls)} - {"has_max_tokens"}
+        for name in given:
+            if name not in known:
+                raise _unknown(name, sorted(known))
+        _check_max_tokens(given.get("max_tokens"))
+        min_tokens = _checked_min_tokens(given.get("min_tokens", 0), given.get("max_tokens"))
+        stop_at = _texts(given.get("stop_at"))
+        flags = {name: checked_bool(given.get(name, False), name) for name in ("keep_stop", "stop_in_prompt", "heal")}
+        for name in ("keep_stop", "stop_in_prompt"):
+            if flags[name] and not stop_at:
+                raise OptionError(f"expected `stop_at` beside `{name}`, got none: say where the text stops", name)
+        return cls(
+            max_tokens=given.get("max_tokens", max(DEFAULT_MAX_TOKENS, min_tokens)),
+            has_max_tokens="max_tokens" in given,
+            stop_at=stop_at,
+            min_tokens=min_tokens,
+            stop_token_ids=_ids(given.get("stop_token_ids", ())),
+            policies=checked_policies(given.get("policies", ())),
+            **flags,
+            guidance=_checked_guidance(given.get("guidance")),
+            on_progress=_checked_callable(given.get("on_progress")),
+            draft=_checked_draft(given.get("draft", GENERATORS_OWN)),
+        )
+
+
+def _checked_draft(draft: object) -> object:
+    if draft is not GENERATORS_OWN:
+        check_draft(draft)
+    return draft
+
+
+def _checked_callable(value: object) -> OnProgress | None:
+    if value is not None and not callable(value):
+        raise OptionError(f"expected a function, or `ProgressBar()`, as `on_progress`, got {value!r}", "on_progress")
+    return value
+
+
+def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
+    """Return policies as a tuple.
+
+    Raises:
+        OptionError: they are something else.
+    """
+    found = tuple(policies) if isinstance(policies, Sequence) and not isinstance(policies, str | bytes) else (policies,)
+    for policy in found:
+        if not isinstance(policy, Policy):
+            raise OptionError(
+                f"expected a list of policies as `policies`, such as `[policies.ban(['delve'])]`, got {policy!r}",
+                "policies",
+            )
+    return found
+
+
+def _checked_guidance(guidance: object) -> Guidance | tuple[Guidance | None, ...] | None:
+    if guidance is None or isinstance(guidance, Guidance):
+        return guidance
+    found = tuple(guidance) if isinstance(guidance, list | tuple) else (guidance,)
+    odd = next((one for one in found if not isinstance(one, Guidance | None)), None)
+    if odd is not None:
+        raise OptionError(
+            "expected `Guidance(negative_prompt, scale)` as `guidance`, or a list with one or None for each batch entry, "
+            f"got {guidance!r}",
+            "guidance",
+        )
+    return found
+
+
+# What other libraries call an option, and what stands for it here.
+_ELSEWHERE = {
+    "max_new_tokens": "Write `max_tokens`.",
+    "max_length": "Write `max_tokens`, which counts the tokens of the piece alone.",
+    "min_new_tokens": "Write `min_tokens`.",
+    "stop": "Write `stop_at`.",
+    "stop_strings": "Write `stop_at`.",
+    "seed": "Write `rng`.",
+    "guidance_scale": "Write `guidance=Guidance(negative_prompt, scale)`.",
+    "negative_prompt": "Write `guidance=Guidance(negative_prompt, scale)`.",
+    "negative_prompt_ids": "Write `guidance=Guidance(token_ids, scale)`.",
+    "token_healing": "Write `heal=True`.",
+    "banned_strings": "Write `policies=[policies.ban([...])]`.",
+    "tool": "Write `tools`: `chat.assistant(tools=[function])`.",
+    "tools": "Tools belong to conversations: `Chat(model, tools=[...])`, or `chat.assistant(tools=[...])`.",
+    "messages": "Messages are the prompt: `generator(messages)`; a conversation that goes on is a `Chat`.",
+    "bad_words_ids": "Write `policies=[policies.ban([...])]` with texts.",
+}
+_OF_SAMPLERS = (*STEPS[1:], "warpers", "length_penalty", "n", "do_sample", "num_beams", "num_return_sequences")
+
+
+# What a generator is made with, and a call is not.
+_OF_GENERATORS = ("sampler", "force", "max_retries")
+_OF_SCHEMAS = ("whitespace", "strict", "key_order", "formats", "registry", "dialect", "limits")
+
+
+def _unknown(name: str, known: list[str]) -> UnknownOption:
+    advice = _ELSEWHERE.get(name, "")
+    if name in _OF_SAMPLERS:
+        advice = (
+            "How tokens are drawn is said when a generator is made: `sampler=samplers.multinomial(temperature=0.7)`."
+        )
+    elif name in _OF_GENERATORS or name in _OF_SCHEMAS:
+        maker = "text(model" if name == "sampler" else "json(model, schema"
+        advice = f"Give it to the function that makes the generator: `generate.{maker}, {name}=...)`."
+    return unknown_option("a call", name, [*known, "rng"], advice)
+
+
+# What is said where a function that makes a generator is given it.
+OPTIONS_ELSEWHERE = {
+    **dict.fromkeys(_OF_SAMPLERS, "Give it to the sampler, such as `sampler=samplers.multinomial(temperature=0.7)`."),
+    **{name: f"It is an option of a call: {advice}" for name, advice in _ELSEWHERE.items()},
+    **{
+        name: f"Give it to the call: `generator(prompt, {name}=...)`."
+        for name in (*PieceOptions.__annotations__, "rng")
+    },
+}
+
+
+def _check_max_tokens(max_tokens: object) -> None:
+    if max_tokens is None:
+        return
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
+        raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {max_tokens!r}", "max_tokens")
+
+
+def _checked_min_tokens(min_tokens: object, max_tokens: int | None) -> int:
+    if isinstance(min_tokens, bool) or not isinstance(min_tokens, int) or min_tokens < 0:
+        raise OptionError(f"expected an int, 0 or more, as `min_tokens`, got {min_tokens!r}", "min_tokens")
+    if max_tokens is not None and min_tokens > max_tokens:
+        raise OptionError(
+            f"expected `min_tokens` of at most `max_tokens`, {max_tokens}, got {min_tokens}", "min_tokens"
+        )
+    return min_tokens
+
+
+def _ids(token_ids: object) -> tuple[int, ...]:
+    found = tuple(token_ids) if isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes) else None
+    if found is None or not all(isinstance(i, int) and not isinstance(i, bool) for i in found):
+        raise OptionError(
+            f"expected a list of token ids as `stop_token_ids`, got {token_ids!r}. For texts write `stop_at`.",
+            "stop_token_ids",
+        )
+    return found
+
+
+def check_ids(token_ids: Sequence[int], vocab_size: int) -> None:
+    """Refuse stop tokens that a model has not.
+
+    Raises:
+        OptionError: an id is out of its range.
+    """
+    odd = next((token_id for token_id in token_ids if not 0 <= token_id < vocab_size), None)
+    if odd is not None:
+        raise OptionError(
+            f"expected ids from 0 to {vocab_size - 1} as `stop_token_ids`, those of the model, got {odd}",
+            "stop_token_ids",
+        )
+
+
+def _texts(stop_at: object) -> tuple[str, ...]:
+    if stop_at is None:
+        return ()
+    texts = [stop_at] if isinstance(stop_at, str) else stop_at
+    if not isinstance(texts, Sequence) or isinstance(texts, bytes):
+        raise OptionError(f"expected a text or a list of texts as `stop_at`, got {type(stop_at).__name__}", "stop_at")
+    return tuple(texts)

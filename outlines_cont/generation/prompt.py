@@ -1,0 +1,217 @@
+"""What a generator is given, as rows: texts become prompts, states go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from outlines_cont.chats.message import is_conversation
+from outlines_cont.chats.template import ChatTemplate
+from outlines_cont.engine.prefill import prefilled_before
+from outlines_cont.errors import (
+    ContextLengthError,
+    EmptyPrompt,
+    ModelMismatch,
+    PromptTypeError,
+    SampleMismatch,
+    TokenizerError,
+)
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies.healing import NO_HEALING, Healing, healing_of
+from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
+from outlines_cont.state.prompt_row import check_length, check_some_run, failed_prompt, prompt_row
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.state.tokens import Given, Tokens, as_given, checked_given, prompt_ids
+
+Item = str | Tokens | Sequence[int] | Sequence[Mapping[str, Any]] | SequenceState
+Prompt = Item | Sequence[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Rows to continue.
+
+    Attributes:
+        rows: B lists of S rows; one that cannot run has its `error`.
+        seed: of the random streams, as in `SequenceState`.
+        reused: how many tokens the given states hold keys and values of.
+        healing: what is given back at the end of each row.
+    """
+
+    rows: list[list[StateRow]]
+    seed: int | tuple[int, ...]
+    reused: int = 0
+    healing: list[list[Healing]] = field(default_factory=list)
+
+
+def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng: Rng, *, heal: bool = False) -> Opened:
+    """Return the rows of `prompt`.
+
+    Args:
+        model: the model that will continue them.
+        prompt: a text, `Tokens`, token ids, the messages of a conversation, a state, or a list of them; all but a state become one
+            batch entry.
+        num_samples: S, None to follow the states; 1 where there are only texts.
+        rng: see `open_seeds`; None continues the streams of states.
+        heal: find out what is to be given back at the end of each row.
+
+    Raises:
+        PromptTypeError: `prompt` is something else, or an empty list.
+        NoChatTemplate, ChatError: messages are given, and the tokenizer has no template, or it refuses them.
+        EmptyPrompt, ContextLengthError, TokenizerError: there are only texts, and none of them can run. Where some can, the
+            others keep their error.
+        SampleMismatch, ModelMismatch: a state does not fit.
+    """
+    items = _items(model, prompt)
+    samples = _common_samples(model, items, num_samples)
+    entries = [entry for item in items for entry in (item.rows if isinstance(item, SequenceState) else [_Text(item)])]
+    drawn, own = open_seeds(rng, len(entries))
+    fresh = [RandomStream(seed, 0 if own else batch) for batch, seed in enumerate(drawn)]
+    texts = {
+        b: _prompt_row(model, entry.given, fresh[b]) for b, entry in enumerate(entries) if isinstance(entry, _Text)
+    }
+    if texts and len(texts) == len(entries):
+        check_some_run([row.error for row in texts.values()])
+    healing = {b: healing_of(model, row) if heal else NO_HEALING for b, row in texts.items()}
+    # A cache that cannot be cut is of no use beyond what is kept.
+    is_fed_first = samples > 1 and not (model.is_recurrent and any(found.count for found in healing.values()))
+    if is_fed_first:
+        # Fed once, so that all samples begin with the same keys, values and logits.
+        counts = [healing[b].count for b in texts]
+        for b, (row, logits) in zip(texts, prefilled_before(model, list(texts.values()), counts), strict=True):
+            texts[b], healing[b] = row, replace(healing[b], logits=logits)
+    rows: list[list[StateRow]] = []
+    for batch, entry in enumerate(entries):
+        if isinstance(entry, _Text):
+            rows.append([_at_sample(texts[batch], fresh[batch], sample) for sample in range(samples)])
+        else:
+            group = [_continued(row) for row in entry]
+            kept = group if rng is None else [_at_sample(row, fresh[batch], i) for i, row in enumerate(group)]
+            rows.append(kept)
+    given = [row for batch, group in enumerate(rows) if batch not in texts for row in group]
+    reused = sum(row.cached for row in given if row.error is None)
+    seeds = drawn if rng is not None else _continued_seeds(items, drawn)
+    given_back = [
+        [(healing[b] if b in healing else healing_of(model, row)) if heal else NO_HEALING for row in group]
+        for b, group in enumerate(rows)
+    ]
+    return Opened(rows, seeds[0] if not own and len(set(seeds)) == 1 else tuple(seeds), reused, given_back)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A batch entry that is no state."""
+
+    given: Given
+
+
+def _items(model: LanguageModel, prompt: Any) -> list[Given | SequenceState]:
+    """Return the texts and states of a prompt; the messages of a conversation as ids."""
+    prompt = _without_padding(prompt)
+    one = _item(model, prompt)
+    if one is not None:
+        return [one]
+    found = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    if isinstance(found, Sequence) and not isinstance(found, str | bytes | bytearray) and found:
+        items = [_item(model, item) for item in found]
+        known = [item for item in items if item is not None]
+        if len(known) == len(items):
+            return known
+    raise PromptTypeError(
+        "expected a prompt that is a text, `Tokens`, a list of token ids, a list of messages, a SequenceState, or a list with one or "
+        f"more of them, got {_describe(prompt)}. A message is a dict with `role` and `content`; for a conversation see `Chat`."
+    )
+
+
+def _item(model: LanguageModel, item: Any) -> Given | SequenceState | None:
+    if is_conversation(item):
+        return tuple(ChatTemplate.of(model, None, {}).token_ids(item, is_open=True))
+    return item if isinstance(item, SequenceState) else as_given(item)
+
+
+def _without_padding(prompt: Any) -> Any:
+    """Return the ids in what a tokenizer of transformers gives, without padding; anything else as it is."""
+    if not isinstance(prompt, Mapping) or "input_ids" not in prompt:
+        return prompt
+    ids, mask = (_listed(prompt[name]) if name in prompt else None for name in ("input_ids", "attention_mask"))
+    if not isinstance(ids, list) or not ids or not isinstance(ids[0], list) or mask is None:
+        return ids
+    return [[i for i, seen in zip(row, kept, strict=True) if seen] for row, kept in zip(ids, mask, strict=True)]
+
+
+def _listed(values: Any) -> Any:
+    return values.tolist() if hasattr(values, "tolist") else values
+
+
+def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState], num_samples: int | None) -> int:
+    """Return S: what is asked for, or what the states have; 1 without either. A state without a batch entry fits any."""
+    states = [item for item in items if isinstance(item, SequenceState)]
+    for state in states:
+        if state.model is not model:
+            raise ModelMismatch(
+                f"expected a state of the generator's model {model!r}, got one of {state.model!r}. "
+                "Give its text to this model instead: `generator(str(state))`."
+            )
+    counts = [state.num_samples for state in states if state.batch_size]
+    if counts and not any(counts) and len(states) == len(items):
+        return 0  # there is nothing to continue, whatever the sampler
+    samples = num_samples or next(iter(counts), 1) or 1
+    odd = next((count for count in counts if count != samples), samples)
+    if odd != samples:
+        advice = (
+            f"Use a sampler with n={odd}, or `greedy()`, which takes any number; `state.fork(n)` widens a state."
+            if odd
+            else "Leave it out: where there is no sample, there is nothing to continue."
+        )
+        raise SampleMismatch(f"expected a state with {samples} samples, got one with {odd}. {advice}")
+    return samples
+
+
+def _continued_seeds(items: Sequence[Given | SequenceState], drawn: Sequence[int]) -> list[int]:
+    """Return the seed of every batch entry where states keep theirs; `drawn` has new ones for the texts."""
+    seeds: list[int] = []
+    for item in items:
+        seeds += item.seeds if isinstance(item, SequenceState) else [drawn[len(seeds)]]
+    return seeds
+
+
+def _prompt_row(model: LanguageModel, given: Given, stream: RandomStream) -> StateRow:
+    try:
+        token_ids, num_start = prompt_ids(checked_given(given, model), model)
+        _check_length(model, token_ids)
+    except (TokenizerError, EmptyPrompt, ContextLengthError) as error:
+        return failed_prompt(error, stream)
+    return prompt_row(token_ids, model, stream, num_start)
+
+
+def _check_length(model: LanguageModel, token_ids: list[int]) -> None:
+    if not token_ids:
+        raise EmptyPrompt(
+            "expected a prompt of one token or more, got an empty text, and the tokenizer puts no token at the beginning. "
+            "Give the model some text to continue, such as a line break."
+        )
+    check_length(model, token_ids)
+
+
+def _at_sample(row: StateRow, stream: RandomStream, sample: int) -> StateRow:
+    """Return the row with `stream` as that of the sample with this index."""
+    return replace(row, stream=replace(stream, sample=sample))
+
+
+def _continued(row: StateRow) -> StateRow:
+    """Return a row of a state, with an error where it has no token to go on from."""
+    if row.token_ids or row.error is not None:
+        return row
+    error = EmptyPrompt(
+        "expected a row of one token or more, got one with no token: a slice has left nothing of it. Add some text to it."
+    )
+    return replace(row, error=error, finish_reason="error")
+
+
+def _describe(prompt: object) -> str:
+    if isinstance(prompt, list | tuple):
+        kinds = sorted({type(item).__name__ for item in prompt})
+        return f"a list of {', '.join(kinds)}" if kinds else "an empty list"
+    return f"{type(prompt).__name__}"

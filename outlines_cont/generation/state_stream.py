@@ -1,0 +1,90 @@
+"""`StateStream`: the events of a continuation as it runs, and its state at every moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+
+from outlines_cont.events.closing import Closing
+from outlines_cont.events.event import StreamEvent
+from outlines_cont.events.stream_options import StreamOptions
+from outlines_cont.generation.run import Run
+from outlines_cont.state.sequence_state import SequenceState
+
+
+class StateStream(Closing):
+    """Events of a continuation, one iteration long: `for event in stream`, or `async for event in stream`.
+
+    Nothing is computed before somebody iterates. Whoever leaves the loop ends the work: its rows leave the engine, and `state` is what
+    it was. To go on with the same piece, resume that state; to go on with another generator, give it that state. No token is fed twice.
+
+    After `async for` close the stream to be sure (`async with`, or `await stream.aclose()`): Python ends a loop of that kind later.
+    """
+
+    def __init__(self, run: Run, options: StreamOptions) -> None:
+        self._run = run
+        self._feeds = run.feeds(options)
+        self._is_begun = False
+        self._left: SequenceState | None = None
+
+    @property
+    def state(self) -> SequenceState:
+        """The state as it is now, in the middle of a piece, too: what was written so far, with keys and values.
+
+        A piece that has not ended is as if it had been cut here (`length`): `continuous(generator).resume` goes on with it. Its last
+        characters may be ones that the stream still holds back. Cost: shares keys and values; some microseconds per row.
+        """
+        return self._left if self._left is not None else self._run.snapshot()
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        """Run, and yield the news of each row after each step. A second time there is nothing left.
+
+        Raises:
+            BaseException: what interrupts the run. A row that fails alone is told in its last event, and the others go on.
+        """
+        # The generator is held by the loop alone, so that it is closed where the loop is left.
+        return self._events()
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        """Do the same without holding up an event loop."""
+        return self._async_events()
+
+    def close(self) -> None:
+        """End the work, wherever it is; `state` stays what it is now."""
+        self._leave()
+
+    async def aclose(self) -> None:
+        """Do the same without holding up an event loop."""
+        await asyncio.to_thread(self._leave)
+
+    def _begin(self) -> bool:
+        is_first = self._left is None and not self._is_begun
+        self._is_begun = True
+        return is_first
+
+    def _events(self) -> Iterator[StreamEvent]:
+        if not self._begin():
+            return
+        steps = self._run.steps()  # held, so that the rows are let go only after the state was taken
+        try:
+            for _ in steps:
+                yield from self._run.pull(self._feeds)
+        finally:
+            self._leave()
+            steps.close()
+
+    async def _async_events(self) -> AsyncIterator[StreamEvent]:
+        if not self._begin():
+            return
+        async with aclosing(self._run.async_steps()) as steps:
+            try:
+                async for _ in steps:
+                    for event in await asyncio.to_thread(self._run.pull, self._feeds):
+                        yield event
+            finally:
+                await self.aclose()
+
+    def _leave(self) -> None:
+        if self._left is None:
+            self._left = self._run.leave()

@@ -1,0 +1,105 @@
+"""Slow Hugging Face tokenizers around a SentencePiece model."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from outlines_cont.models.tokenizer.sentencepiece import (
+    has_prefix_space,
+    piece_bytes,
+    special_ids,
+    without_normalization,
+)
+from outlines_cont.models.tokenizer.special_names import SpecialNames
+from outlines_cont.models.tokenizer.token_bytes import TokenTable
+
+
+class SlowBackend:
+    """A slow Hugging Face tokenizer around a SentencePiece processor (`sp_model`); it is not changed.
+
+    Such a tokenizer may number the pieces in its own way, and adds tokens of its own.
+
+    Args:
+        tokenizer: The tokenizer.
+
+    Raises:
+        TokenizerError: The model marks spaces after words.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        processor = tokenizer.sp_model
+        added = {token_id: token.content for token_id, token in tokenizer.added_tokens_decoder.items()}
+        special = set(tokenizer.all_special_ids)
+        special.update(i for i, token in tokenizer.added_tokens_decoder.items() if token.special)
+        no_text = special_ids(processor)
+        unknown = set() if tokenizer.unk_token_id is None else {tokenizer.unk_token_id}
+        self._piece_ids: dict[str, int] = {}
+        entries: dict[int, bytes] = {}
+        names: dict[int, bytes] = {}
+        for token_id, piece in enumerate(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))):
+            processor_id = processor.piece_to_id(piece)
+            if processor.id_to_piece(processor_id) != piece:
+                entries[token_id] = added.get(token_id, "").encode()
+            elif processor_id in no_text:
+                special.add(token_id)
+                if processor.is_unknown(processor_id):
+                    unknown.add(token_id)
+                names[token_id] = piece.encode()
+            else:
+                self._piece_ids[piece] = token_id
+                entries[token_id] = piece_bytes(processor, processor_id, piece)
+        self.table = TokenTable.from_entries(
+            entries | names,
+            special_token_ids=special,
+            unknown_token_ids=unknown,
+            eos_token_id=tokenizer.eos_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            has_prefix_space=has_prefix_space(processor),
+            added=added,
+        )
+        self.start_token_ids = _start_token_ids(tokenizer)
+        self._tokenizer = tokenizer
+        names_by_id = self.table.special_tokens
+        self._names = SpecialNames({**names_by_id, **self.table.markup_tokens})
+        self._unnamed = SpecialNames({i: name for i, name in names_by_id.items() if i not in added})
+        self._plain = without_normalization(processor)
+        self._added_ids = {text: i for i, text in added.items() if entries.get(i) == text.encode() != b""}
+        longest_first = sorted(map(re.escape, self._added_ids), key=len, reverse=True)
+        self._added = re.compile(f"({'|'.join(longest_first)})") if longest_first else None
+
+    def encode_start(self, text: str) -> list[int]:
+        """Encode the start of a text: normalised, with its prefix space."""
+        if self._names.first_in(text) is None:
+            return self._encode(text)
+        pieces = self._tokenizer.tokenize(text, split_special_tokens=True)
+        token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(pieces)
+        return token_ids
+
+    def encode_special(self, text: str) -> list[int]:
+        """Do the same, and find special tokens, also those of the SentencePiece model that the tokenizer does not name."""
+        return self._unnamed.encode(text, self._encode, self.encode_plain)
+
+    def _encode(self, text: str) -> list[int]:
+        """Encode as the tokenizer does, special tokens that it names recognised."""
+        # Not `tokenizer.encode`, which keeps a note in the tokenizer when a text is long.
+        token_ids: list[int] = self._tokenizer.convert_tokens_to_ids(self._tokenizer.tokenize(text))
+        return token_ids
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Encode text as it is; a part that no token spells is left out."""
+        token_ids: list[int] = []
+        for part in self._added.split(text) if self._added else [text]:
+            if part in self._added_ids:
+                token_ids.append(self._added_ids[part])
+            else:
+                pieces = self._plain.encode(part, out_type=str)
+                token_ids += [self._piece_ids[piece] for piece in pieces if piece in self._piece_ids]
+        return token_ids
+
+
+def _start_token_ids(tokenizer: Any) -> tuple[int, ...]:
+    """Return the special ids that `tokenizer` puts before a text."""
+    text = -1  # stands for the ids of the text
+    built = tokenizer.build_inputs_with_special_tokens([text])
+    return tuple(built[: built.index(text)])

@@ -1,0 +1,46 @@
+"""Tekken vocabularies (tiktoken-like), as mistral-common reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlines_cont.models.tokenizer.special_names import SpecialNames
+from outlines_cont.models.tokenizer.token_bytes import TokenTable
+
+
+class TekkenBackend:
+    """A `Tekkenizer` of mistral-common; it is not changed.
+
+    Nothing is normalised, and no space is added.
+
+    Args:
+        tekkenizer: The tokenizer.
+        start_token_ids: Special ids that go before a text.
+    """
+
+    def __init__(self, tekkenizer: Any, *, start_token_ids: tuple[int, ...] = ()) -> None:
+        special = frozenset(tekkenizer.special_ids)
+        names = {token_id: tekkenizer.id_to_piece(token_id).encode() for token_id in special}
+        ordinary = (token_id for token_id in range(tekkenizer.n_words) if token_id not in special)
+        self.table = TokenTable.from_entries(
+            names | {token_id: tekkenizer.id_to_byte_piece(token_id) for token_id in ordinary},
+            special_token_ids=special,
+            eos_token_id=tekkenizer.eos_id,
+            bos_token_id=tekkenizer.bos_id,
+        )
+        self.start_token_ids = start_token_ids
+        self._tekkenizer = tekkenizer
+        self._names = SpecialNames(self.table.special_tokens)
+
+    def encode_start(self, text: str) -> list[int]:
+        """Encode the start of a text."""
+        return self.encode_plain(text)
+
+    def encode_special(self, text: str) -> list[int]:
+        """Do the same, and find special tokens, which the library never does."""
+        return self._names.encode(text, self.encode_plain, self.encode_plain)
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Encode text as it is."""
+        token_ids: list[int] = self._tekkenizer.encode(text, bos=False, eos=False)
+        return token_ids

@@ -1,0 +1,239 @@
+"""A Hugging Face tokenizer, and the exact bytes of its tokens.
+
+Supported: byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece BPE with byte fallback (Llama 2, Mistral),
+    Unigram with a
+mark for the space, tekken. Refused with `TokenizerError`: WordPiece and others whose tokens do not join to
+the text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Self
+
+from outlines_cont.errors import TokenizerError
+from outlines_cont.models.tokenizer.opening import open_backend
+from outlines_cont.models.tokenizer.special_names import encode_letters
+from outlines_cont.models.tokenizer.spelling import Speller
+
+# How much of the text before is encoded together with a text that goes on after it. More would not often
+# change the result, since tokenizers cut a text at words, and would cost time at every call.
+_CONTEXT_TOKENS = 4
+_CONTEXT_BYTES = 64
+
+_CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
+
+
+class Tokenizer:
+    """A tokenizer whose tokens are bytes. The wrapped tokenizer is never changed.
+
+    Two laws hold for every text of Unicode characters. `text_bytes(encode_inside(text)) == text.encode()`, or
+    it raises. `decode(encode(text)) == text`, unless the tokenizer normalises the text (NFC, lower case, runs
+    of spaces) or has no token for a part of it. No text becomes a special token but by `encode_special`, and
+    none a token of markup but by that and by `encode_inside`.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer (fast, slow around SentencePiece, or mistral-common), or what
+            one wraps: a `tokenizers.Tokenizer`, a `sentencepiece.SentencePieceProcessor`, a `Tekkenizer`.
+            Tokens that are added to it later are not seen.
+        vocab_size: Rows of the model's output layer, if that is known; ids beyond the tokenizer have no
+            bytes.
+
+    Raises:
+        TokenizerError: The tokens do not join to the text, or this kind of tokenizer is unknown.
+
+    Attributes:
+        hugging_face: The wrapped tokenizer.
+        token_bytes: Exact bytes per id, `vocab_size` of them; None for special, unused and absent ids. A
+            byte-fallback token such as `<0xE2>` is one byte. Several ids may have the same bytes.
+        special_token_ids: Ids that stand for no text; some may be beyond `vocab_size`.
+        special_tokens: How the special ids are written, such as `</s>`, by id.
+        markup_tokens: Added tokens that have text and steer a model all the same, such as `<tool_response>`,
+            by id.
+        eos_token_id: The id that ends a text, None if there is none.
+        bos_token_id: The id that begins a text, None if there is none.
+        drops_prefix_space: The first token of a text carries a space that is not in the text.
+
+    Cost: 0.35 s of CPU time for 131,072 tokens (2.5 GHz Xeon), of which the library takes 0.15 s to list them.
+    """
+
+    def __init__(self, tokenizer: Any, *, vocab_size: int | None = None) -> None:
+        self.hugging_face = tokenizer
+        self._backend = open_backend(tokenizer)
+        table = self._backend.table
+        size = len(table.token_bytes) if vocab_size is None else vocab_size
+        absent = (None,) * (size - len(table.token_bytes))
+        self.token_bytes: tuple[bytes | None, ...] = table.token_bytes[:size] + absent
+        self.special_token_ids = table.special_token_ids
+        self.special_tokens = table.special_tokens
+        self.markup_tokens = table.markup_tokens
+        self.eos_token_id = table.eos_token_id
+        self.bos_token_id = table.bos_token_id
+        self.drops_prefix_space = table.has_prefix_space
+        self._control_ids = (table.special_token_ids - table.unknown_token_ids) | table.markup_tokens.keys()
+        self._joinable = tuple([token or b"" for token in self.token_bytes])
+
+    def __copy__(self) -> Self:
+        """Return the same: it never changes."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: it never changes."""
+        return self
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        """Return the ids of the start of a text, as the wrapped tokenizer gives them.
+
+        It normalises the text, if that is its way. A space at the start of the text is kept, also where the
+        wrapped tokenizer would take it for the prefix space. Special tokens and markup that are written in the
+        text are letters like any others.
+
+        Args:
+            text: The text; empty gives no ids but those of `add_special_tokens`.
+            add_special_tokens: Put the special tokens in front that the tokenizer puts there (BOS), none
+                at the end.
+
+        Raises:
+            TokenizerError: The text has a lone surrogate, or needs an id that the model has no row for.
+        """
+        data = _utf8(text)
+        token_ids = self._backend.encode_start(text)
+        if self.drops_prefix_space and data.startswith(b" ") and self._spells(token_ids, data):
+            token_ids = encode_letters(" " + text, self)
+        if not self._control_ids.isdisjoint(token_ids):
+            # The letters are those of a piece that is no text, as Unigram vocabularies have them; where only that
+            # piece has them, such as a letter that pads texts, it stays.
+            with suppress(TokenizerError):
+                token_ids = encode_letters(" " + text if self.drops_prefix_space else text, self)
+        if add_special_tokens:
+            token_ids = [*self._backend.start_token_ids, *token_ids]
+        return self._checked(token_ids)
+
+    def encode_special(self, text: str) -> list[int]:
+        """Return the ids of the start of a text in which special tokens are written, such as that of a chat template.
+
+        The ids are those that the wrapped tokenizer gives where it finds special tokens; it may strip spaces
+        around them. No others are added.
+
+        Raises:
+            TokenizerError: The text has a lone surrogate, or needs an id that the model has no row for.
+        """
+        _utf8(text)
+        return self._checked(self._backend.encode_special(text))
+
+    def encode_inside(self, text: str, before: Sequence[int] = ()) -> list[int]:
+        """Return ids whose joined bytes are exactly the UTF-8 bytes of `text`.
+
+        No special token is added or found, no prefix space added, nothing normalised; markup is found, as a
+        model writes it: the text of a user goes through `encode_letters`. Where the tokenizer
+        cannot encode the text as it is, the fewest tokens are taken that spell it.
+
+        Args:
+            text: The text that goes on after `before`; empty gives no ids.
+            before: The ids that it follows. If both encoded together have a token border between them, the
+                ids after it are returned; otherwise `text` is encoded alone.
+
+        Raises:
+            TokenizerError: The text has a lone surrogate, or no tokens spell it.
+
+        Cost: one encoding of the text, and with `before` at most one more: 10 to 20 us for 10 characters, 20 to 90 us
+        for 80 (2.5 GHz Xeon).
+        """
+        data = _utf8(text)
+        if not data:
+            return []
+        if context := self._context(before):
+            token_ids = self._ids_after(self._backend.encode_plain(context + text), data)
+            if token_ids is not None:
+                return token_ids
+        token_ids = self._backend.encode_plain(text)
+        return token_ids if self._spells(token_ids, data) else self._speller.spell(data)
+
+    def text_bytes(self, token_ids: Sequence[int]) -> bytes:
+        """Return the joined bytes of `token_ids`; special ids contribute nothing, a prefix space stays.
+
+        Raises:
+            TokenizerError: An id is not below `vocab_size`.
+        """
+        try:
+            return b"".join(map(self._joinable.__getitem__, token_ids))
+        except IndexError:
+            raise TokenizerError(
+                f"expected token ids below {len(self._joinable)}, received {max(token_ids)}. "
+                "Pass ids of this tokenizer, and the model's own `vocab_size` when the tokenizer is made."
+            ) from None
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of ids that start a text: special ids left out, a prefix space dropped once.
+
+        Bytes that are not UTF-8 become U+FFFD.
+
+        Raises:
+            TokenizerError: An id is not below `vocab_size`.
+        """
+        data = self.text_bytes(token_ids)
+        if self.drops_prefix_space:
+            data = data.removeprefix(b" ")
+        return data.decode("utf-8", errors="replace")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 in hex over the bytes of all tokens and the special ids: equal for equal vocabularies."""
+        lengths = (-1 if token is None else len(token) for token in self.token_bytes)
+        digest = hashlib.sha256(b"".join(length.to_bytes(4, "little", signed=True) for length in lengths))
+        digest.update(b"".join(self._joinable))
+        digest.update(b"".join(token_id.to_bytes(4, "little") for token_id in sorted(self.special_token_ids)))
+        return digest.hexdigest()
+
+    @cached_property
+    def _speller(self) -> Speller:
+        return Speller(self.token_bytes)
+
+    def _checked(self, token_ids: list[int]) -> list[int]:
+        if max(token_ids, default=0) >= len(self.token_bytes):
+            raise TokenizerError(
+                f"expected token ids below {len(self.token_bytes)}, the rows of the model, but the tokenizer "
+                f"gives {max(token_ids)} for this text. Resize the model's embeddings, or change the text."
+            )
+        return token_ids
+
+    def _context(self, before: Sequence[int]) -> str:
+        """Return the end of the text of `before`: whole characters, a few tokens, none before a special one."""
+        data = b""
+        for token_id in reversed(before[-_CONTEXT_TOKENS:]):
+            token = self.token_bytes[token_id]
+            if token is None or len(data) + len(token) > _CONTEXT_BYTES:
+                break
+            data = token + data
+        try:
+            return data.lstrip(_CONTINUATION_BYTES).decode()
+        except UnicodeDecodeError:  # it ends inside a character, whose rest is not text
+            return ""
+
+    def _ids_after(self, token_ids: list[int], data: bytes) -> list[int] | None:
+        """Return the last ids of `token_ids`, those that spell `data`; None if there are none such."""
+        length = 0
+        for index in range(len(token_ids) - 1, -1, -1):
+            length += len(self._joinable[token_ids[index]])
+            if length >= len(data):
+                return token_ids[index:] if self._spells(token_ids[index:], data) else None
+        return None
+
+    def _spells(self, token_ids: list[int], data: bytes) -> bool:
+        try:
+            return b"".join(map(self._joinable.__getitem__, token_ids)) == data
+        except IndexError:  # a token that the model has no row for
+            return False
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise TokenizerError(
+            f"expected Unicode characters, received the lone surrogate {text[error.start]!r} at position "
+            f'{error.start}. Repair the text first, as `text.encode("utf-8", "replace").decode()` does.'
+        ) from None

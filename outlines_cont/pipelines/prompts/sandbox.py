@@ -1,0 +1,94 @@
+"""`Sandbox`: what a template of a prompt may do, and `filled`: its text, with an end to how long that is.
+
+Jinja's immutable sandbox with strict names: no attribute that leads to Python, no change of a row. It bounds neither time nor memory;
+`template_process` does, for a template may make much of little in ways that no list of operators and filters has all of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import StrictUndefined
+from jinja2.environment import Template
+from jinja2.exceptions import SecurityError, UndefinedError
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from outlines_cont.pipelines.rows.errors import TemplateError
+
+_MAX_POWER_BITS = 4096
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's immutable sandbox. What is refused at once where it is huge: repetition by `*`, and powers."""
+
+    # All of them, or Python's compiler would compute those of constants before any limit holds.
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
+
+    def __init__(self, max_characters: int) -> None:
+        # Prompts are no HTML, so nothing is escaped. Without the optimizer nothing is computed before a row is there.
+        super().__init__(undefined=StrictUndefined, autoescape=False, optimized=False)
+        self._max_characters = max_characters
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Compute `left operator right` where the result cannot be huge."""
+        if operator == "*":
+            for sized, count in ((left, right), (right, left)):
+                if hasattr(sized, "__len__") and isinstance(count, int) and len(sized) * count > self._max_characters:
+                    raise SecurityError(
+                        f"repeating a value of length {len(sized)} {count} times exceeds the limit of "
+                        f"{self._max_characters} characters"
+                    )
+        elif (
+            operator == "**"
+            and isinstance(left, int)
+            and isinstance(right, int)
+            and left.bit_length() * right > _MAX_POWER_BITS
+        ):
+            raise SecurityError(f"a power of more than {_MAX_POWER_BITS} bits is not computed")
+        return super().call_binop(context, operator, left, right)
+
+
+def compiled(source: str, max_characters: int) -> Template:
+    """Return a template that was parsed before, ready to be filled in.
+
+    Raises:
+        TemplateError: it is too large, or nested too deeply, for Python's compiler.
+    """
+    try:
+        return Sandbox(max_characters).from_string(source)
+    except (RecursionError, SyntaxError) as error:
+        raise TemplateError(f"the template cannot be compiled: {type(error).__name__}: {error}") from error
+
+
+def filled(template: Template, values: Mapping[str, Any], max_characters: int) -> str:
+    """Return the text of a template with the values of a row.
+
+    Raises:
+        TemplateError: a name is missing, the text is too long, or an expression fails.
+        MemoryError: there is no memory left.
+    """
+    parts, length = [], 0
+    try:
+        for part in template.generate(values):
+            parts.append(part)
+            length += len(part)
+            if length > max_characters:
+                raise TemplateError(
+                    f"expected a prompt of at most {max_characters} characters, the limit `max_characters`, but the "
+                    "template goes on beyond it. Shorten the template or the row."
+                )
+    except (TemplateError, MemoryError):
+        raise
+    except UndefinedError as error:
+        raise TemplateError(f"{error.message}; the row has {_listing(values)}") from error
+    except Exception as error:
+        # Expressions of a template may raise anything that Python can.
+        raise TemplateError(f"the template fails on this row with {type(error).__name__}: {error}") from error
+    return "".join(parts)
+
+
+def _listing(values: Mapping[str, Any]) -> str:
+    names = [repr(str(name)) for name in values]
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")

@@ -1,0 +1,250 @@
+"""`Report`: what came out of many rows, in numbers: how much is right, what fails, how long records are, and what to look at first.
+
+Row by row, with memory that does not grow with them: counts, and the few values that are least certain.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from outlines_cont.pipelines.reports.calibration import Answer, Calibration
+from outlines_cont.pipelines.reports.scores import same_values
+from outlines_cont.pipelines.rows.json_paths import field_of, leaves
+
+MOST_VALUES = 50
+_MOST_EXAMPLES = 3
+_MOST_FIELDS = 200
+_OTHERS = "(other fields)"
+_LONGEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a record, to look at.
+
+    Attributes:
+        line: of its row in the input.
+        path: where it stands in the record.
+        value: it.
+        logprob: the log-probability of its tokens; None where that is not known.
+        agreement: the share of the samples that have the same; None where there are none.
+        confidence: the chance that it is right, by calibration; None without one.
+        expected: what would be right, where `is_right` is known.
+        is_right: whether it is as expected; None where nothing is known.
+        text: the message; empty where the output does not hold it.
+    """
+
+    line: int
+    path: str
+    value: Any
+    logprob: float | None = None
+    agreement: float | None = None
+    confidence: float | None = None
+    expected: Any = None
+    is_right: bool | None = None
+    text: str = ""
+
+
+@dataclass(slots=True)
+class FieldCounts:
+    """What is known of the values of one field.
+
+    Attributes:
+        values: how many there are.
+        scored: how many have a log-probability.
+        logprob: the sum of these.
+        compared: how many right answers are known.
+        right: how many of these the records have.
+        voted: how many were compared with samples.
+        agreement: the sum of the shares that agree.
+    """
+
+    values: int = 0
+    scored: int = 0
+    logprob: float = 0.0
+    compared: int = 0
+    right: int = 0
+    voted: int = 0
+    agreement: float = 0.0
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts of the rows of an output.
+
+    Attributes:
+        text_field: the field of a row that holds the message, where the output holds it.
+        gold: the field of a row that holds the right record, as an object or as JSON; None where there is none.
+        rows: how many.
+        failed: how many of them have an error.
+        errors: by the type of the error.
+        examples: for each type a few lines with their messages.
+        tokens: how many records have so many tokens.
+        prompt_tokens: how many prompts have so many.
+        fields: by the name of the field, items of lists as one.
+        compared: records with a right one to compare with.
+        right: those that are right as a whole.
+        unreadable: rows whose right record cannot be read.
+        answers: how many values of a field have such an agreement, and are right or not.
+        chances: the same by the confidence of the value, in hundredths; empty without a calibration.
+    """
+
+    text_field: str = "text"
+    gold: str | None = None
+    rows: int = 0
+    failed: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    tokens: Counter[int] = field(default_factory=Counter)
+    prompt_tokens: Counter[int] = field(default_factory=Counter)
+    fields: dict[str, FieldCounts] = field(default_factory=dict)
+    compared: int = 0
+    right: int = 0
+    unreadable: int = 0
+    answers: Counter[tuple[str, float, bool]] = field(default_factory=Counter)
+    chances: Counter[tuple[int, bool]] = field(default_factory=Counter)
+    _least: list[tuple[float, int, Value]] = field(default_factory=list)
+    _wrong: list[tuple[float, int, Value]] = field(default_factory=list)
+    _number: int = 0
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Take in a line of output."""
+        self.rows += 1
+        details = line.get("_details", {})
+        for name, counts in (("tokens", self.tokens), ("prompt_tokens", self.prompt_tokens)):
+            if details.get(name):
+                counts[details[name]] += 1
+        if "error" in line:
+            self._add_error(line)
+        else:
+            self._add_record(line, details)
+
+    def add_file(self, path: Path) -> None:
+        """Take in a file of lines."""
+        with path.open("rb") as file:
+            for line in file:
+                self.add(json.loads(line))
+
+    @property
+    def least_certain(self) -> list[Value]:
+        """The values with the least agreement or log-probability, the least certain first."""
+        return [value for *_, value in sorted(self._least, key=lambda item: (-item[0], item[1]))]
+
+    @property
+    def wrong(self) -> list[Value]:
+        """Values that are not as expected, those first that seem most certain."""
+        return [value for *_, value in sorted(self._wrong, key=lambda item: (-item[0], item[1]))]
+
+    def calibration(self) -> Calibration:
+        """Return what agreement is worth, by the rows with a right record.
+
+        Raises:
+            SetupError: no sample was compared with a right record.
+        """
+        return Calibration.learned(
+            Answer(name, share, is_right, count) for (name, share, is_right), count in self.answers.items()
+        )
+
+    def _add_error(self, line: Mapping[str, Any]) -> None:
+        self.failed += 1
+        kind, message = line["error"]["type"], line["error"]["message"]
+        self.errors[kind] += 1
+        examples = self.examples.setdefault(kind, [])
+        if len(examples) < _MOST_EXAMPLES:
+            examples.append((line["_line"], message[:_LONGEST]))
+
+    def _add_record(self, line: Mapping[str, Any], details: Mapping[str, Any]) -> None:
+        expected, verdicts = self._verdicts(line)
+        wanted = leaves(expected) if verdicts else {}
+        values = leaves(line["record"])
+        for path in dict.fromkeys([*values, *wanted]):
+            value = Value(
+                line["_line"],
+                path,
+                values.get(path),
+                logprob=details.get("logprobs", {}).get(path),
+                agreement=details.get("agreement", {}).get(path),
+                confidence=details.get("confidence", {}).get(path),
+                expected=wanted.get(path),
+                is_right=verdicts.get(path),
+                text=str(line.get(self.text_field, "")),
+            )
+            self._add_value(value, path in values)
+
+    def _verdicts(self, line: Mapping[str, Any]) -> tuple[Any, Mapping[str, bool]]:
+        """Return the right record of a row, and which of its values the record has; none where it is not known."""
+        if self.gold is None or line.get(self.gold) is None:
+            return None, {}
+        expected = line[self.gold]
+        try:
+            expected = json.loads(expected) if isinstance(expected, str) else expected
+        except (ValueError, RecursionError):
+            self.unreadable += 1
+            return None, {}
+        verdicts = same_values(expected, line["record"])
+        self.compared += 1
+        self.right += all(verdicts.values())
+        return expected, verdicts
+
+    def _add_value(self, value: Value, is_there: bool) -> None:
+        name = field_of(value.path)
+        counts = self.fields.get(name)
+        if counts is None:
+            name = name if len(self.fields) < _MOST_FIELDS else _OTHERS
+            counts = self.fields.setdefault(name, FieldCounts())
+        counts.values += is_there
+        if value.is_right is not None:
+            counts.compared += 1
+            counts.right += value.is_right
+        if value.logprob is not None:
+            counts.scored += 1
+            counts.logprob += value.logprob
+        if value.agreement is not None:
+            counts.voted += 1
+            counts.agreement += value.agreement
+            if value.is_right is not None:
+                self.answers[name, value.agreement, value.is_right] += 1
+        if value.confidence is not None and value.is_right is not None:
+            self.chances[round(100 * value.confidence), value.is_right] += 1
+        self._keep(value, is_there)
+
+    def _keep(self, value: Value, is_there: bool) -> None:
+        """Keep the value where it is one of the least certain, or of the wrong ones that seem most certain."""
+        self._number += 1
+        certainty = _certainty(value)
+        if certainty is not None and is_there:
+            _push(self._least, -certainty, -self._number, value)
+        if value.is_right is False:
+            _push(self._wrong, 0.0 if certainty is None else certainty, -self._number, value)
+
+
+def _certainty(value: Value) -> float | None:
+    """Return how certain a value is: by its confidence, else its agreement, and by its log-probability among equals."""
+    share = value.confidence if value.confidence is not None else value.agreement
+    if share is None:
+        return value.logprob
+    return 1000 * (share - 1) + (value.logprob or 0.0)
+
+
+def _push(heap: list[tuple[float, int, Value]], key: float, number: int, value: Value) -> None:
+    """Keep the values with the largest keys."""
+    if len(heap) < MOST_VALUES:
+        heapq.heappush(heap, (key, number, value))
+    else:
+        heapq.heappushpop(heap, (key, number, value))
+
+
+def shares(answers: Iterable[tuple[float, bool, int]]) -> list[tuple[float, int, int]]:
+    """Return for each level how many values there are, and how many of them are right, the lowest level first."""
+    found: dict[float, list[int]] = {}
+    for level, is_right, count in answers:
+        counts = found.setdefault(level, [0, 0])
+        counts[0] += count
+        counts[1] += count * is_right
+    return [(level, *found[level]) for level in sorted(found)]  # type: ignore[misc]

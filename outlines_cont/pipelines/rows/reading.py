@@ -1,0 +1,177 @@
+"""Rows of an input: lines of JSON, lines of text, or rows of a table.
+
+A line ends with a line feed; blank lines are no rows. A line that cannot be used is a row with an error, so that every line
+of the input is accounted for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from outlines_cont.pipelines.rows.errors import RowError, SetupError
+from outlines_cont.pipelines.rows.input_format import InputFormat
+from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS, InputRow
+from outlines_cont.pipelines.rows.table_rows import csv_columns, csv_rows, parquet_columns, parquet_count, parquet_rows
+
+STDIN = "-"
+_SUFFIXES = {
+    ".jsonl": InputFormat.JSONL,
+    ".ndjson": InputFormat.JSONL,
+    ".txt": InputFormat.TXT,
+    ".csv": InputFormat.CSV,
+    ".parquet": InputFormat.PARQUET,
+}
+
+
+class RowSource:
+    """The rows of a file or of the standard input.
+
+    Args:
+        path: a file, or `-` for `stdin`.
+        input_format: what the lines are. `AUTO` goes by the name of a file (.jsonl or .ndjson, .txt, .csv, .parquet); of the standard
+            input the first line that is not blank decides: when it is a JSON object, all lines are JSON, otherwise all are text.
+        text_field: under which name a line of text is kept.
+        stdin: the standard input, as bytes; None for a file.
+
+    Raises:
+        SetupError: there is no such file, or its name does not say what it holds.
+    """
+
+    def __init__(self, path: str, input_format: InputFormat, text_field: str, stdin: BinaryIO | None) -> None:
+        self._path = None if path == STDIN else Path(path)
+        self._stdin = stdin
+        self._text_field = text_field
+        self._format = input_format
+        if self._path is not None:
+            _check_readable(self._path)
+            if input_format is InputFormat.AUTO:
+                self._format = _format_of(self._path)
+        elif input_format is InputFormat.PARQUET:
+            raise SetupError("expected a file beside --input-format parquet, got the standard input. Name the file.")
+
+    def count(self) -> int | None:
+        """Return the number of rows of a file, None for a stream. Cost: one pass over the file."""
+        if self._path is None or not self._path.is_file():
+            return None
+        if self._format is InputFormat.PARQUET:
+            return parquet_count(self._path)
+        with self._path.open("rb") as file:
+            if self._format is InputFormat.CSV:
+                return sum(1 for _ in csv_rows(file))
+            return sum(1 for line in file if line.strip())
+
+    def columns(self) -> list[str] | None:
+        """Return the fields that every row of a table has; None for other inputs, and for a stream, which is read once."""
+        if self._path is None or not self._path.is_file():
+            return None
+        if self._format is InputFormat.PARQUET:
+            return parquet_columns(self._path)
+        if self._format is not InputFormat.CSV:
+            return None
+        with self._path.open("rb") as file:
+            return csv_columns(file)
+
+    def __iter__(self) -> Iterator[InputRow]:
+        if self._path is None:
+            assert self._stdin is not None
+            yield from self._rows(self._stdin)
+            return
+        if self._format is InputFormat.PARQUET:
+            yield from parquet_rows(self._path)
+            return
+        with self._path.open("rb") as file:
+            yield from self._rows(file)
+
+    def _rows(self, file: BinaryIO) -> Iterator[InputRow]:
+        if self._format is InputFormat.CSV:
+            yield from csv_rows(file)
+            return
+        for number, line in enumerate(file, start=1):
+            data = line.rstrip(b"\r\n")
+            if number == 1:
+                data = data.removeprefix(b"\xef\xbb\xbf")
+            if data.strip():
+                yield self._row(number, data)
+
+    def _row(self, number: int, data: bytes) -> InputRow:
+        if self._format is InputFormat.AUTO:
+            self._format = InputFormat.JSONL if _is_object(data) else InputFormat.TXT
+        digest = hashlib.sha256(data).hexdigest()[:12]
+        try:
+            text = _decode(data)
+            fields = {self._text_field: text} if self._format is InputFormat.TXT else _object(text)
+        except RowError as error:
+            return InputRow(number, digest, error=error)
+        return InputRow(number, digest, fields)
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        if path.is_file() or path.is_dir() or not path.exists():
+            # Anything else, such as a pipe, can be opened only once.
+            path.open("rb").close()
+    except OSError as error:
+        raise SetupError(
+            f"expected a file of messages, but {str(path)!r} cannot be read: {error.strerror}. "
+            "Give a .jsonl, .txt, .csv or .parquet file, or - for the standard input."
+        ) from error
+
+
+def _format_of(path: Path) -> InputFormat:
+    known = _SUFFIXES.get(path.suffix.lower())
+    if known is None:
+        raise SetupError(
+            f"expected a name that ends in .jsonl, .txt, .csv or .parquet, got {str(path)!r}. Say what it holds with --input-format."
+        )
+    return known
+
+
+def _is_object(data: bytes) -> bool:
+    try:
+        return isinstance(json.loads(data), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _decode(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RowError(
+            f"expected UTF-8, got byte {data[error.start]:#04x} at byte {error.start} of the line"
+        ) from error
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return a JSON object that can be written again as it was read."""
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        # Lone surrogates and numbers beyond the range of a float can be read, but not written.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        # Not the line that `json` names: it counts from the beginning of this one.
+        why = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise RowError(f"expected a line that is a JSON object, got something else: {why}") from error
+    if not isinstance(value, dict):
+        raise RowError(f"expected a line that is a JSON object, got {type(value).__name__}")
+    taken = [name for name in OUTPUT_FIELDS if name in value]
+    if taken:
+        raise RowError(f"expected a row without {taken[0]!r}, which is a field of the output. Rename it in the input.")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands there twice")
+    return fields
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

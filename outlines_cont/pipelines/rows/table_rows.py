@@ -1,0 +1,148 @@
+"""Rows of tables: CSV files with a header, and Parquet files."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Sequence
+from datetime import date, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from outlines_cont.pipelines.rows.errors import RowError, SetupError
+from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS, InputRow
+
+_MAX_CELL = 1 << 26
+_BATCH = 256
+_PARQUET = "reading and writing Parquet needs pyarrow: `pip install 'outlines-cont[parquet]'`"
+
+
+def csv_rows(file: BinaryIO) -> Iterator[InputRow]:
+    """Yield the rows of a CSV file (RFC 4180, UTF-8, the first line names the columns); all values are texts.
+
+    Raises:
+        SetupError: the header cannot be used.
+    """
+    csv.field_size_limit(_MAX_CELL)
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    try:
+        reader = csv.reader(text)
+        header = next(reader, [])
+        check_columns(header)
+        line = reader.line_num + 1
+        for cells in reader:
+            if cells:
+                yield _csv_row(line, header, cells)
+            line = reader.line_num + 1
+    finally:
+        text.detach()  # the file belongs to the caller
+
+
+def csv_columns(file: BinaryIO) -> list[str]:
+    """Return what the first line of a CSV file names."""
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    try:
+        return next(csv.reader(text), [])
+    finally:
+        text.detach()  # the file belongs to the caller
+
+
+def _csv_row(line: int, header: Sequence[str], cells: Sequence[str]) -> InputRow:
+    digest = _digest([header, cells])
+    if len(cells) != len(header):
+        error = RowError(f"expected {len(header)} cells, as the header names, got {len(cells)}")
+        return InputRow(line, digest, error=error)
+    if not all(map(_is_utf8, cells)):
+        return InputRow(line, digest, error=RowError("expected UTF-8, got other bytes. Save the file as UTF-8."))
+    return InputRow(line, digest, dict(zip(header, cells, strict=True)))
+
+
+def parquet_rows(path: Path) -> Iterator[InputRow]:
+    """Yield the rows of a Parquet file, numbered from 1. Dates and decimals become texts. Cost: a few hundred rows are held at once.
+
+    Raises:
+        SetupError: it is none, a column cannot be used, or pyarrow is not installed.
+    """
+    file = _parquet_file(path)
+    check_columns(file.schema_arrow.names)
+    line = 0
+    for batch in file.iter_batches(batch_size=_BATCH):
+        for fields in batch.to_pylist():
+            line += 1
+            try:
+                fields = {name: _plain(value) for name, value in fields.items()}
+                json.dumps(fields, allow_nan=False)
+            except (RowError, ValueError) as error:
+                yield InputRow(line, _digest(repr(fields)), error=RowError(f"expected values that JSON has: {error}"))
+            else:
+                yield InputRow(line, _digest(fields), fields)
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Return the columns of a Parquet file."""
+    return list(_parquet_file(path).schema_arrow.names)
+
+
+def parquet_count(path: Path) -> int:
+    """Return the number of rows of a Parquet file."""
+    return int(_parquet_file(path).metadata.num_rows)
+
+
+def check_columns(names: Sequence[str]) -> None:
+    """Raise `SetupError` for names of columns that rows cannot have."""
+    if not names:
+        raise SetupError("expected a table whose first line names its columns, got an empty file")
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise SetupError(f"expected columns of different names, got {twice!r} twice. Rename one of them.")
+    taken = next((name for name in names if name in OUTPUT_FIELDS), None)
+    if taken is not None:
+        raise SetupError(
+            f"expected a table without the column {taken!r}, which is one of the output. Rename it in the input."
+        )
+
+
+def pyarrow() -> Any:
+    """Return the package.
+
+    Raises:
+        SetupError: it is not installed.
+    """
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise SetupError(_PARQUET) from error
+    return pyarrow
+
+
+def _parquet_file(path: Path) -> Any:
+    arrow = pyarrow()
+    try:
+        return arrow.parquet.ParquetFile(path)
+    except (OSError, arrow.ArrowException) as error:
+        raise SetupError(f"expected a Parquet file, but {str(path)!r} is none that can be read: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise RowError(f"a field holds {type(value).__name__}")
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12]
+
+
+def _is_utf8(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,0 +1,126 @@
+"""What rows may come in, and how records go back in the same: lists, columns, frames, tables and datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from outlines_cont.errors import OptionError
+from outlines_cont.pipelines.rows.outcome import Outcome
+from outlines_cont.pipelines.rows.table_rows import pyarrow
+from outlines_cont.pipelines.tables.columns import RecordColumns
+
+MakeOutcomes = Callable[[Iterable[Any]], Iterator[Outcome]]
+_EXPECTED = (
+    "expected a list of texts or dicts, a dict of columns, a frame of pandas or polars, "
+    "a table of pyarrow or a dataset of Hugging Face"
+)
+
+
+def extracted(data: Any, text_field: str, columns: RecordColumns, make: MakeOutcomes) -> Any:
+    """Return the records of `data`, as it came: rows for rows, columns for columns, a frame for a frame.
+
+    Args:
+        data: rows.
+        text_field: the field that holds the message.
+        columns: those of the records.
+        make: turns rows into outcomes.
+
+    Raises:
+        OptionError: it is nothing that holds rows.
+    """
+    if isinstance(data, str):
+        return next(columns.rows(make([data])))
+    if isinstance(data, Mapping):
+        return _of_mapping(data, text_field, columns, make)
+    if isinstance(data, list | tuple):
+        return list(columns.rows(make(data)))
+    library = type(data).__module__.partition(".")[0]
+    if library == "pandas" and hasattr(data, "to_dict"):
+        return _of_pandas(data, text_field, columns, make)
+    if library == "datasets":
+        return _of_dataset(data, columns, make)
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return _of_arrow(data, library, text_field, columns, make)
+    if isinstance(data, Iterable):
+        return columns.rows(make(data))
+    raise OptionError(f"{_EXPECTED}, got {type(data).__name__}", "data")
+
+
+def _of_mapping(data: Mapping[str, Any], text_field: str, columns: RecordColumns, make: MakeOutcomes) -> dict[str, Any]:
+    """Return columns for columns; the values of one row for one row."""
+    columns = columns.beside(list(data))
+    lists = {name: list(values) for name, values in data.items() if _is_column(values)}
+    if len(lists) < len(data) or not data:
+        return next(columns.rows(make([dict(data)])))
+    lengths = {len(values) for values in lists.values()}
+    if len(lengths) > 1:
+        told = ", ".join(f"{name!r} {len(values)}" for name, values in lists.items())
+        raise OptionError(f"expected columns of one length, got {told}", "data")
+    return columns.columns(make(_rows_of(lists)))
+
+
+def _is_column(values: Any) -> bool:
+    return (
+        isinstance(values, Sequence) or hasattr(values, "__array__") or hasattr(values, "to_pylist")
+    ) and not isinstance(values, str | bytes)
+
+
+def _rows_of(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    return (dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True))
+
+
+def _of_pandas(data: Any, text_field: str, columns: RecordColumns, make: MakeOutcomes) -> Any:
+    """Return a frame with the same index, whose columns have types of Arrow; a series is one of messages."""
+    import pandas
+
+    frame = data.to_frame(text_field) if hasattr(data, "to_frame") else data
+    beside = columns.beside([*map(str, frame.columns)])
+    rows = ({str(name): _plain(value) for name, value in row.items()} for row in _pandas_rows(frame))
+    table = beside.table(make(rows))
+    found = table.to_pandas(types_mapper=pandas.ArrowDtype)
+    found.index = frame.index
+    return found
+
+
+def _pandas_rows(frame: Any) -> Iterator[dict[str, Any]]:
+    names = list(frame.columns)
+    for values in frame.itertuples(index=False, name=None):
+        yield dict(zip(names, values, strict=True))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a frame as Python's own; what is missing as None."""
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    elif hasattr(value, "tolist"):
+        return value.tolist()
+    return None if value is None or value != value else value
+
+
+def _of_arrow(data: Any, library: str, text_field: str, columns: RecordColumns, make: MakeOutcomes) -> Any:
+    """Return a table of pyarrow, of polars for one of polars."""
+    is_series = library == "polars" and not hasattr(data, "columns")
+    table = pyarrow().table(data.to_frame(text_field) if is_series else data)
+    rows = (row for batch in table.to_batches(max_chunksize=256) for row in batch.to_pylist())
+    found = columns.beside(table.column_names).table(make(rows))
+    if library != "polars":
+        return found
+    import polars
+
+    return polars.from_arrow(found)
+
+
+def _of_dataset(data: Any, columns: RecordColumns, make: MakeOutcomes) -> Any:
+    """Return the dataset with the columns added, with their types: those of a first batch without records would say nothing."""
+    from datasets import Features
+
+    beside = columns.beside(data.column_names)
+    features = Features({**data.features, **Features.from_arrow_schema(beside.schema())})
+    names = list(data.column_names)
+    return data.map(
+        lambda batch: beside.columns(make(_rows_of({name: batch[name] for name in names}))),
+        batched=True,
+        batch_size=1000,
+        features=features,
+    )

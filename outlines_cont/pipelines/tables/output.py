@@ -1,0 +1,215 @@
+"""Where rows of output go: to a stream, or to a file that holds whole lines at every moment and can be resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Protocol, Self
+
+from outlines_cont.pipelines.rows.errors import OutputError, SetupError
+from outlines_cont.pipelines.rows.row import InputRow
+
+
+class Output(Protocol):
+    """Something that takes lines."""
+
+    def __enter__(self) -> Self:
+        """Open it."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it; what was written is whole lines."""
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Write lines, line ends included."""
+
+
+def json_line(fields: Mapping[str, Any]) -> bytes:
+    """Return a line of JSON; what UTF-8 cannot hold, such as half a surrogate pair, is replaced."""
+    return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
+
+
+class StreamOutput:
+    """Lines to a binary stream, at once."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Write and flush."""
+        self._stream.write(b"".join(lines))
+        self._stream.flush()
+
+
+class FileOutput:
+    """Lines to a file.
+
+    It is touched on entering, which is after everything that can be checked beforehand.
+
+    Args:
+        path: the file.
+        keep: how many of its first bytes stay, whole lines; None for a file that must not exist yet.
+    """
+
+    def __init__(self, path: Path, keep: int | None) -> None:
+        self._path = path
+        self._keep = keep
+        self._end = keep or 0
+        self._file: FileIO | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._file = FileIO(self._path, "xb" if self._keep is None else "r+b")
+            self._file.truncate(self._end)
+            self._file.seek(self._end)
+        except OSError as error:
+            raise SetupError(
+                f"expected an output that can be written, but {str(self._path)!r}: {error.strerror}"
+            ) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._file is not None
+        if self._file.tell() != self._end:
+            # An interrupt or a full disk came between two parts of a write: half a line would follow the whole ones.
+            self._file.truncate(self._end)
+        self._file.close()
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Write lines, unbuffered.
+
+        Raises:
+            OutputError: the system refuses, for example because the disk is full.
+        """
+        assert self._file is not None
+        rest = memoryview(b"".join(lines))
+        size = len(rest)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            raise OutputError(
+                f"writing to {str(self._path)!r} failed: {error.strerror}. It holds whole lines."
+            ) from error
+        self._end += size
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an output holds already.
+
+    Attributes:
+        rows: how many rows.
+        failed: how many of them have an error.
+        size: bytes of their lines; what follows is an unfinished line.
+    """
+
+    rows: int = 0
+    failed: int = 0
+    size: int = 0
+
+
+def check_output(path: Path, input_path: Path | None, *, resume: bool, overwrite: bool) -> None:
+    """Raise `SetupError` where `path` cannot be the output, before any work is done."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        _check_folder(path)
+        return
+    except OSError as error:
+        raise SetupError(f"expected a path for the output, but {str(path)!r}: {error.strerror}") from error
+    if not stat.S_ISREG(mode):
+        raise SetupError(
+            f"expected a file as the output, but {str(path)!r} is a folder or a device. Name a file in it."
+        )
+    if input_path is not None and input_path.exists() and os.path.samefile(path, input_path):
+        raise SetupError(f"expected an output beside the input, got {str(path)!r} for both")
+    if not (resume or overwrite):
+        raise SetupError(
+            f"the output {str(path)!r} exists. Go on with it by --resume, replace it by --overwrite, or name another file."
+        )
+    if not os.access(path, os.W_OK):
+        raise SetupError(f"expected an output that can be written, but {str(path)!r} is read-only for you")
+
+
+def _check_folder(path: Path) -> None:
+    folder = path.parent
+    if not folder.is_dir():
+        raise SetupError(
+            f"expected an output in a folder that exists, got {str(path)!r}. Make the folder {str(folder)!r} first."
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise SetupError(f"expected an output that can be written, but the folder {str(folder)!r} is read-only for you")
+
+
+def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> Done:
+    """Take from `rows` those that the file `path` holds, and say how many they are.
+
+    Args:
+        path: an output of an earlier run.
+        rows: the rows of the input, from the first.
+        settings: the digest of what, beside the row, decides a record.
+
+    Raises:
+        SetupError: the file is no such output, its input has changed since, or the settings have.
+    """
+    done, failed, size = 0, 0, 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                break
+            where = f"line {number} of {str(path)!r}"
+            fields = _earlier(line, where)
+            row = next(rows, None)
+            if row is None:
+                raise SetupError(
+                    f"expected an input with at least {number} rows, as many as the output has, got {done}: {where} is beyond "
+                    "its end. Give the same input as before, or start again with --overwrite."
+                )
+            _check_same(fields, row, settings, where)
+            done, failed, size = done + 1, failed + ("error" in fields), size + len(line)
+    return Done(done, failed, size)
+
+
+def _earlier(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict) or not isinstance(fields.get("_digest"), str):
+        raise SetupError(
+            f"expected an output of an earlier run to go on with, but {where} is none of its lines. "
+            "Name another file, or start again with --overwrite."
+        )
+    return fields
+
+
+def _check_same(fields: dict[str, Any], row: InputRow, settings: str, where: str) -> None:
+    digest, _, old_settings = fields["_digest"].partition("-")
+    if digest != row.digest or fields.get("_line") != row.line:
+        raise SetupError(
+            f"expected the input that the output was made of, but line {row.line} of the input is not what {where} was made "
+            "of. Give the same input as before, or start again with --overwrite."
+        )
+    if old_settings != settings:
+        raise SetupError(
+            f"expected the schema, model, prompt and options that the output was made with, but {where} was made with others. "
+            "Give the same ones, name another file, or start again with --overwrite."
+        )

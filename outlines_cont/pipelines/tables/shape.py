@@ -1,0 +1,379 @@
+"""Shapes: what type the values of a record have in a table, read off its schema.
+
+A schema is read as far as a table can follow. What has no type of its own there is JSON text: a value that may be of several kinds, an
+object that may have any members, a list with items of several kinds, a schema that refers to itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+
+from outlines_cont.pipelines.rows.schema import RecordSchema
+from outlines_cont.pipelines.rows.table_rows import pyarrow
+
+# Deeper than this a value is JSON text.
+_DEPTH = 16
+_MAX_DIGITS = 38  # of a decimal of 128 bits
+_INT64 = 2**63
+_LEAP_SECOND = re.compile(r"(?<=:)60")
+
+
+class Shape(Protocol):
+    """The type of a value in a table."""
+
+    def arrow(self) -> Any:
+        """Return it as a type of pyarrow."""
+
+    def convert(self, value: Any) -> Any:
+        """Return a value of JSON, not null, as what pyarrow takes for it.
+
+        Raises:
+            ValueError: the value is beyond what the type holds.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class TextShape:
+    """Text as it is."""
+
+    def arrow(self) -> Any:
+        """Return `string`."""
+        return pyarrow().string()
+
+    def convert(self, value: Any) -> Any:
+        """Return the text."""
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class JSONText:
+    """What has no type of its own: JSON text."""
+
+    def arrow(self) -> Any:
+        """Return `string`."""
+        return pyarrow().string()
+
+    def convert(self, value: Any) -> Any:
+        """Return the value as JSON."""
+        return json.dumps(value, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer of 64 bits."""
+
+    def arrow(self) -> Any:
+        """Return `int64`."""
+        return pyarrow().int64()
+
+    def convert(self, value: Any) -> Any:
+        """Return the integer; JSON may write it with a fraction of zeros."""
+        whole = int(value)
+        if not -_INT64 <= whole < _INT64:
+            raise ValueError(
+                f"expected an integer of 64 bits, got {value}. Bound it in the schema (`maximum`), or make it a text."
+            )
+        return whole
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A double."""
+
+    def arrow(self) -> Any:
+        """Return `double`."""
+        return pyarrow().float64()
+
+    def convert(self, value: Any) -> Any:
+        """Return the number."""
+        return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanShape:
+    """True or false."""
+
+    def arrow(self) -> Any:
+        """Return `bool`."""
+        return pyarrow().bool_()
+
+    def convert(self, value: Any) -> Any:
+        """Return the truth value."""
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class NullShape:
+    """Always null."""
+
+    def arrow(self) -> Any:
+        """Return `null`."""
+        return pyarrow().null()
+
+    def convert(self, value: Any) -> Any:
+        """Return None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A date."""
+
+    def arrow(self) -> Any:
+        """Return `date32`."""
+        return pyarrow().date32()
+
+    def convert(self, value: Any) -> Any:
+        """Return the date."""
+        return date.fromisoformat(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A date with a time, in microseconds; in UTC where it has an offset.
+
+    Attributes:
+        is_local: whether it has none.
+    """
+
+    is_local: bool = False
+
+    def arrow(self) -> Any:
+        """Return `timestamp`."""
+        return pyarrow().timestamp("us", tz=None if self.is_local else "UTC")
+
+    def convert(self, value: Any) -> Any:
+        """Return the moment; a leap second is the second after the one before it."""
+        text = _LEAP_SECOND.sub("59", value, count=1) if ":60" in value[10:] else value
+        moment = datetime.fromisoformat(text) + timedelta(seconds=text != value)
+        return moment if self.is_local else moment.astimezone(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """A decimal.
+
+    Attributes:
+        precision: all of its digits.
+        scale: those behind the point.
+    """
+
+    precision: int
+    scale: int
+
+    def arrow(self) -> Any:
+        """Return `decimal128`."""
+        return pyarrow().decimal128(self.precision, self.scale)
+
+    def convert(self, value: Any) -> Any:
+        """Return the decimal."""
+        return Decimal(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ListShape:
+    """A list.
+
+    Attributes:
+        item: the shape of its items.
+    """
+
+    item: Shape
+
+    def arrow(self) -> Any:
+        """Return `list`."""
+        return pyarrow().list_(self.item.arrow())
+
+    def convert(self, value: Any) -> Any:
+        """Return the items."""
+        return [None if item is None else self.item.convert(item) for item in value]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectShape:
+    """An object with given members.
+
+    Attributes:
+        members: their names and shapes.
+        is_open: whether there may be others.
+    """
+
+    members: tuple[tuple[str, Shape], ...]
+    is_open: bool = False
+
+    def arrow(self) -> Any:
+        """Return `struct`."""
+        return pyarrow().struct([(name, shape.arrow()) for name, shape in self.members])
+
+    def convert(self, value: Any) -> Any:
+        """Return the members; null for those that are not there."""
+        return {
+            name: None if (item := value.get(name)) is None else shape.convert(item) for name, shape in self.members
+        }
+
+
+def shape_of(schema: RecordSchema, *, has_formats: bool = True) -> Shape:
+    """Return the shape of records.
+
+    Args:
+        schema: what a record must be.
+        has_formats: whether `format` is asserted; a `date` that is not is any text.
+    """
+    if isinstance(schema.schema, dict | bool):
+        return _Reader(schema.schema, is_type=False, has_formats=has_formats).shape(schema.schema)
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(schema.schema)
+        found = adapter.json_schema(mode="serialization", schema_generator=_Serialized)
+    except (PydanticInvalidForJsonSchema, PydanticUserError):  # a serializer that says nothing of what it makes
+        return JSONText()
+    return _Reader(found, is_type=True, has_formats=True).shape(found)
+
+
+class _Serialized(GenerateJsonSchema):
+    """What pydantic says of a type, with what it leaves out of decimals and local times."""
+
+    def decimal_schema(self, schema: Any) -> dict[str, Any]:
+        """A decimal, with its digits."""
+        digits = {"digits": schema.get("max_digits"), "places": schema.get("decimal_places")}
+        return {"type": "string", "format": "x-decimal", **digits}
+
+    def datetime_schema(self, schema: Any) -> dict[str, Any]:
+        """A datetime, with whether it has an offset."""
+        is_naive = schema.get("tz_constraint") == "naive"
+        return {"type": "string", "format": "x-local-date-time" if is_naive else "date-time"}
+
+
+class _Reader:
+    """Reads the shapes of one schema.
+
+    Args:
+        root: the whole of it.
+        is_type: whether it is of a Python type, whose objects are closed unless they say otherwise.
+        has_formats: whether formats are asserted.
+    """
+
+    def __init__(self, root: Any, *, is_type: bool, has_formats: bool) -> None:
+        self._root = root
+        self._is_type = is_type
+        self._has_formats = has_formats
+
+    def shape(self, schema: Any, depth: int = 0, refs: tuple[str, ...] = ()) -> Shape:
+        """Return the shape of a part of the schema; the depth is bounded."""
+        while isinstance(schema, dict) and "$ref" in schema:
+            target = schema["$ref"]
+            if target in refs or not isinstance(target, str):
+                return JSONText()
+            refs = (*refs, target)
+            found = self._referred(target)
+            if not isinstance(found, dict):
+                return JSONText()
+            schema = {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
+        if not isinstance(schema, dict) or depth > _DEPTH:
+            return JSONText()
+        if "allOf" in schema or "anyOf" in schema or "oneOf" in schema:
+            return self._combined(schema, depth, refs)
+        if "enum" in schema or "const" in schema:
+            return _of_values(schema.get("enum", [schema.get("const")]))
+        kinds = schema.get("type", [])
+        kinds = [kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null"] or kinds
+        if set(kinds) == {"integer", "number"}:
+            return Number()
+        return (
+            self._of_kind(kinds if isinstance(kinds, str) else kinds[0], schema, depth, refs)
+            if _is_one(kinds)
+            else JSONText()
+        )
+
+    def _combined(self, schema: dict[str, Any], depth: int, refs: tuple[str, ...]) -> Shape:
+        """Return the one shape of all alternatives that are not null, where there is one."""
+        words = [word for word in ("allOf", "anyOf", "oneOf") if word in schema]
+        parts = schema[words[0]]
+        own = {key: value for key, value in schema.items() if key not in words}
+        if len(words) > 1 or not isinstance(parts, list) or (words[0] == "allOf" and len(parts) > 1):
+            return JSONText()
+        if own.keys() & {"type", "properties", "items", "enum", "const"}:
+            return JSONText()
+        shapes = [self.shape(part, depth + 1, refs) for part in parts if part != {"type": "null"}]
+        return shapes[0] if shapes and all(shape == shapes[0] for shape in shapes) else JSONText()
+
+    def _of_kind(self, kind: Any, schema: dict[str, Any], depth: int, refs: tuple[str, ...]) -> Shape:
+        if kind == "string":
+            return self._of_text(schema)
+        if kind == "array":
+            return self._of_items(schema, depth, refs)
+        if kind == "object":
+            return self._of_members(schema, depth, refs)
+        scalars: dict[Any, Shape] = {
+            "integer": Integer(),
+            "number": Number(),
+            "boolean": BooleanShape(),
+            "null": NullShape(),
+        }
+        return scalars.get(kind, JSONText())
+
+    def _of_text(self, schema: dict[str, Any]) -> Shape:
+        kind = schema.get("format") if self._has_formats else None
+        if kind == "x-decimal":
+            digits, places = schema["digits"], schema["places"]
+            is_bounded = digits is not None and places is not None and digits <= _MAX_DIGITS
+            return Digits(digits, places) if is_bounded else TextShape()
+        shapes: dict[Any, Shape] = {"date": Day(), "date-time": Moment(), "x-local-date-time": Moment(True)}
+        return shapes.get(kind, TextShape())
+
+    def _of_items(self, schema: dict[str, Any], depth: int, refs: tuple[str, ...]) -> Shape:
+        first = schema.get("prefixItems", [])
+        rest = schema.get("items", True)
+        if not isinstance(first, list) or isinstance(rest, list):
+            return JSONText()
+        parts = [*first, *([] if rest is False or (first and len(first) == schema.get("maxItems")) else [rest])]
+        shapes = [self.shape(part, depth + 1, refs) for part in parts]
+        return ListShape(shapes[0]) if shapes and all(shape == shapes[0] for shape in shapes) else JSONText()
+
+    def _of_members(self, schema: dict[str, Any], depth: int, refs: tuple[str, ...]) -> Shape:
+        properties = schema.get("properties", {})
+        others = schema.get("additionalProperties", schema.get("unevaluatedProperties", not self._is_type))
+        is_open = others is not False or bool(schema.get("patternProperties"))
+        if not properties or (is_open and depth):
+            return JSONText()
+        members = tuple((name, self.shape(part, depth + 1, refs)) for name, part in properties.items())
+        return ObjectShape(members, is_open)
+
+    def _referred(self, target: str) -> Any:
+        """Return what a reference inside the schema stands for; None for any other."""
+        found = self._root
+        for key in _pointer(target):
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+
+def _pointer(target: str) -> Iterator[str]:
+    if not target.startswith("#"):
+        yield ""  # of another document
+    for key in target.removeprefix("#").split("/")[1:]:
+        yield key.replace("~1", "/").replace("~0", "~")
+
+
+def _is_one(kinds: Any) -> bool:
+    return isinstance(kinds, str) or (isinstance(kinds, list) and len(kinds) == 1)
+
+
+def _of_values(values: Any) -> Shape:
+    """Return the one shape of given values, where there is one."""
+    found = {type(value) for value in values if value is not None} if isinstance(values, list) else set()
+    known: Mapping[frozenset[type], Shape] = {
+        frozenset({str}): TextShape(),
+        frozenset({int}): Integer(),
+        frozenset({bool}): BooleanShape(),
+        frozenset({float}): Number(),
+        frozenset({int, float}): Number(),
+    }
+    return known.get(frozenset(found), JSONText())

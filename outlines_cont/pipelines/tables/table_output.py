@@ -1,0 +1,180 @@
+"""Output as a table. Rows go to a file of lines beside it; when all are there, the table is made of it, and it goes away.
+
+So an interrupt loses nothing, and a table is never half.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from outlines_cont.pipelines.rows.errors import OutputError
+from outlines_cont.pipelines.rows.table_rows import pyarrow
+from outlines_cont.pipelines.tables.output import FileOutput
+from outlines_cont.pipelines.tables.shape import ObjectShape, Shape
+
+_CHUNK = 1000  # rows that are held at once
+TABLE_SUFFIXES = (".csv", ".parquet")
+
+
+def lines_path(output: Path) -> Path:
+    """Return the file of lines that an output is written to first; the output itself where it is no table."""
+    return output.with_name(f"{output.name}.part.jsonl") if output.suffix.lower() in TABLE_SUFFIXES else output
+
+
+class TableOutput:
+    """A table that appears when all of its rows are there.
+
+    Args:
+        path: the table, `.csv` or `.parquet`.
+        keep: as for `FileOutput`, of the file of lines.
+        shape: that of the records, for the types of Parquet; None goes by the values.
+    """
+
+    def __init__(self, path: Path, keep: int | None, shape: Shape | None = None) -> None:
+        self._path = path
+        self._shape = shape
+        self._lines = FileOutput(lines_path(path), keep)
+
+    def __enter__(self) -> Self:
+        self._lines.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lines.__exit__(kind, error, trace)
+        if kind is None:
+            write_table(lines_path(self._path), self._path, self._shape)
+            lines_path(self._path).unlink()
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Write lines to the file of lines."""
+        self._lines.write(lines)
+
+
+def write_table(lines: Path, path: Path, shape: Shape | None = None) -> None:
+    """Make a table of lines of output, `record` of the type that `shape` says.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    new = path.with_name(f"{path.name}.new")
+    try:
+        if path.suffix.lower() == ".csv":
+            _write_csv(lines, new)
+        else:
+            _write_parquet(lines, new, shape)
+        os.replace(new, path)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise OutputError(
+            f"writing to {str(path)!r} failed: {error.strerror}. {str(lines)!r} holds all rows; the same command with --resume tries again."
+        ) from error
+
+
+def _rows(lines: Path) -> Iterator[dict[str, Any]]:
+    with lines.open("rb") as file:
+        yield from map(json.loads, file)
+
+
+def _write_csv(lines: Path, path: Path) -> None:
+    """A column for each field of a record; what is nested as JSON. Cost: two passes over the lines, of which one is held at a time."""
+    columns: dict[str, None] = {}
+    for row in _rows(lines):
+        columns.update(dict.fromkeys(_cells(row)))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(columns), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(map(_cells, _rows(lines)))
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    found = {name: value for name, value in row.items() if name not in ("record", "error")}
+    record = row.get("record")
+    values = record if isinstance(record, dict) else {"record": record} if "record" in row else {}
+    for name, value in values.items():
+        found[f"record.{name}" if name in row or name in ("error", "record.error") else name] = value
+    if "error" in row:
+        found["error"] = f"{row['error']['type']}: {row['error']['message']}"
+    return {name: _cell(value) for name, value in found.items()}
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _write_parquet(lines: Path, path: Path, shape: Shape | None) -> None:
+    """`record`, `error` and `_details` are structs; a column whose values have no type in common holds JSON.
+
+    Cost: two passes over the lines, of which some are held at a time.
+    """
+    arrow = pyarrow()
+    kinds: dict[str, Any] = {}
+    for rows in _chunks(lines):
+        for name in dict.fromkeys(name for row in rows for name in row):
+            kinds[name] = _common(arrow, kinds.get(name, arrow.null()), [row.get(name) for row in rows])
+        shape = shape if shape is not None and _holds(shape, rows) else None
+    if isinstance(shape, ObjectShape) and shape.is_open:
+        shape = None  # members that the schema does not name are seen in the values only
+    if shape is not None and "record" in kinds:
+        kinds["record"] = shape.arrow()
+    schema = arrow.schema([(name, arrow.string() if kind is None else kind) for name, kind in kinds.items()])
+    with arrow.parquet.ParquetWriter(path, schema) as writer:
+        for rows in _chunks(lines):
+            columns = [_column(arrow, name, kind, rows, shape) for name, kind in kinds.items()]
+            writer.write_table(arrow.table(columns, schema=schema))
+
+
+def _holds(shape: Shape, rows: list[dict[str, Any]]) -> bool:
+    """Whether the types of the schema hold all records; an integer may be beyond 64 bits."""
+    try:
+        for row in rows:
+            if row.get("record") is not None:
+                shape.convert(row["record"])
+    except (ValueError, ArithmeticError):
+        return False
+    return True
+
+
+def _chunks(lines: Path) -> Iterator[list[dict[str, Any]]]:
+    rows = _rows(lines)
+    while chunk := list(islice(rows, _CHUNK)):
+        yield chunk
+
+
+def _common(arrow: Any, kind: Any, values: list[Any]) -> Any:
+    """Return the type that values have in common with those before them; None where there is none, so that they are written as JSON."""
+    if kind is None:
+        return None
+    try:
+        own = arrow.array(values).type
+        fields = [arrow.schema([("", one)]) for one in (kind, own)]
+        common = arrow.unify_schemas(fields, promote_options="permissive").field(0).type
+        arrow.array(values, type=common)
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
+        return None
+    return None if _has_empty_struct(arrow, common) else common
+
+
+def _column(arrow: Any, name: str, kind: Any, rows: list[dict[str, Any]], shape: Shape | None) -> Any:
+    values = [row.get(name) for row in rows]
+    if name == "record" and shape is not None:
+        return arrow.array([None if value is None else shape.convert(value) for value in values], type=kind)
+    if kind is None:
+        return arrow.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values])
+    return arrow.array(values, type=kind)
+
+
+def _has_empty_struct(arrow: Any, kind: Any) -> bool:
+    """Whether a type has a struct without fields, which Parquet cannot hold."""
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    return (arrow.types.is_struct(kind) and not fields) or any(_has_empty_struct(arrow, field.type) for field in fields)

@@ -1,0 +1,150 @@
+"""Several policies on one row: which branches follow from what each of them wants.
+
+One that gives tokens back goes first and alone; of several the one that goes back furthest, of these the first. Else any policy may
+stop the row; else text without a choice is appended as far as all the others agree; else one waits for the other; else the masks are
+intersected. A policy may want several branches: then the row forks, and what the others want holds in each of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlines_cont.errors import UnsupportedBranch
+from outlines_cont.policies.ahead import RowAhead
+from outlines_cont.policies.branch import Branch, TokenSet, shortened
+from outlines_cont.policies.policy import Policy, RowView
+
+
+class Track:
+    """One policy on one row, with its state after each token of the piece; the last is the present one."""
+
+    __slots__ = ("policy", "retries", "states")
+
+    def __init__(self, policy: Policy[Any], row: RowView) -> None:
+        self.policy = policy
+        self.states: list[Any] = [policy.initial(row)]
+        self.retries = 0  # how often it has refused something; going back does not change that
+
+    def fork(self) -> Track:
+        """Return the same for a fork of the row."""
+        return self.at(self.states, self.retries)
+
+    def at(self, states: list[Any], retries: int) -> Track:
+        """Return the same policy with other states, which are copied, and another number of retries."""
+        other = Track.__new__(Track)
+        other.policy, other.states, other.retries = self.policy, [*states], retries
+        return other
+
+    def branches(self, row: RowView) -> list[Branch]:
+        """Return the branches that the policy wants: several to fork, none to stop."""
+        branches = self.policy.branches(self.states[-1], row)
+        if not isinstance(branches, list | tuple) or not all(isinstance(branch, Branch) for branch in branches):
+            raise TypeError(
+                f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(branches)}. Return "
+                "`[Branch(...)]` to go on, `[]` to end the piece."
+            )
+        return branches if isinstance(branches, list) else [*branches]
+
+    def append(self, token_id: int) -> None:
+        """Go on by one token."""
+        self.states.append(self.policy.advance(self.states[-1], token_id))
+
+    def rewind(self, count: int, row: RowView | None) -> None:
+        """Go back by `count` tokens; where this policy asked for it, `row` is the row as it was before."""
+        before = self.states[-1]
+        self.states = self.states[: len(self.states) - count]  # a new list, see `Checkpoint`
+        if row is not None:
+            self.states[-1] = self.policy.rewound(before, self.states[-1], row)
+
+    def give_up(self, row: RowView, reason: str) -> None:
+        """Let the policy raise its error, or let pass what stands here."""
+        state = self.policy.give_up(self.states[-1], row, reason)
+        self.states = [*self.states[:-1], state]
+
+
+def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:
+    """Return the branches that the row takes, several to fork and none to stop, and the track that decided it.
+
+    Raises:
+        UnsupportedBranch: two policies want to fork, or want what excludes each other.
+
+    Cost: one call of `branches` per policy; forced text asks the other policies again for every token of it.
+    """
+    if len(tracks) == 1:
+        return tracks[0].branches(row), tracks[0]
+    wanted = [(track.branches(row), track) for track in tracks]
+    going_back = [(branches[0], track) for branches, track in wanted if len(branches) == 1 and goes_back(branches[0])]
+    if going_back:
+        branch, track = max(going_back, key=lambda pair: pair[0].backtrack)
+        return [branch], track
+    for branches, track in wanted:
+        if not branches:
+            return [], track
+    forking = [(branches, track) for branches, track in wanted if len(branches) > 1]
+    single = [(branches[0], track) for branches, track in wanted if len(branches) == 1]
+    if not forking:
+        branch, decider = _composed(single, tracks, row)
+        return [branch], decider
+    if len(forking) > 1:
+        raise UnsupportedBranch("two policies of one row want to fork it at once. Give the row one that forks.")
+    branches, leader = forking[0]
+    return [_composed([(branch, leader), *single], tracks, row)[0] for branch in branches], leader
+
+
+def _composed(wanted: list[tuple[Branch, Track]], tracks: list[Track], row: RowView) -> tuple[Branch, Track]:
+    """Return the one branch that follows from one branch of each policy, and the track that decided it."""
+    for branch, track in wanted:
+        if goes_back(branch):  # one of several branches of a policy that forks
+            return branch, track
+    for branch, track in wanted:
+        if branch.sample_mask is None and branch.ff_tokens:
+            return _agreed(branch, track, tracks, row), track
+    for branch, track in wanted:
+        if branch.sample_mask is None:
+            return branch, track
+    return _intersected(wanted), wanted[0][1]
+
+
+def goes_back(branch: Branch) -> bool:
+    """Return whether a branch gives tokens back, or refuses some here."""
+    return bool(branch.backtrack) or branch.is_retry
+
+
+def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
+    mask = TokenSet.all
+    sequences: list[list[int]] = []
+    temperatures = {branch.temperature for branch, _ in wanted} - {None}
+    if len(temperatures) > 1:
+        raise UnsupportedBranch("two policies of one row want different temperatures for the same sample")
+    for branch, _ in wanted:
+        if branch.sample_mask is not None:
+            mask = mask & branch.sample_mask
+        if branch.ff_tokens:
+            if sequences:
+                raise UnsupportedBranch("two policies of one row want to append sequences after the same sample")
+            sequences = branch.ff_tokens
+    return Branch(sample_mask=mask, ff_tokens=sequences, temperature=next(iter(temperatures), None))
+
+
+def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:
+    """Return as much of the forced text as every other policy lets pass; what it does after that is asked then."""
+    states = [(track.policy, track.states[-1]) for track in tracks if track is not leader]
+    ahead = RowAhead(list(row.token_ids), row)
+    token_ids: list[int] = []
+    for token_id in branch.ff_tokens[0]:
+        for policy, state in states:
+            wanted = policy.branches(state, ahead)
+            if len(wanted) != 1 or goes_back(wanted[0]):
+                return Branch(ff_tokens=[token_ids]) if token_ids else Branch()
+            allowed = wanted[0].sample_mask
+            if allowed is not None and token_id not in allowed:
+                if token_ids:
+                    return Branch(ff_tokens=[token_ids])
+                raise UnsupportedBranch(
+                    f"{leader.policy!r} forces token {token_id}, which {policy!r} does not allow. "
+                    "No text satisfies both; drop one of them."
+                )
+        states = [(policy, policy.advance(state, token_id)) for policy, state in states]
+        token_ids.append(token_id)
+        ahead.token_ids.append(token_id)
+    return Branch(ff_tokens=[token_ids])

@@ -1,0 +1,157 @@
+"""`Policy`: a frozen value that tells the loop, for one row at a time, what happens next.
+
+A policy holds no mutable data of a row. What it must remember is a small immutable state per row, of any type `S`, which the
+row keeps for every token of its piece; so when the loop rewinds, the policy's state is again what it was.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from outlines_cont.errors import RetriesSpent
+from outlines_cont.policies.branch import Branch
+
+if TYPE_CHECKING:
+    import torch
+
+    from outlines_cont.interfaces import LanguageModel
+
+S = TypeVar("S")
+
+
+class RowView(Protocol):
+    """What a policy may read of a row."""
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """All ids of the row so far, prompt included. Not to be changed, nor kept."""
+
+    @property
+    def piece_start(self) -> int:
+        """Index of the first token of the piece that is being generated."""
+
+    @property
+    def healed(self) -> bytes:
+        """The bytes at the beginning of the piece that stood in the row before it, and are spelled anew: not a part of its text."""
+
+    @property
+    def first_open(self) -> int:
+        """Index of the first token that may yet be taken back: that of the piece, or the first whose text was not shown yet."""
+
+    def was_drawn(self, index: int) -> bool:
+        """Return whether the token at `index` was drawn, so that another might have been; no forced and no given one is."""
+
+    def was_given(self, index: int) -> bool:
+        """Return whether the token at `index` of the piece was put there by a policy as given text, or spelled anew."""
+
+    def sampling_logprob(self, index: int) -> float:
+        """Return the log-probability with which the token at `index` was drawn, masked and tempered; 0 where it was not drawn."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether tokens are drawn at random, so that another try may go otherwise by itself."""
+
+    @property
+    def retries(self) -> int:
+        """How often the piece has gone back so far."""
+
+    def excluded(self, index: int) -> frozenset[int]:
+        """Return the ids that are not drawn as token `index`, as what followed them was refused."""
+
+    def logits_before(self, index: int) -> torch.Tensor | None:
+        """Return (V,) logits before the token at `index`, as the model returned them; None where they are not kept. Not to be changed."""
+
+    def uniform(self, *key: int) -> float:
+        """Return a random number in [0, 1) for a decision; the same for the same `key`, whatever is drawn or refused.
+
+        It depends on the row's stream of random numbers, but takes none from it. Give the place that it is about in `key`, and what
+        tells the text before it from others, so that what is decided of a place is decided once.
+        """
+
+
+class Policy(ABC, Generic[S]):
+    """A rule for one piece of one row. Several policies on a row apply together; see `engine.compose`."""
+
+    @property
+    def finish_reason(self) -> str:
+        """The reason that a row reports when this policy stops it: `stop` or `constraint`."""
+        return "stop"
+
+    @property
+    def horizon(self) -> int:
+        """How many of the last places the row keeps logits of, so that going back there costs no forward."""
+        return 0
+
+    @property
+    def max_retries(self) -> int | None:
+        """How often this policy may refuse what a piece has written (`Branch.exclude`, `avoid`); None leaves it open."""
+        return None
+
+    @property
+    def max_retries_per_place(self) -> int | None:
+        """How many tokens may be excluded at one place before the row goes back further; None leaves it open."""
+        return None
+
+    def for_model(self, model: LanguageModel) -> Policy[Any]:
+        """Return the policy as it steers rows of a model; itself, unless it needs something of the model, such as its tokens."""
+        return self
+
+    @abstractmethod
+    def initial(self, row: RowView) -> S:
+        """Return the state before the first token of a piece."""
+
+    @abstractmethod
+    def branches(self, state: S, row: RowView) -> list[Branch]:
+        """Return what may happen next: one branch, or none to stop. The list is not changed by anyone."""
+
+    @abstractmethod
+    def advance(self, state: S, token_id: int) -> S:
+        """Return the state after one more token, never an end-of-sequence token."""
+
+    def rewound(self, before: S, after: S, row: RowView) -> S:
+        """Return the state to go on with when this policy's own branch gave tokens back.
+
+        Args:
+            before: the state that asked for it.
+            after: the state as it was at the place that the row has gone back to.
+            row: the row as it was before.
+        """
+        return after
+
+    def stop(self, state: S) -> str | int | None:
+        """Return which stop text has ended the piece, where this policy did; see `SequenceState.stops`."""
+        return None
+
+    def at_end(self, state: S, row: RowView) -> Branch | None:
+        """Return a branch that goes back where the text must not end here; None to let it. Asked when its end was drawn."""
+        return None
+
+    def give_up(self, state: S, row: RowView, reason: str) -> S:
+        """Called where what this policy refuses cannot be written otherwise: raise the row's error, or let it pass.
+
+        Args:
+            state: the present state.
+            row: the row.
+            reason: what has come to its end, for the error, such as `50 retries are spent`.
+
+        Returns:
+            The state to go on with from here, which refuses no longer what stands here.
+
+        Raises:
+            RetriesSpent: unless a policy does otherwise.
+        """
+        raise RetriesSpent(f"expected a text that {self!r} lets pass, but {reason}. Last: {self.wish(state, row)}")
+
+    def wish(self, state: S, row: RowView) -> str:
+        """Return what must follow, for errors; empty where nothing in particular does."""
+        return ""
+
+    def hint(self, state: S, row: RowView) -> int | None:
+        """Return a token that will probably come next, for drafts; None where none does. Asked only where a token is drawn."""
+        return None
+
+    def held_bytes(self, state: S) -> int:
+        """Return how many bytes at the end of the piece may yet be taken back; a stream does not show them."""
+        return 0

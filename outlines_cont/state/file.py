@@ -1,0 +1,631 @@
+"""States on disk: one safetensors file, whose metadata holds everything that is no tensor as JSON.
+
+Nothing in it is executed, and nothing is believed, be the digest that covers it right or not: the JSON is validated field by field,
+every number in it, every name, shape, type and value of a tensor is compared with the others and with the model before anything is
+made of it. So a file takes no more memory and time than its length is worth. It names the model and the tokenizer that it belongs
+to. What rows share is written once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load as tensors_of_bytes
+from safetensors.torch import save as safetensors_bytes
+from safetensors.torch import save_file
+
+from outlines_cont.errors import SavedError, StateFileError, StateMismatch
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv import KVPart, RowKV
+from outlines_cont.kv.buffer import Layer
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.exclusions import Exclusion, Exclusions
+from outlines_cont.state.kv_layout import LayerLayout, kv_layout
+from outlines_cont.state.row import GENERATED, HEALED, PROMPT, SCORED, Piece, StateRow
+from outlines_cont.state.row_bytes import shown_text
+from outlines_cont.state.search_score import SearchScore
+from outlines_cont.state.tokens import num_start_tokens, start_ids
+
+_FORMAT = "outlines-cont state 1"
+_METADATA = "outlines_cont"
+# Batch entries without a sample, which take no room in the file.
+_MAX_EMPTY = 2**16
+# By how much rounding may lift a log-probability above 0.
+_ROUNDING = 1e-3
+Rows = tuple[tuple[StateRow, ...], ...]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+_Column = Annotated[int, Field(ge=0, lt=2**31)]
+_Seed = Annotated[int, Field(ge=0, lt=2**64)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class _PartRecord(_Record):
+    """Some columns of one stored row of keys and values: those from `start` up to `stop`, or those listed."""
+
+    store: int = Field(ge=0, lt=2**31)
+    columns: list[_Column]
+
+
+class _ScoreRecord(_Record):
+    """A `SearchScore`."""
+
+    start: _Count
+    others: list[tuple[_Count, _Finite]] = []
+    length_penalty: float = Field(default=0.0, ge=-10, le=10)
+
+
+class _ExclusionRecord(_Record):
+    """An `Exclusion` of the last piece."""
+
+    index: _Count
+    excluded: list[_Count]
+    avoided: list[_Count]
+    policy: int = Field(ge=0, lt=2**16)
+    retries: _Count
+
+
+class _RowRecord(_Record):
+    length: _Count
+    weight_start: _Count
+    ends: _Finite
+    batch: int = Field(ge=0, lt=2**32)
+    sample: int = Field(ge=0, lt=2**32)
+    drawn: _Count
+    path: str = Field(pattern="^[0-9a-f]{1,32}$")
+    seed: _Seed
+    piece: tuple[_Count, list[_Count], str, _Count] | None
+    finish_reason: Literal["", "stop", "constraint", "length", "error"]
+    value: Any
+    error: str | None
+    parts: list[_PartRecord]
+    logits: _Count | None
+    search: _ScoreRecord | None = None
+    starts_inside: bool = False
+    exclusions: list[_ExclusionRecord] = []
+    healed: _Count = 0
+    # None where the tokens say it.
+    num_start_tokens: _Count | None = None
+    prompt_length: _Count | None = None
+    stop: str | int | None = None
+    mirostat_start: _Count | None = None
+
+
+class _StateRecord(_Record):
+    format: str
+    model: str
+    tokenizer: str
+    num_samples: _Count
+    seed: _Seed | list[_Seed]
+    num_layers: _Count
+    rows: list[_RowRecord]
+    constrained_from: _Count | None = None
+    # The messages of a conversation, as JSON.
+    chat: str | None = None
+    # Of a state without rows, which batch entries may have none of.
+    batch_size: int | None = Field(default=None, ge=1, le=_MAX_EMPTY)
+
+
+def save_state(
+    path: str | os.PathLike[str] | IO[bytes],
+    model: LanguageModel,
+    rows: Rows,
+    seed: Any,
+    *,
+    kv: bool,
+    constrained_from: int | None = None,
+    chat: str | None = None,
+) -> None:
+    """Write rows to `path`, all or nothing. See `SequenceState.save`.
+
+    `constrained_from` is the token at which the constraint of a conversation began that still holds; `chat` are the messages of a
+    `Chat` as JSON.
+    """
+    flat = [row for group in rows for row in group]
+    shelf = _Shelf(kv, model)
+    records = [shelf.put(row) for row in flat]
+    record = _StateRecord(
+        format=_FORMAT,
+        model=model.fingerprint,
+        tokenizer=model.tokenizer.fingerprint,
+        num_samples=len(rows[0]) if rows else 0,
+        batch_size=len(rows) if rows and not flat else None,
+        seed=list(seed) if isinstance(seed, tuple) else seed,
+        num_layers=shelf.num_layers,
+        rows=records,
+        constrained_from=constrained_from,
+        chat=chat,
+    )
+    tensors = shelf.tensors(flat)
+    # Without a constraint the file is one that older versions read, too.
+    text = record.model_dump_json(exclude_defaults=True)
+    metadata = {_METADATA: text, "digest": _digest(tensors, text)}
+    if isinstance(path, str | os.PathLike):
+        _write(_path(path), tensors, metadata)
+    else:
+        _opened(path, "write").write(safetensors_bytes(tensors, metadata))
+
+
+def load_state(
+    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
+) -> tuple[Rows, int | tuple[int, ...], int | None]:
+    """Return rows and seed of the state at `path`, and where its constraint began. See `SequenceState.load`."""
+    rows, seed, record = _loaded(path, model)
+    return rows, seed, record.constrained_from
+
+
+def load_chat(
+    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
+) -> tuple[Rows, int | tuple[int, ...], str]:
+    """Return rows and seed of the conversation at `path`, and its messages as JSON. See `Chat.load`."""
+    rows, seed, record = _loaded(path, model)
+    if record.chat is None or len(rows) != 1 or len(rows[0]) != 1:
+        raise _broken(path, "it holds a state and no conversation; `SequenceState.load` reads it")
+    return rows, seed, record.chat
+
+
+def _loaded(
+    path: str | os.PathLike[str] | IO[bytes], model: LanguageModel
+) -> tuple[Rows, int | tuple[int, ...], _StateRecord]:
+    tensors, text = _read(_path(path)) if isinstance(path, str | os.PathLike) else _read_bytes(path)
+    try:
+        record = _StateRecord.model_validate_json(text)
+    except ValidationError as error:
+        raise _broken(path, f"its description is not as expected ({error.errors()[0]['loc']})") from error
+    _check_origin(path, record, model)
+    try:
+        rows = _Reader(record, tensors, model).rows()
+    except ValueError as error:
+        raise _broken(path, str(error)) from error
+    samples = record.num_samples
+    groups = tuple(tuple(rows[i : i + samples]) for i in range(0, len(rows), max(samples, 1)))
+    groups = groups or ((),) * (record.batch_size or 0)
+    seed = tuple(record.seed) if isinstance(record.seed, list) else record.seed
+    return groups, seed, record
+
+
+class _Shelf:
+    """Keys, values and logits that are to be written, each once."""
+
+    def __init__(self, with_kv: bool, model: LanguageModel) -> None:
+        self.num_layers = 0
+        self._model = model
+        self._start = start_ids(model)
+        self._with_kv = with_kv
+        self._columns: dict[tuple[int, int], np.ndarray[Any, Any]] = {}
+        self._parts: dict[tuple[int, int], KVPart] = {}
+        self._logits: list[torch.Tensor] = []
+        self._held: list[tuple[_PartRecord, KVPart]] = []
+
+    def put(self, row: StateRow) -> _RowRecord:
+        """Return the description of a row, and note what it needs."""
+        held = self._with_kv and row.kv is not None and bool(row.kv.parts)
+        parts = [self._put_part(part) for part in row.kv[: row.cached].parts] if held and row.kv is not None else []
+        num_start, prompt_length = _told_start(row, self._start), _told_prompt(row, self._model)
+        return _RowRecord(
+            length=len(row.token_ids),
+            weight_start=row.weight_start,
+            ends=row.ends,
+            batch=row.stream.batch,
+            sample=row.stream.sample,
+            drawn=row.stream.drawn,
+            path=f"{row.stream.path:x}",
+            seed=row.stream.seed,
+            piece=(row.piece.start, list(row.piece.owed), row.piece.source, row.piece.retries)
+            if row.piece is not None
+            else None,
+            finish_reason=row.finish_reason,  # type: ignore[arg-type]
+            value=plain(row.value),
+            error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",
+            parts=parts,
+            logits=self._put_logits(row.logits) if held else None,
+            search=None if row.search is None else _score_record(row.search),
+            starts_inside=row.starts_inside,
+            exclusions=[] if row.piece is None else [*map(_exclusion_record, row.piece.exclusions)],
+            healed=0 if row.piece is None else row.piece.healed,
+            stop=None if row.piece is None else row.piece.stop,
+            mirostat_start=row.mirostat_start,
+            num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
+            prompt_length=None if row.prompt_length == prompt_length else row.prompt_length,
+        )
+
+    def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
+        """Return everything to write by its name."""
+        out = {
+            "token_ids": torch.tensor([i for row in rows for i in row.token_ids], dtype=torch.int64),
+            "kinds": torch.tensor([kind for row in rows for kind in row.kinds], dtype=torch.uint8),
+            "logprobs": torch.tensor([p for row in rows for p in row.logprobs], dtype=torch.float64),
+            "sampling_logprobs": torch.tensor([p for row in rows for p in row.sampling_logprobs], dtype=torch.float64),
+        }
+        for number, key in enumerate(self._columns):
+            whole = KVPart(self._parts[key].buffer, key[1], self._columns[key])
+            for index, layer in enumerate(RowKV((whole,)).layers()):
+                if layer is not None:
+                    out[f"kv.{number}.{index}.keys"], out[f"kv.{number}.{index}.values"] = layer
+        for record, part in self._held:
+            columns = self._columns[id(part.buffer), part.row]
+            record.columns = np.searchsorted(columns, part.columns).tolist()
+        out.update({f"logits.{number}": tensor for number, tensor in enumerate(self._logits)})
+        return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in out.items()}
+
+    def _put_part(self, part: KVPart) -> _PartRecord:
+        key = (id(part.buffer), part.row)
+        known = self._columns.get(key)
+        self._columns[key] = part.columns if known is None else np.union1d(known, part.columns)
+        self._parts.setdefault(key, part)
+        self.num_layers = max(self.num_layers, part.buffer.num_layers)
+        record = _PartRecord(store=list(self._columns).index(key), columns=[])
+        self._held.append((record, part))
+        return record
+
+    def _put_logits(self, logits: torch.Tensor | None) -> int | None:
+        if logits is None:
+            return None
+        known = next((i for i, other in enumerate(self._logits) if other is logits), None)
+        if known is None:
+            self._logits.append(logits)
+        return len(self._logits) - 1 if known is None else known
+
+
+def _exclusion_record(place: Exclusion) -> _ExclusionRecord:
+    excluded, avoided = sorted(place.excluded), sorted(place.avoided)
+    return _ExclusionRecord(
+        index=place.index, excluded=excluded, avoided=avoided, policy=place.policy, retries=place.retries
+    )
+
+
+def _score_record(search: SearchScore) -> _ScoreRecord:
+    return _ScoreRecord(start=search.start, others=list(search.others), length_penalty=search.length_penalty)
+
+
+def _numbers(used: set[int], what: str) -> int:
+    """Return how many of something there are that are numbered from 0 on."""
+    if used != set(range(len(used))):
+        raise ValueError(f"{what} are not numbered one after the other")
+    return len(used)
+
+
+def _check_logprobs(logprobs: Sequence[float], kinds: Sequence[int], counted: bytes) -> None:
+    for logprob, kind in zip(logprobs, kinds, strict=True):
+        if not -math.inf < logprob <= (_ROUNDING if kind in counted else 0) or (logprob and kind not in counted):
+            raise ValueError(f"{logprob} is no log-probability of a token of the kind {chr(kind)!r}")
+
+
+class _Reader:
+    """Rows from their descriptions; everything is checked against everything else."""
+
+    def __init__(self, record: _StateRecord, tensors: Mapping[str, torch.Tensor], model: LanguageModel) -> None:
+        self._record = record
+        self._tensors = tensors
+        self._model = model
+        self._start = start_ids(model)
+        self._buffers: dict[int, RowKV] = {}
+        self._layout: list[LayerLayout | None] = []
+        # Which place, after which tokens, the keys and values of a store and a column are for.
+        self._prefixes: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def rows(self) -> list[StateRow]:
+        self._check_shape()
+        self._check_names()
+        columns = [self._column(name) for name in ("token_ids", "kinds", "logprobs", "sampling_logprobs")]
+        out, start = [], 0
+        for row in self._record.rows:
+            out.append(self._row(row, [column[start : start + row.length] for column in columns]))
+            start += row.length
+        return out
+
+    def _check_shape(self) -> None:
+        record = self._record
+        if record.rows and record.batch_size is not None:
+            raise ValueError("it has rows, and says that it has none")
+        if bool(record.rows) != bool(record.num_samples) or (record.rows and len(record.rows) % record.num_samples):
+            raise ValueError(f"{len(record.rows)} rows are not whole groups of {record.num_samples}")
+        batch_size = record.batch_size or len(record.rows) // max(record.num_samples, 1)
+        if isinstance(record.seed, list) and len(record.seed) != batch_size:
+            raise ValueError(f"{len(record.seed)} seeds for {batch_size} batch entries")
+        if record.constrained_from is not None and any(record.constrained_from > row.length for row in record.rows):
+            raise ValueError("a constraint begins beyond its row")
+
+    def _check_names(self) -> None:
+        """Raise unless the tensors are those that the description and the model ask for, no more and no fewer."""
+        stores = _numbers({part.store for row in self._record.rows for part in row.parts}, "keys and values")
+        logits = _numbers({row.logits for row in self._record.rows if row.logits is not None}, "logits")
+        self._layout = kv_layout(self._model) if stores else []
+        if stores and not self._layout:
+            raise ValueError("it has keys and values, of which this model has none")
+        if self._record.num_layers != len(self._layout):
+            raise ValueError(
+                f"it has {self._record.num_layers} layers of keys and values, this model {len(self._layout)}"
+            )
+        kinds = ("keys", "values")
+        layers = [index for index, layer in enumerate(self._layout) if layer is not None]
+        wanted = {
+            "token_ids",
+            "kinds",
+            "logprobs",
+            "sampling_logprobs",
+            *(f"logits.{number}" for number in range(logits)),
+        }
+        wanted.update(f"kv.{number}.{index}.{kind}" for number in range(stores) for index in layers for kind in kinds)
+        odd = sorted(wanted.symmetric_difference(self._tensors))
+        if odd:
+            raise ValueError(f"`{odd[0][:40]}` is {'missing' if odd[0] in wanted else 'no part of it'}")
+
+    def _column(self, name: str) -> list[Any]:
+        types = {"token_ids": torch.int64, "kinds": torch.uint8}
+        tensor = self._tensors[name]
+        total = sum(row.length for row in self._record.rows)
+        if tensor.dtype != types.get(name, torch.float64) or tensor.shape != (total,):
+            raise ValueError(
+                f"`{name}` has shape {tuple(tensor.shape)} and type {tensor.dtype}, expected {total} entries"
+            )
+        return list(tensor.tolist())
+
+    def _piece(self, piece: tuple[int, list[int], str, int], row: _RowRecord) -> Piece:
+        start, owed, source, retries = piece
+        indices = [place.index for place in row.exclusions]
+        if any(a >= b for a, b in pairwise(indices)) or not all(start <= index <= row.length for index in indices):
+            raise ValueError("the places where something is excluded do not ascend, or are not in the last piece")
+        if not all(self._are_ids([*place.excluded, *place.avoided]) for place in row.exclusions):
+            raise ValueError("a token that is excluded is out of range")
+        exclusions = (
+            Exclusion(place.index, frozenset(place.excluded), frozenset(place.avoided), place.policy, place.retries)
+            for place in row.exclusions
+        )
+        return Piece(start, tuple(owed), source, retries, Exclusions(tuple(exclusions)), row.stop, healed=row.healed)
+
+    def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
+        token_ids, kinds, logprobs, sampling_logprobs = columns
+        if not self._are_ids(token_ids):
+            raise ValueError("a token id is out of range")
+        if not set(kinds) <= set(b"pagfh") or max(row.weight_start, row.mirostat_start or 0) > row.length:
+            raise ValueError("a token is of an unknown kind, or what is counted begins beyond its row")
+        _check_logprobs(logprobs, kinds, SCORED)
+        _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
+        if row.piece is not None and (row.piece[0] > row.length or not self._are_ids(row.piece[1])):
+            raise ValueError("a piece begins beyond its row, or lacks a token that is out of range")
+        if any(self._model.tokenizer.token_bytes[i] is not None for i in token_ids[: row.num_start_tokens or 0]):
+            raise ValueError("a token of text is said to be no part of the text")
+        if row.healed > len(
+            self._model.tokenizer.text_bytes(token_ids[row.piece[0] if row.piece is not None else row.length :])
+        ):
+            raise ValueError("a piece has healed more text than it has")
+        found = StateRow(
+            tuple(token_ids),
+            bytes(kinds),
+            tuple(logprobs),
+            tuple(sampling_logprobs),
+            RandomStream(row.seed, row.batch, row.sample, row.drawn, int(row.path, 16)),
+            weight_start=row.weight_start,
+            ends=row.ends,
+            kv=self._kv(row, token_ids),
+            logits=self._logits(row.logits),
+            piece=None if row.piece is None else self._piece(row.piece, row),
+            finish_reason=row.finish_reason,
+            value=row.value,
+            error=None if row.error is None else SavedError(row.error),
+            search=self._search(row),
+            starts_inside=row.starts_inside,
+            mirostat_start=row.mirostat_start,
+            num_start_tokens=row.num_start_tokens or 0,
+        )
+        if row.num_start_tokens is None:
+            found = replace(found, num_start_tokens=_told_start(found, self._start))
+        length = _told_prompt(found, self._model) if row.prompt_length is None else row.prompt_length
+        return replace(found, prompt_length=length)
+
+    def _are_ids(self, token_ids: Sequence[int]) -> bool:
+        return not token_ids or (min(token_ids) >= 0 and max(token_ids) < self._model.vocab_size)
+
+    def _search(self, row: _RowRecord) -> SearchScore | None:
+        search = row.search
+        if search is None:
+            return None
+        if max([search.start, *(place for place, _ in search.others)]) > row.length:
+            raise ValueError("a score begins beyond its row")
+        return SearchScore(search.start, tuple(search.others), search.length_penalty)
+
+    def _kv(self, row: _RowRecord, token_ids: Sequence[int]) -> RowKV | None:
+        if not row.parts:
+            return None
+        parts, read = [], 0
+        prefix = 0
+        for part in row.parts:
+            stored = self._stored(part.store).parts[0]
+            columns = np.array(part.columns, dtype=np.int64)
+            if not len(columns) or columns[-1] >= len(stored) or not (np.diff(columns) > 0).all():
+                raise ValueError("a row names keys and values that are not there")
+            if read + len(columns) > len(token_ids):
+                raise ValueError("a row has more keys and values than tokens")
+            for column, token_id in zip(part.columns, token_ids[read:], strict=False):
+                prefix = hash((prefix, token_id))
+                if self._prefixes.setdefault((part.store, column), (read, prefix)) != (read, prefix):
+                    raise ValueError("keys and values are those of different tokens")
+                read += 1
+            parts.append(KVPart(stored.buffer, 0, columns))
+        return RowKV(tuple(parts))
+
+    def _stored(self, number: int) -> RowKV:
+        if number not in self._buffers:
+            layers = [self._layer(number, index, layout) for index, layout in enumerate(self._layout)]
+            if len({layer[0].shape[1] for layer in layers if layer}) != 1:
+                raise ValueError("the layers of a row have different lengths")
+            self._buffers[number] = RowKV.of_layers(self._model.kv_store, layers)
+        return self._buffers[number]
+
+    def _layer(self, number: int, index: int, layout: LayerLayout | None) -> Layer | None:
+        if layout is None:
+            return None
+        name = f"kv.{number}.{index}"
+        keys, values = self._tensors[f"{name}.keys"], self._tensors[f"{name}.values"]
+        length = keys.shape[1] if keys.dim() == 3 else 0
+        for tensor, (heads, size) in ((keys, layout.keys), (values, layout.values)):
+            if tensor.shape != (heads, length, size) or tensor.dtype != layout.dtype or not length:
+                raise ValueError(
+                    f"`{name}` has shape {tuple(tensor.shape)} and type {tensor.dtype}, expected ({heads}, tokens, {size}) and "
+                    f"{layout.dtype}"
+                )
+            if not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"`{name}` is not finite")
+        return keys.to(self._model.device), values.to(self._model.device)
+
+    def _logits(self, number: int | None) -> torch.Tensor | None:
+        if number is None:
+            return None
+        logits = self._tensors[f"logits.{number}"]
+        if logits.shape != (self._model.vocab_size,) or logits.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"`logits.{number}` has shape {tuple(logits.shape)} and type {logits.dtype}")
+        if not math.isfinite(float(logits.max())):
+            raise ValueError(f"`logits.{number}` has NaN or infinity")
+        return logits.to(self._model.device)
+
+
+def _told_start(row: StateRow, start: Sequence[int]) -> int:
+    """Return how many tokens at the beginning are no part of the text, as far as the tokens say it."""
+    return 0 if row.starts_inside else num_start_tokens(row.token_ids, start)
+
+
+def _told_prompt(row: StateRow, model: LanguageModel) -> int:
+    """Return how many characters of the text are the prompt, as far as the tokens say it."""
+    num_given = len(row.kinds) - len(row.kinds.lstrip(PROMPT))
+    return len(shown_text(row.token_ids[:num_given], model.tokenizer, row.num_start_tokens))
+
+
+def _check_origin(path: Any, record: _StateRecord, model: LanguageModel) -> None:
+    if record.format != _FORMAT:
+        raise _broken(path, f"it has the format {record.format!r}, and this version reads {_FORMAT!r}")
+    for what, saved, own in (
+        ("model", record.model, model.fingerprint),
+        ("tokenizer", record.tokenizer, model.tokenizer.fingerprint),
+    ):
+        if saved != own:
+            raise StateMismatch(
+                f"expected a state of this {what} ({own[:12]}) in {_shown(path)}, got one of another ({saved[:12]}). "
+                "Load it with the model, the weights and the float type that it was saved with."
+            )
+
+
+def _path(path: str | os.PathLike[str]) -> Path:
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise StateFileError(f"expected a path without a NUL character, which no file can have, got {name!r}.")
+    return Path(name)
+
+
+def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    """Write a file beside its place and move it there. A link stays one: the file that it names is written."""
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise StateFileError(
+            f"expected a folder to write {target.name!r} in, but {str(target.parent)!r} does not exist or is no folder. Make it first."
+        )
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        what = "the folder" if target.is_dir() else "what is no file"
+        raise StateFileError(f"expected the path of a file to write, got {what} {_shown(path)}.")
+    part = target.with_name(f"{target.name[:40]}{secrets.token_hex(8)}.part")
+    # As `open` makes a file, so that the umask counts; who may read a file that is there may go on reading it.
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    try:
+        if target.exists():
+            shutil.copymode(target, part)
+        mode = stat.S_IMODE(part.stat().st_mode)
+        save_file(tensors, part, metadata)
+        part.chmod(mode)  # whatever the library has done about it
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path) -> tuple[dict[str, torch.Tensor], str]:
+    """Return the tensors and the description of a file whose digest is right."""
+    if not path.is_file():
+        raise StateFileError(
+            f"expected a file that `state.save` wrote, but {_shown(path)} does not exist or is no file"
+        )
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise _broken(path, str(error)) from error
+    return tensors, _described(path, metadata, tensors)
+
+
+def _read_bytes(file: IO[bytes]) -> tuple[dict[str, torch.Tensor], str]:
+    """Return the same of a file that is open."""
+    data = _opened(file, "read").read()
+    if not data:
+        raise _broken(file, "there is nothing to read from where it stands; after writing, `seek(0)`")
+    try:
+        tensors = tensors_of_bytes(data)
+        # What safetensors has read whole has a header: its length, 8 bytes, and JSON.
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    except (SafetensorError, ValueError, RuntimeError) as error:
+        raise _broken(file, str(error)) from error
+    return tensors, _described(file, header.get("__metadata__", {}), tensors)
+
+
+def _opened(file: IO[bytes], verb: str) -> IO[bytes]:
+    """Return the file, if it is one that is open for bytes."""
+    if not hasattr(file, verb) or isinstance(file, io.TextIOBase):
+        raise TypeError(f"expected a path, or a file or buffer that is open for bytes, got {type(file).__name__}")
+    return file
+
+
+def _described(path: Any, metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return the description in a file whose digest is right."""
+    if _METADATA not in metadata:
+        raise _broken(path, "it is a safetensors file of something else")
+    text = metadata[_METADATA]
+    if metadata.get("digest") != _digest(tensors, text):
+        raise _broken(path, "its digest is wrong: it was altered or damaged")
+    return text
+
+
+def _digest(tensors: Mapping[str, torch.Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _broken(path: Any, reason: str) -> StateFileError:
+    return StateFileError(
+        f"expected a whole file that `state.save` of this version wrote at {_shown(path)}, but {reason}. Nothing was loaded."
+    )
+
+
+def plain(value: Any) -> Any:
+    """Return a value that JSON can hold; None for others, such as objects of a class of the user."""
+    try:
+        return value if json.loads(json.dumps(value, allow_nan=False)) == value else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _shown(path: Any) -> str:
+    return repr(str(path)) if isinstance(path, str | os.PathLike) else repr(path)

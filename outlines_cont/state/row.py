@@ -1,0 +1,182 @@
+"""`StateRow`: one sequence of a state, its tokens and what is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from outlines_cont.kv import RowKV
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusions
+from outlines_cont.state.search_score import SearchScore
+
+PROMPT, APPENDED, GENERATED, FORCED, HEALED = b"p", b"a", b"g", b"f", b"h"
+# What generators wrote.
+WRITTEN = GENERATED + FORCED
+# What has a log-probability.
+SCORED = WRITTEN + HEALED
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What was generated last on a row.
+
+    Attributes:
+        start: index of its first token.
+        owed: forced tokens that a limit cut off; they come first when the piece is resumed.
+        source: what the piece was to be, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
+        retries: how often it went back because a policy, such as a check, refused what it had written.
+        exclusions: what may not be drawn again at its places.
+        stop: the stop text or stop token that has ended it; None where none has.
+        unscored: indices of forced tokens whose log-probabilities will be known when they are fed.
+        healed: how many bytes at its beginning are text that stood there before, and was spelled anew; see `healing`.
+    """
+
+    start: int
+    owed: tuple[int, ...] = ()
+    source: str = ""
+    retries: int = 0
+    exclusions: Exclusions = NO_EXCLUSIONS
+    stop: str | int | None = None
+    unscored: tuple[int, ...] = ()
+    healed: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateRow:
+    """One sequence: its tokens and what is known of each.
+
+    Attributes:
+        token_ids: T ids.
+        kinds: T bytes: `p` prompt, `a` appended or encoded anew, `g` generated, `f` forced, `h` healed: written by a generator, but
+            of text that stood there before.
+        logprobs: T natural logarithms, the model's own; 0 for prompt and appended tokens.
+        sampling_logprobs: T, the same as they were sampled; 0 for forced tokens, too.
+        weight_start: index of the first token that counts in `weight`.
+        mirostat_start: index of the first token that counts in the bound of `Mirostat`; None where what was drawn last was not drawn
+            with it.
+        ends: what else counts in it: log-probabilities of the ends of sequence that were sampled since then, and the weight
+            of a state that this one was added to.
+        kv: keys and values of the first tokens; None where nothing is held.
+        logits: (V,) logits after the last token, where it was fed and they are known.
+        stream: where the row's random numbers go on.
+        piece: the last piece; None where none was generated, or text was appended since.
+        finish_reason: why the last piece ended; empty where none was generated.
+        value: what the last generator made of its piece, None where it was cut or failed.
+        error: what the last generator failed with on this row.
+        search: what counts in `score`; None where no search has written in the row.
+        starts_inside: the tokens were cut out of the middle of a text: they have no beginning, and a space there is no prefix
+            space. It counts where the row is joined to another.
+        num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are no part of it.
+        prompt_length: how many characters of the text are the prompt.
+    """
+
+    token_ids: tuple[int, ...]
+    kinds: bytes
+    logprobs: tuple[float, ...]
+    sampling_logprobs: tuple[float, ...]
+    stream: RandomStream
+    weight_start: int = 0
+    ends: float = 0.0
+    kv: RowKV | None = None
+    logits: torch.Tensor | None = None
+    piece: Piece | None = None
+    finish_reason: str = ""
+    value: Any = None
+    error: Exception | None = None
+    search: SearchScore | None = None
+    starts_inside: bool = False
+    mirostat_start: int | None = None
+
+    num_start_tokens: int = 0
+    prompt_length: int = 0
+
+    @classmethod
+    def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream, num_start_tokens: int = 0) -> StateRow:
+        """Return a row of which nothing was fed yet; the length of the prompt is for the caller to set."""
+        zeros = (0.0,) * len(token_ids)
+        length = len(token_ids)
+        return cls(
+            tuple(token_ids),
+            PROMPT * length,
+            zeros,
+            zeros,
+            stream,
+            weight_start=length,
+            num_start_tokens=num_start_tokens,
+        )
+
+    @property
+    def cached(self) -> int:
+        """The number of tokens whose keys and values are held."""
+        return len(self.kv) if self.kv is not None else 0
+
+    @property
+    def pending(self) -> int:
+        """How many tokens are to be fed before what follows is known; none where the logits are, whatever else was evicted."""
+        return 0 if self.logits is not None else len(self.token_ids) - self.cached
+
+    @property
+    def weight(self) -> float:
+        """The sum of the log-probabilities since the last reset."""
+        return sum(self.logprobs[self.weight_start :]) + self.ends
+
+    @property
+    def score(self) -> float:
+        """What samples are ranked by: what counts since a search began, whatever text was added since; else the weight."""
+        if self.search is None:
+            return self.weight
+        return self.search.ranked(self.search.total(self.logprobs), num_written(self.kinds, self.search.start))
+
+    def searched(self, length_penalty: float = 0.0) -> StateRow:
+        """Return the row as one that a search goes on from; where none did before, its score begins with its weight."""
+        begun = self._scored()
+        return replace(self, search=replace(begun, length_penalty=length_penalty))
+
+    def joined_score(self, right: StateRow, length: int, skipped: int) -> SearchScore | None:
+        """Return the score of this row and `right` behind it, whose first `skipped` tokens are left out, at index `length`."""
+        if self.search is None and right.search is None:
+            return None
+        left = self._scored()
+        moved = right._scored().moved(-skipped).moved(length)
+        last = moved if right.search is not None else replace(moved, length_penalty=left.length_penalty)
+        return last.counting(length, left.total(self.logprobs))
+
+    def _scored(self) -> SearchScore:
+        start = SearchScore(self.weight_start).counting(len(self.token_ids), self.ends)
+        return self.search if self.search is not None else start
+
+    def append(self, token_ids: Sequence[int], *, reset: bool) -> StateRow:
+        """Return the row with more given tokens at its end; `reset` starts the weight anew."""
+        if not token_ids:
+            return replace(self, weight_start=len(self.token_ids), ends=0.0) if reset else self
+        zeros = (0.0,) * len(token_ids)
+        longer = self.token_ids + tuple(token_ids)
+        return replace(
+            self,
+            token_ids=longer,
+            kinds=self.kinds + APPENDED * len(token_ids),
+            logprobs=self.logprobs + zeros,
+            sampling_logprobs=self.sampling_logprobs + zeros,
+            weight_start=len(longer) if reset else self.weight_start,
+            ends=0.0 if reset else self.ends,
+            logits=None,
+            piece=None,
+        )
+
+
+def counts_of(
+    token_ids: Sequence[int], kinds: bytes | bytearray, sampling_logprobs: Sequence[float], mirostat_start: int | None
+) -> TokenCounts:
+    """Return the counts of a row, which samplers need. Cost: O(T log T)."""
+    drawn = [x if kind == GENERATED[0] else None for kind, x in zip(kinds, sampling_logprobs, strict=True)]
+    return TokenCounts(token_ids, [kind in WRITTEN for kind in kinds], drawn, mirostat_start)
+
+
+def num_written(kinds: bytes | bytearray, start: int) -> int:
+    """Return how many tokens from index `start` on were written by generators."""
+    return sum(kinds.count(kind, start) for kind in WRITTEN)

@@ -1,0 +1,54 @@
+"""What each token of a row contributes to its text.
+
+A token of text contributes its bytes, a special token how it is written, such as `<|im_end|>`. Those special tokens that the tokenizer
+has put in front of the text, such as BOS, contribute nothing, nor does an id without a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlines_cont.interfaces import Tokenizer
+from outlines_cont.state.row import StateRow
+
+
+def written(token_ids: Sequence[int], tokenizer: Tokenizer, num_start_tokens: int = 0) -> list[bytes]:
+    """Return what each token contributes, nothing for the first `num_start_tokens`; a prefix space stays."""
+    table = tokenizer.token_bytes
+    parts = [table[token_id] for token_id in token_ids]
+    names = tokenizer.special_tokens if None in parts else {}
+    return [
+        b"" if index < num_start_tokens else names.get(token_ids[index], "").encode() if part is None else part
+        for index, part in enumerate(parts)
+    ]
+
+
+def row_text(row: StateRow, tokenizer: Tokenizer) -> str:
+    """Return the text of a row, decoded with `errors="replace"`, without a prefix space."""
+    return shown_text(row.token_ids, tokenizer, row.num_start_tokens)
+
+
+def shown_text(token_ids: Sequence[int], tokenizer: Tokenizer, num_start_tokens: int = 0) -> str:
+    """Return the text of tokens that begin a row."""
+    parts = written(token_ids, tokenizer, num_start_tokens)
+    text = b"".join(parts).decode("utf-8", errors="replace")
+    return text[1:] if begins_with_prefix_space(token_ids, parts, tokenizer) else text
+
+
+def has_text(row: StateRow, tokenizer: Tokenizer) -> bool:
+    """Return whether some token contributes something."""
+    return any(written(row.token_ids, tokenizer, row.num_start_tokens))
+
+
+def first_written(parts: Sequence[bytes]) -> int:
+    """Return the index of the first token that contributes something; the number of tokens where none does."""
+    return next((index for index, part in enumerate(parts) if part), len(parts))
+
+
+def begins_with_prefix_space(token_ids: Sequence[int], parts: Sequence[bytes], tokenizer: Tokenizer) -> bool:
+    """Return whether a text that began with these tokens would not show its leading space; `parts` is what they contribute."""
+    first = first_written(parts)
+    token = token_ids[first : first + 1]
+    if not token or tokenizer.token_bytes[token[0]] is None:
+        return False
+    return len(tokenizer.decode(token)) < len(parts[first].decode(errors="replace"))

@@ -1,0 +1,739 @@
+"""`SequenceState`: batch x sample sequences as one immutable value."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import IO, Any, Self
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from outlines_cont.engine.prefill import prefilled
+from outlines_cont.errors import (
+    BatchMismatch,
+    ContextLengthError,
+    ModelMismatch,
+    OptionError,
+    SampleMismatch,
+    SlicingError,
+    UnsupportedModel,
+)
+from outlines_cont.flag import checked_bool
+from outlines_cont.interfaces import LanguageModel, Tokenizer
+from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
+from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
+from outlines_cont.state.file import load_state, save_state
+from outlines_cont.state.html import state_html
+from outlines_cont.state.indexing import Key, cut, parse_key
+from outlines_cont.state.prompt_row import prompt_row
+from outlines_cont.state.row import StateRow
+from outlines_cont.state.row_bytes import row_text
+from outlines_cont.state.span import Span, spans_of
+from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
+from outlines_cont.state.tokens import Given, Tokens, as_given, checked_given
+
+Rows = tuple[tuple[StateRow, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceState:
+    """Batch x sample sequences that a generator has made and any generator can continue. Immutable.
+
+    Shapes: B batch entries, S samples, T ids of the longest row. Tensors are made on demand, left-padded with id 0; padding
+    is never part of a text.
+
+    Attributes:
+        model: the model that the sequences belong to.
+        rows: B tuples of S rows.
+        seed: the seed of the random streams: an int, or one per batch entry where a list was given.
+    """
+
+    model: LanguageModel
+    rows: Rows
+    seed: int | tuple[int, ...]
+
+    @property
+    def batch_size(self) -> int:
+        """B."""
+        return len(self.rows)
+
+    @property
+    def num_samples(self) -> int:
+        """S."""
+        return len(self.rows[0]) if self.rows else 0
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(B, S, T)."""
+        return self.batch_size, self.num_samples, max((len(row.token_ids) for row in self._flat), default=0)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seed of each batch entry."""
+        return list(self.seed) if isinstance(self.seed, tuple) else [self.seed] * self.batch_size
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model."""
+        return self.model.tokenizer
+
+    @property
+    def token_ids(self) -> torch.Tensor:
+        """(B, S, T) int64 on the CPU, left-padded."""
+        return torch.from_numpy(self._padded([row.token_ids for row in self._flat], np.int64))
+
+    @property
+    def attention_mask(self) -> torch.Tensor:
+        """(B, S, T) bool: True for tokens, False for padding."""
+        ones = [(True,) * len(row.token_ids) for row in self._flat]
+        return torch.from_numpy(self._padded(ones, np.bool_))
+
+    @property
+    def logprobs(self) -> torch.Tensor:
+        """(B, S, T) float32: log-softmax of the model's own logits, of every generated token, forced ones too; else 0."""
+        return torch.from_numpy(self._padded([row.logprobs for row in self._flat], np.float32))
+
+    @property
+    def sampling_logprobs(self) -> torch.Tensor:
+        """(B, S, T) float32: the same as sampled, that is masked and tempered; 0 for forced tokens, too."""
+        return torch.from_numpy(self._padded([row.sampling_logprobs for row in self._flat], np.float32))
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """(B, S) float32: sum of `logprobs` since the last reset, and that of the end where one was sampled.
+
+        `+` with text, and a slice that does not begin at the start, are resets.
+        """
+        return self._numbers(lambda row: row.weight, torch.float32)
+
+    @property
+    def scores(self) -> torch.Tensor:
+        """(B, S) float32: what `best` and `sort` rank by: the weights, but for rows that a search wrote, which text added between
+        pieces does not reset; see `samplers.beam_search`.
+        """
+        return self._numbers(lambda row: row.score, torch.float32)
+
+    @property
+    def cached(self) -> torch.Tensor:
+        """(B, S) int64: how many tokens of each row have their keys and values held."""
+        return self._numbers(lambda row: row.cached, torch.int64)
+
+    @property
+    def retries(self) -> torch.Tensor:
+        """(B, S) int64: how often the last piece of each row went back because a policy, such as a check, refused it."""
+        return self._numbers(lambda row: row.piece.retries if row.piece else 0, torch.int64)
+
+    @property
+    def stops(self) -> list[list[str | int | None]]:
+        """B lists of S: the stop text, or the id of the stop token, that has ended the last piece of each row; None where none has."""
+        return [[row.piece.stop if row.piece else None for row in group] for group in self.rows]
+
+    @property
+    def generated(self) -> str | list[list[str]]:
+        """What came after the prompt, text that was added included: one text for a state of one row, else B lists of S texts.
+
+        `str(state) == prompt + state.generated`, where the tokenizer keeps the text of the prompt as it is.
+        """
+        texts = self._grid(lambda row: row_text(row, self.tokenizer)[row.prompt_length :])
+        return texts[0][0] if len(self._flat) == 1 else texts
+
+    @property
+    def finished(self) -> torch.Tensor:
+        """(B, S) bool: the last piece came to its end; False where it was cut or failed."""
+        return self._numbers(lambda row: row.finish_reason in ("stop", "constraint"), torch.bool)
+
+    @property
+    def finish_reasons(self) -> list[list[str]]:
+        """B lists of S: `stop`, `constraint` (nothing may follow), `length` (cut) or `error`; empty before any piece."""
+        return self._grid(lambda row: row.finish_reason)
+
+    @property
+    def values(self) -> list[list[Any]]:
+        """B lists of S results of the last generator; None for a row that was cut or failed."""
+        return self._grid(lambda row: row.value)
+
+    @property
+    def value(self) -> Any:
+        """The result of the last generator: one for a state of one row, else as `values`."""
+        return self.values[0][0] if len(self._flat) == 1 else self.values
+
+    @property
+    def errors(self) -> list[list[Exception | None]]:
+        """B lists of S: what a row failed with, None where it did not."""
+        return self._grid(lambda row: row.error)
+
+    @property
+    def spans(self) -> list[list[list[Span]]]:
+        """B lists of S lists: the stretches of each row's tokens that came about in one way."""
+        return self._grid(lambda row: spans_of(row, self.tokenizer))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the keys, values and logits that this state keeps alive; storage that rows share counts once."""
+        return kv_bytes([self])
+
+    @property
+    def kv_cache(self) -> DynamicCache | None:
+        """Keys and values as a `DynamicCache` of B * S rows; column j belongs to column j of `token_ids`.
+
+        Its length is T - max(1, largest number of tokens of a row that are not cached); None where that is not positive,
+        and for a recurrent model, whose cache is no keys and values.
+        Columns of padding hold anything and must be masked. Given to `model.generate` with `token_ids` flattened to
+        (B * S, T) and `attention_mask`, it saves feeding those columns. Later work never changes it.
+
+        Cost: one copy.
+
+        Raises:
+            UnsupportedModel: the model is a function of token ids, and has no keys and values.
+        """
+        _check_has_kv(self.model)
+        rows, width = self._flat, self.shape[2]
+        length = width - max([1, *(len(row.token_ids) - row.cached for row in rows)])
+        if length <= 0 or not rows or self.model.is_recurrent:
+            return None
+        shares = [
+            row.kv[: max(length - (width - len(row.token_ids)), 0)] if row.kv is not None else None for row in rows
+        ]
+        return to_dynamic_cache(shares, length)
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """(B, S, V) float32 or float64, the logits of the next token; NaN for a row that failed or has no token.
+
+        Cost: nothing where they are known (a generator has just ended, or they were asked for before); else one forward,
+        whose keys and values the state keeps.
+        """
+        rows = prefilled(self.model, self._flat)
+        if any(new is not old for new, old in zip(rows, self._flat, strict=True)):
+            # The same value; it has only learned what its tokens lead to.
+            object.__setattr__(self, "rows", _grouped(rows, self.num_samples))
+        known = next((row.logits for row in rows if row.logits is not None), torch.empty(0))
+        missing = torch.full((self.model.vocab_size,), torch.nan, dtype=known.dtype, device=known.device)
+        lines = [row.logits if row.logits is not None else missing for row in rows]
+        shape = (self.batch_size, self.num_samples, self.model.vocab_size)
+        return torch.stack(lines).reshape(shape) if lines else missing.new_empty(shape)
+
+    @property
+    def tokens(self) -> TokenView:
+        """The same indexing by token instead of by character: `state.tokens[:5]` has the first five tokens of each row."""
+        return TokenView(self)
+
+    def __getitem__(self, key: Any) -> SequenceState:
+        """Return some rows, and of each the characters that the last part of the key takes.
+
+        `state[batch, sample, ids]`, ints or slices, negative as in Python; `state[ids]` for one row, `state[sample, ids]` for
+        one batch entry, `state[batch, ids]` for one sample. `...` stands for all axes that are not named, so that
+        `state[..., ids]` is for any shape, and `state[batch, ...]` has whole rows. An int keeps its axis; an axis may be empty.
+
+        A slice from the first character on keeps the keys and values of the tokens inside it; what is left of a token that
+        is cut is encoded anew. Any other slice starts without, and its tokens are given text: their log-probabilities
+        belonged to what was before them, so they are 0, and so is the weight.
+
+        Raises:
+            IndexError: the key has another form, or an int is out of range.
+        """
+        return self._cut(key, self._text_cut)
+
+    def crop(self, key: Any) -> SequenceState:
+        """The same as `state[key]`, but never loses the cache.
+
+        Raises:
+            SlicingError: keys and values that a row holds for tokens inside the slice would be lost.
+            IndexError: as for `state[key]`.
+        """
+        chosen = parse_key(key, self.batch_size, self.num_samples)
+        for b in chosen.batch:
+            for s in chosen.samples:
+                self._check_crop(chosen, b, s)
+        return self[key]
+
+    def fork(self, n: int, *, same: bool = False) -> SequenceState:
+        """Return a state of n * S samples: each row n times, side by side. The keys and values are shared, not copied.
+
+        Args:
+            n: how many of each, 1 or more.
+            same: give all forks of a row the row's own random stream, so that equal calls write equal texts. Otherwise each
+                has a stream of its own, which depends on the row's stream, its place in it, and the number of the fork.
+
+        Raises:
+            OptionError: `n` is not an int, 1 or more.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise OptionError(f"expected an int, 1 or more, as `n`, got {n!r}", "n")
+        checked_bool(same, "same")
+        return replace(
+            self, rows=tuple(tuple(fork for row in group for fork in _forks(row, n, same)) for group in self.rows)
+        )
+
+    def take(self, rows: Sequence[tuple[int, int]]) -> SequenceState:
+        """Return the rows at the given (batch, sample) indices, in this order, as a state of one sample per batch entry.
+
+        A row that is named twice comes twice, with one random stream; `fork` gives different ones.
+
+        Raises:
+            IndexError: there is no such row, or an index is no pair of ints.
+        """
+        indices = [_pair(item) for item in rows]
+        groups = tuple(self[b, s, :].rows[0] for b, s in indices)
+        seeds = self.seeds
+        return SequenceState(self.model, groups, _seed([seeds[b] for b, _ in indices]))
+
+    @classmethod
+    def stack(cls, states: Sequence[SequenceState]) -> SequenceState:
+        """Return the batch entries of all states as one state. Rows may have any lengths and come from any chains.
+
+        Raises:
+            OptionError: there is no state in the list, or something else.
+            ModelMismatch, SampleMismatch: the states have different models or numbers of samples.
+        """
+        if not states or not all(isinstance(state, SequenceState) for state in states):
+            raise OptionError(f"expected a list of one or more states, got {states!r}", "states")
+        first = next((state for state in states if state.batch_size), states[0])
+        for state in states:
+            first._check_model(state)
+            if state.batch_size:  # without one it has no number of samples
+                _check_samples(first.num_samples, state.num_samples)
+        rows = tuple(group for state in states for group in state.rows)
+        return cls(first.model, rows, _seed([seed for state in states for seed in state.seeds]))
+
+    def best(self, n: int = 1) -> SequenceState:
+        """Return the `n` samples of each batch entry with the largest scores, the largest first; failed rows come last.
+
+        The score of a row is its weight, but for rows that a search wrote; see `scores`.
+
+        Of no samples the best are none.
+
+        Raises:
+            OptionError: `n` is not an int from 1 to the number of samples.
+        """
+        largest = self.num_samples
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= (largest or n):
+            wanted = f"an int from 1 to {largest}" if largest else "an int, 1 or more,"
+            raise OptionError(f"expected {wanted} as `n`, got {n!r}", "n")
+        return replace(self, rows=tuple(tuple(sorted(group, key=_rank)[:n]) for group in self.rows))
+
+    def sort(self) -> SequenceState:
+        """Return the state with the samples of each batch entry by score, the largest first; failed rows come last."""
+        return self.best(self.num_samples) if self.num_samples else self
+
+    @classmethod
+    def from_cache(
+        cls,
+        model: LanguageModel,
+        token_ids: torch.Tensor,
+        cache: DynamicCache,
+        *,
+        attention_mask: torch.Tensor | None = None,
+        rng: Rng = None,
+    ) -> SequenceState:
+        """Return a state of rows that transformers has fed, such as those of `model.generate(..., return_dict_in_generate=True)`.
+
+        That the cache is of these rows is taken on trust. After a search with beams it is not: it is that of the beams that ran last, in
+        their order, while the rows are the best that were found.
+
+        Args:
+            model: the model that the cache was made with.
+            token_ids: (R, T) int64; the rows become batch entries.
+            cache: R rows and at most T columns; column j belongs to column j of `token_ids`. It is copied.
+            attention_mask: (R, T), 0 for padding, on the left and behind the end of a row; None for no padding.
+            rng: the seed of the random streams, as for a prompt.
+
+        Raises:
+            OptionError: shapes do not fit, or an id is out of range.
+            UnsupportedModel: the cache has layers that are not plain keys and values, or the model is a function of token ids.
+        """
+        _check_has_kv(model)
+        mask = torch.ones_like(token_ids) if attention_mask is None else attention_mask
+        rows, width = _checked_ids(token_ids, mask, model.vocab_size)
+        seeds, own = open_seeds(rng, rows)
+        length = min(cache.get_seq_length(), width)
+        seen = mask.cpu().numpy().astype(bool)
+        try:
+            shares = from_dynamic_cache(model.kv_store, cache, seen[:, :length])
+        except ValueError as error:
+            if isinstance(error, UnsupportedModel):
+                raise
+            raise OptionError(
+                f"the cache does not fit the ids: {error}. After a search with beams the cache is that of the beams, not that of the rows: "
+                "go on with the texts, as prompts.",
+                "cache",
+            ) from error
+        groups = []
+        for row, (ids, share) in enumerate(zip(token_ids.tolist(), shares, strict=True)):
+            stream = RandomStream(seeds[row], 0 if own else row)
+            kept = [token_id for token_id, real in zip(ids, seen[row], strict=True) if real]
+            groups.append((replace(prompt_row(kept, model, stream), kv=share),))
+        return cls(model, tuple(groups), tuple(seeds) if own else seeds[0])
+
+    def save(self, path: str | os.PathLike[str] | IO[bytes], *, kv: bool = True) -> None:
+        """Write the state to one safetensors file, all or nothing.
+
+        Tokens, log-probabilities, random streams and where pieces begin are kept, so that a piece that was cut can be resumed
+        after loading. A value that JSON cannot hold, such as a pydantic object, is not kept; an error is, as text. The
+        constraint of a conversation is no part of its state.
+
+        Args:
+            path: the file; one that is there is replaced and keeps its mode, a new one follows the umask. Of a link the file that it
+                names is written. Or an open file or buffer, which gets the bytes.
+            kv: write keys, values and logits, too, so that nothing is fed again; what rows share is written once.
+
+        Raises:
+            StateFileError: the folder does not exist, or `path` is a folder, something else that is no file, or has a NUL character.
+            OSError: the file cannot be written.
+        """
+        save_state(path, self.model, self.rows, self.seed, kv=checked_bool(kv, "kv"))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str] | IO[bytes], model: LanguageModel) -> SequenceState:
+        """Return the state that `save` wrote to a path, or to an open file or buffer, which is read to its end.
+
+        Raises:
+            StateFileError: the file is missing, cut, altered, or something else. Nothing is loaded.
+            StateMismatch: it belongs to another model or tokenizer.
+        """
+        rows, seed, _ = load_state(path, model)
+        return cls(model, rows, seed)
+
+    def detach_cache(self) -> SequenceState:
+        """Return the state without keys, values and logits; continued, all its tokens are fed again."""
+        return self._map(lambda row: replace(row, kv=None, logits=None))
+
+    def to(self, device: str | torch.device) -> SequenceState:
+        """Return the state with its keys, values and logits on `device`.
+
+        A state that is continued is moved to the device of its model by itself; moving it away frees memory there meanwhile.
+
+        Raises:
+            OptionError: there is no such device.
+        """
+        try:
+            target = torch.empty(0, device=device).device
+        except (RuntimeError, AssertionError) as error:
+            raise OptionError(
+                f"expected a device of this machine as `device`, got {device!r}: {error}", "device"
+            ) from error
+        return self._map(lambda row: _moved(row, self.model, target))
+
+    def append(self, text: Text | Sequence[Text], *, boundary: str = "as_is") -> SequenceState:
+        """Return the state with text at the end of its rows; tokens, keys and values, and weights are kept.
+
+        The text is encoded as it goes on after the row. Special tokens that are written in it are letters, with a warning, but in
+        `Tokens.of(text, special=True)`. Nothing is fed before the next generator runs, and then only the new tokens.
+
+        Args:
+            text: one text for all rows, or a list of B texts, or of B * S texts. A list of token ids stands for a text, too.
+            boundary: `as_is` leaves the tokens of the row alone; `heal` encodes the last one anew together with the text, as
+                one text would be encoded, so that a row that ends in "http:" and "//" is no worse than "http://".
+
+        Raises:
+            BatchMismatch: the list has neither B nor B * S texts.
+            ContextLengthError: a row would be longer than the context of the model.
+            TypeError: something else than text.
+            TokenizerError: a text cannot be encoded, or an id is none of the model.
+            OptionError: another `boundary`.
+        """
+        if boundary not in ("as_is", "heal"):
+            raise OptionError(f"expected 'as_is' or 'heal' as `boundary`, got {boundary!r}", "boundary")
+        join = healed if boundary == "heal" else extended
+        return self._with_texts(text, lambda row, item: join(row, item, self.tokenizer))
+
+    def __add__(self, other: object) -> SequenceState:
+        """Return the state with more at the end of its rows: a text or texts as `append` takes them, or another state.
+
+        With text, the weights start again at 0. With a state, row by row, weights are added; it needs the same shape.
+
+        Raises:
+            BatchMismatch, SampleMismatch, ModelMismatch: the two do not fit.
+        """
+        if isinstance(other, SequenceState):
+            return self._joined(other)
+        if not _is_text(other):
+            return NotImplemented
+        return self._with_texts(other, lambda row, item: extended(row, item, self.tokenizer).append((), reset=True))
+
+    def __radd__(self, text: object) -> SequenceState:
+        """Return the state with text in front of its rows; all of it is fed again. 0, with which `sum` begins, adds nothing."""
+        if isinstance(text, int) and not isinstance(text, bool) and text == 0:
+            return self
+        if not _is_text(text):
+            return NotImplemented
+        return self._with_texts(text, lambda row, item: preceded(row, item, self.tokenizer))
+
+    def _with_texts(self, text: Any, change: Callable[[StateRow, Given], StateRow]) -> SequenceState:
+        texts = iter(self._texts(text))
+        return self._map(lambda row: self._fitting(change(row, next(texts))))
+
+    def _joined(self, other: SequenceState) -> SequenceState:
+        self._check_model(other)
+        if self.batch_size != other.batch_size:
+            raise BatchMismatch(
+                f"expected two states of one batch size, got {self.batch_size} and {other.batch_size}. "
+                "`state.take` and `SequenceState.stack` make states of other shapes."
+            )
+        _check_samples(self.num_samples, other.num_samples)
+        others = iter(other._flat)
+        return self._map(lambda row: self._fitting(joined(row, next(others), self.tokenizer)))
+
+    def _fitting(self, row: StateRow) -> StateRow:
+        length, limit = len(row.token_ids), self.model.context_length
+        if limit is not None and length > limit:
+            raise ContextLengthError(
+                f"expected at most {limit} tokens, the context of the model; with the appended text a row has {length}. "
+                "Append less text, or use a model with a longer context.",
+                length,
+                limit,
+            )
+        return row
+
+    def _cut(self, key: Any, change: Callable[[StateRow, int | slice, tuple[int, int]], StateRow]) -> SequenceState:
+        chosen = parse_key(key, self.batch_size, self.num_samples)
+        rows = tuple(tuple(change(self.rows[b][s], chosen.ids, (b, s)) for s in chosen.samples) for b in chosen.batch)
+        seed = self.seed if isinstance(self.seed, int) else _seed([self.seed[b] for b in chosen.batch])
+        return SequenceState(self.model, rows, seed)
+
+    def _text_cut(self, row: StateRow, ids: int | slice, at: tuple[int, int]) -> StateRow:
+        if ids == slice(None):
+            return row
+        text = RowText(row, self.tokenizer)
+        return text.cut(cut(ids, len(text.text), at))
+
+    def _check_crop(self, key: Key, b: int, s: int) -> None:
+        row = self.rows[b][s]
+        kept = self._text_cut(row, key.ids, (b, s))
+        text = RowText(row, self.tokenizer)
+        part = cut(key.ids, len(text.text), (b, s))
+        held = f"the row at [{b}, {s}], of which {row.cached} tokens are cached"
+        if row.cached and part.step != 1:
+            raise SlicingError(f"expected a step of 1 for {held}, got {part.step}: the cache is one of adjacent tokens")
+        if row.cached and part.start != 0:
+            raise SlicingError(
+                f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values "
+                "depend on all that is before them. Use `state[...]`, which starts again without."
+            )
+        inside = text.num_tokens_inside(part.stop)
+        if kept.cached < min(row.cached, inside):
+            raise SlicingError(
+                f"expected a model whose cache can be cut, for {held}: {inside} of its tokens are inside the slice, but only "
+                f"{kept.cached} could be kept"
+            )
+
+    def _check_model(self, other: SequenceState) -> None:
+        if other.model is not self.model:
+            raise ModelMismatch(
+                f"expected two states of one model, got one of {self.model!r} and one of {other.model!r}. "
+                "Add its text instead: `state + str(other)`."
+            )
+
+    def _map(self, change: Callable[[StateRow], StateRow]) -> SequenceState:
+        return replace(self, rows=tuple(tuple(change(row) for row in group) for group in self.rows))
+
+    def _texts(self, text: Any) -> list[Given]:
+        if not _is_text(text):
+            raise TypeError(f"expected text or a list of texts, got {type(text).__name__}")
+        one = as_given(text)
+        if one is not None:
+            return [checked_given(one, self.model)] * len(self._flat)
+        texts = [checked_given(_text_in_list(item), self.model) for item in text]
+        if len(texts) == len(self._flat):
+            return texts
+        if len(texts) == self.batch_size:
+            return [item for item in texts for _ in range(self.num_samples)]
+        raise BatchMismatch(
+            f"expected one text, {self.batch_size} texts (one per batch entry) or {len(self._flat)} texts (one per row), "
+            f"got a list of {len(texts)}"
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([row_text(row, self.tokenizer) for row in self._flat])
+
+    def __reversed__(self) -> Iterator[str]:
+        """The texts of the rows, the last row first; `state[..., ::-1]` has the characters in reverse."""
+        return reversed(list(self))
+
+    def __contains__(self, item: object) -> bool:
+        raise TypeError(
+            "a state is a text and a list of texts, so `in` could mean either. Instead of `x in state` write "
+            "`x in str(state)` for a part of its text, or `x in list(state)` for the whole text of a row."
+        )
+
+    def __len__(self) -> int:
+        return len(self._flat)
+
+    def __str__(self) -> str:
+        texts = list(self)
+        if len(texts) == 1:
+            return texts[0]
+        samples = self.num_samples
+        return "\n".join(f"[{i // samples}, {i % samples}] {text!r}" for i, text in enumerate(texts))
+
+    def __format__(self, spec: str) -> str:
+        """Return `str(state)` as a text is formatted: `f"{state:>10}"`."""
+        return format(str(self), spec)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: tokens by probability, forced and cached ones marked."""
+        return state_html(self.rows, self.tokenizer)
+
+    def __repr__(self) -> str:
+        batch, samples, width = self.shape
+        reasons = sorted({row.finish_reason for row in self._flat} - {""})
+        return (
+            f"<SequenceState of {batch} x {samples} rows, at most {width} tokens, "
+            f"{int(self.cached.sum())} cached in all, {'/'.join(reasons) or 'nothing generated'}>"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """The same model and, row by row, the same token ids; not weights, caches or random streams.
+
+        The texts are the same, too, but where one of two texts writes the BOS that the tokenizer has put in front of the other.
+        """
+        if not isinstance(other, SequenceState):
+            return NotImplemented
+        return self.model is other.model and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash((id(self.model), self._key))
+
+    def __copy__(self) -> Self:
+        """Return the same: a state never changes."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the same: a state never changes."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model and the bytes that `save` writes, keys and values included; `detach_cache()` makes them fewer."""
+        file = io.BytesIO()
+        self.save(file)
+        return _loaded, (type(self), self.model, file.getvalue())
+
+    @property
+    def _key(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        return tuple(tuple(row.token_ids for row in group) for group in self.rows)
+
+    @property
+    def _flat(self) -> tuple[StateRow, ...]:
+        return tuple(row for group in self.rows for row in group)
+
+    def _grid(self, of: Callable[[StateRow], Any]) -> list[list[Any]]:
+        return [[of(row) for row in group] for group in self.rows]
+
+    def _numbers(self, of: Callable[[StateRow], Any], dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor(self._grid(of), dtype=dtype).reshape(self.batch_size, self.num_samples)
+
+    def _padded(self, lines: Sequence[Sequence[Any]], dtype: type) -> np.ndarray[Any, Any]:
+        batch, samples, width = self.shape
+        out: np.ndarray[Any, Any] = np.zeros((batch * samples, width), dtype=dtype)
+        for index, line in enumerate(lines):
+            out[index, width - len(line) :] = line
+        return out.reshape(batch, samples, width)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenView:
+    """A state to be indexed by tokens."""
+
+    state: SequenceState
+
+    def __getitem__(self, key: Any) -> SequenceState:
+        """Return some rows, and of each the tokens that the last part of the key takes; else as `state[key]`."""
+        tokenizer = self.state.tokenizer
+        return self.state._cut(key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at), tokenizer))
+
+
+Text = str | Tokens | Sequence[int]
+
+
+def _is_text(item: object) -> bool:
+    """Return whether something may be a text, ids, or a list of them."""
+    return isinstance(item, str | Tokens | list | tuple) or as_given(item) is not None
+
+
+def _text_in_list(item: object) -> Given:
+    given = as_given(item)
+    if given is None:
+        raise TypeError(f"expected text or a list of texts, got {type(item).__name__} in the list")
+    return given
+
+
+def _loaded(cls: type[SequenceState], model: LanguageModel, data: bytes) -> SequenceState:
+    """Return a state that was pickled."""
+    return cls.load(io.BytesIO(data), model)
+
+
+def kv_bytes(states: Sequence[SequenceState]) -> int:
+    """Return the bytes of keys, values and logits that `states` keep alive together; what they share counts once."""
+    rows = [row for state in states for row in state._flat]
+    storage: dict[int, int] = {}
+    for row in rows:
+        storage.update(row.kv.storage if row.kv is not None else {})
+    logits = {id(row.logits): row.logits.nbytes for row in rows if row.logits is not None}
+    return sum(storage.values()) + sum(logits.values())
+
+
+def _check_has_kv(model: LanguageModel) -> None:
+    if not model.has_kv:
+        raise UnsupportedModel(
+            f"expected a model with keys and values that transformers could go on with, got {model!r}, a function of token ids. Go on with "
+            "the ids: `state.token_ids`, or a prompt of ids."
+        )
+
+
+def _checked_ids(token_ids: torch.Tensor, mask: torch.Tensor, vocab_size: int) -> tuple[int, int]:
+    if token_ids.dim() != 2 or mask.shape != token_ids.shape or not token_ids.numel():
+        raise OptionError(
+            f"expected `token_ids` and `attention_mask` of one shape (rows, tokens), got {tuple(token_ids.shape)} and "
+            f"{tuple(mask.shape)}. The mask of a prompt lacks the columns that were written since: join 1 for each token to it, 0 behind "
+            "the end of a row.",
+            "token_ids",
+        )
+    if int(token_ids.min()) < 0 or int(token_ids.max()) >= vocab_size:
+        raise OptionError(f"expected token ids from 0 to {vocab_size - 1} in `token_ids`", "token_ids")
+    return token_ids.shape[0], token_ids.shape[1]
+
+
+def _grouped(rows: Sequence[StateRow], num_samples: int) -> Rows:
+    return tuple(tuple(rows[i : i + num_samples]) for i in range(0, len(rows), num_samples))
+
+
+def _forks(row: StateRow, count: int, same: bool) -> list[StateRow]:
+    return [row if same else replace(row, stream=row.stream.fork(index)) for index in range(count)]
+
+
+def best_row(rows: Sequence[StateRow]) -> StateRow:
+    """Return the row with the largest score, the first of equal ones; a failed one only where all have failed."""
+    return min(rows, key=_rank)
+
+
+def _rank(row: StateRow) -> float:
+    return float("inf") if row.error is not None else -row.score
+
+
+def _moved(row: StateRow, model: LanguageModel, device: torch.device) -> StateRow:
+    kv = row.kv.to(device, model.kv_store) if row.kv is not None else None
+    return replace(row, kv=kv, logits=row.logits.to(device) if row.logits is not None else None)
+
+
+def _seed(seeds: list[int]) -> int | tuple[int, ...]:
+    """Return one seed where all are equal, else one per batch entry."""
+    return seeds[0] if len(set(seeds)) == 1 else tuple(seeds)
+
+
+def _pair(item: Any) -> tuple[int, int]:
+    if isinstance(item, tuple) and len(item) == 2 and all(hasattr(part, "__index__") for part in item):
+        return int(item[0]), int(item[1])
+    raise IndexError(f"expected a pair (batch index, sample index) for each row, got {item!r}")
+
+
+def _check_samples(first: int, second: int) -> None:
+    if first != second:
+        advice = "`state.fork(n)` widens a state, `state.best(n)` narrows it."
+        raise SampleMismatch(
+            f"expected two states with one number of samples, got {first} and {second}. "
+            + (advice if first and second else "Leave the one without samples out: it has no row.")
+        )

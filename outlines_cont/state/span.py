@@ -1,0 +1,54 @@
+"""`Span`: a stretch of a row's tokens that came about in one way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+from outlines_cont.interfaces import Tokenizer
+from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, PROMPT, StateRow
+from outlines_cont.state.row_bytes import written
+
+KINDS = {PROMPT: "prompt", APPENDED: "appended", GENERATED: "generated", FORCED: "forced", HEALED: "healed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Neighbouring tokens of one kind.
+
+    Attributes:
+        kind: `prompt`, `appended` (given, or encoded anew), `generated` (sampled), `forced` (without a choice) or `healed` (sampled
+            or without a choice, and its text stood there before).
+        tokens: their indices in the row, a range.
+        text: what they contribute to the text of the row, decoded with `errors="replace"`; a character that ends in the next span
+            is cut.
+        is_piece: whether they belong to the last piece.
+        num_healed: how many bytes at the beginning of `text` stood there before the last piece; such a token is a span of its own.
+    """
+
+    kind: str
+    tokens: range
+    text: str
+    is_piece: bool
+    num_healed: int = 0
+
+
+def spans_of(row: StateRow, tokenizer: Tokenizer) -> list[Span]:
+    """Return the spans of a row, in order; together they are all of its tokens."""
+    start = row.piece.start if row.piece is not None else len(row.token_ids)
+    left = row.piece.healed if row.piece is not None else 0
+    keys = []
+    for index, token_id in enumerate(row.token_ids):
+        keys.append((row.kinds[index : index + 1], index >= start, index >= start and left > 0))
+        left -= len(tokenizer.text_bytes([token_id])) if index >= start and left > 0 else 0
+    left = row.piece.healed if row.piece is not None else 0
+    parts = written(row.token_ids, tokenizer, row.num_start_tokens)
+    out, at = [], 0
+    for (kind, is_piece, is_healed), group in groupby(keys):
+        stop = at + len(list(group))
+        data = b"".join(parts[at:stop])
+        num_healed = min(left, len(data)) if is_healed else 0
+        left -= num_healed
+        out.append(Span(KINDS[kind], range(at, stop), data.decode(errors="replace"), is_piece, num_healed))
+        at = stop
+    return out

@@ -1,0 +1,416 @@
+"""The text of a row and its tokens, side by side: cutting and joining rows by characters or by tokens.
+
+A special token stands in the text as it is written; `row_bytes` says which do not. Those belong to position 0 at the beginning of a
+row, elsewhere to the character that follows. One that is cut is letters.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from outlines_cont.interfaces import Tokenizer
+from outlines_cont.models.tokenizer.special_names import control_names_of, encode_letters
+from outlines_cont.state.row import APPENDED, GENERATED, SCORED, StateRow
+from outlines_cont.state.row_bytes import (
+    begins_with_prefix_space,
+    first_written,
+    has_text,
+    row_text,
+    shown_text,
+    written,
+)
+from outlines_cont.state.tokens import Given, Tokens
+
+# What was written is given text where the tokens that it was written after are gone.
+_GIVEN = bytes.maketrans(SCORED, APPENDED * len(SCORED))
+
+
+class RowText:
+    """The characters of a row and the tokens that spell them.
+
+    Attributes:
+        text: as `list(state)` shows it.
+    """
+
+    def __init__(self, row: StateRow, tokenizer: Tokenizer) -> None:
+        """Cost: one pass over the bytes of the row."""
+        self._row = row
+        self._tokenizer = tokenizer
+        parts = written(row.token_ids, tokenizer, row.num_start_tokens)
+        lengths = [*map(len, parts)]
+        self._data = b"".join(parts)
+        self.text = row_text(row, tokenizer)
+        whole, ends = _characters(self._data)
+        # A prefix space is in the first token and not in the text.
+        hidden = len(whole) - len(self.text)
+        self._char_ends = ends[hidden:]
+        self._token_ends = [0, *accumulate(lengths)]
+        self._leading = first_written(parts)
+
+    def cut(self, part: slice) -> StateRow:
+        """Return the row of the characters that `part` takes, a slice as `indexing.cut` makes it.
+
+        From the start on, tokens that lie inside are kept with their keys and values; otherwise they start without.
+        The characters of a token that is cut are encoded anew.
+        """
+        start, stop = part.start, max(part.start, part.stop)
+        if part.step == 1 and start == 0 and stop == len(self.text):
+            return self._row
+        chosen = _chosen(part)
+        return replace(
+            self._cut(part.step, start, stop, chosen), prompt_length=_num_below(chosen, self._row.prompt_length)
+        )
+
+    def _cut(self, step: int, start: int, stop: int, chosen: range) -> StateRow:
+        if step != 1:
+            return self._anew("".join([self.text[i] for i in chosen]).encode())
+        if start == 0:
+            return self._head(stop)
+        return self._middle(start, stop) if start < stop else self._anew(b"")
+
+    def num_tokens_inside(self, stop: int) -> int:
+        """Return how many tokens lie whole inside the first `stop` characters, those at the beginning included that have none."""
+        if stop >= len(self.text):
+            return len(self._row.token_ids)
+        # A space that is hidden, but no prefix space, belongs to the first character.
+        before = 0 if not stop and self._row.starts_inside else self._tokens_before(stop)
+        return max(before, self._leading)
+
+    def _head(self, stop: int) -> StateRow:
+        """Return the row of the first `stop` characters; there are more."""
+        kept = self.num_tokens_inside(stop)
+        row = kept_tokens(self._row, kept)
+        first = self._token_ends[kept] if row.starts_inside and stop else self._char_ends[self._char_at(kept)]
+        rest = self._data[first : self._char_ends[stop]]
+        inside = row.starts_inside or has_text(row, self._tokenizer)
+        return row.append(_spelled(rest, row.token_ids, self._tokenizer, inside=inside), reset=False)
+
+    def _middle(self, start: int, stop: int) -> StateRow:
+        """Return the row of the characters from `start` on, 0 < start < stop."""
+        first = next(
+            (
+                i
+                for i in range(self._leading, len(self._token_ends))
+                if self._is_border(i) and self._char_at(i) >= start
+            ),
+            len(self._row.token_ids),
+        )
+        last = self._tokens_before(stop) if stop < len(self.text) else len(self._row.token_ids)
+        left = self._row.token_ids[first:last]
+        if begins_with_prefix_space(left, written(left, self._tokenizer), self._tokenizer):
+            # It would be read as a prefix space, so the token is encoded anew with what is before it.
+            textual = next(i for i in range(first, last) if self._token_ends[i] < self._token_ends[i + 1])
+            first = next((i for i in range(textual + 1, last + 1) if self._is_border(i)), last)
+        begin, end = self._char_ends[start], self._char_ends[stop]
+        if first >= last:
+            return self._anew(self._data[begin:end])
+        head = _spelled(self._data[begin : self._token_ends[first]], (), self._tokenizer)
+        row = _replaced(tail_tokens(self._row, first, last), 0, 0, head)
+        rest = self._data[self._token_ends[last] : end]
+        inside = has_text(row, self._tokenizer)
+        return row.append(_spelled(rest, row.token_ids, self._tokenizer, inside=inside), reset=False)
+
+    def _anew(self, data: bytes) -> StateRow:
+        token_ids = _spelled(data, (), self._tokenizer)
+        return replace(kept_tokens(self._row, 0), starts_inside=False).append(token_ids, reset=False)
+
+    def _tokens_before(self, stop: int) -> int:
+        """Return how many tokens spell the first `stop` characters or less, up to a border of characters."""
+        end = self._char_ends[stop]
+        kept = bisect_right(self._token_ends, end) - 1
+        # Tokens without text at the border belong to the character after it.
+        while kept and self._token_ends[kept - 1] == self._token_ends[kept]:
+            kept -= 1
+        while kept and not self._is_border(kept):
+            kept -= 1
+        return kept
+
+    def _is_border(self, token: int) -> bool:
+        """Return whether a character begins where token number `token` begins."""
+        end = self._token_ends[token]
+        at = bisect_right(self._char_ends, end) - 1
+        return at >= 0 and self._char_ends[at] == end
+
+    def _char_at(self, token: int) -> int:
+        """Return the number of characters before token number `token`, which begins at a border or before the text."""
+        return max(bisect_right(self._char_ends, self._token_ends[token]) - 1, 0)
+
+
+def kept_tokens(row: StateRow, count: int) -> StateRow:
+    """Return the row of the first `count` tokens, with their keys and values."""
+    if count == len(row.token_ids):
+        return row
+    return replace(
+        row,
+        token_ids=row.token_ids[:count],
+        kinds=row.kinds[:count],
+        logprobs=row.logprobs[:count],
+        sampling_logprobs=row.sampling_logprobs[:count],
+        weight_start=min(row.weight_start, count),
+        ends=0.0,
+        kv=row.kv[:count] if row.kv is not None and count else None,
+        logits=None,
+        piece=None,
+        finish_reason="error" if row.error is not None else "",
+        value=None,
+        search=row.search.cut(count) if row.search is not None else None,
+        mirostat_start=row.mirostat_start if row.mirostat_start is not None and row.mirostat_start < count else None,
+        num_start_tokens=min(row.num_start_tokens, count),
+    )
+
+
+def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
+    """Return the row of the tokens that `part` takes, a slice as `indexing.cut` makes it; from the start on with its cache."""
+    chosen = _chosen(part)
+    if part.step == 1 and part.start == 0:
+        return _with_prompt(kept_tokens(row, max(part.stop, 0)), row.prompt_length, tokenizer)
+    before = kept_tokens(row, min(chosen.start, len(row.token_ids)))
+    inside = row.starts_inside or has_text(before, tokenizer)
+    if part.step == 1:
+        tail = replace(tail_tokens(row, chosen.start, max(chosen.start, chosen.stop)), starts_inside=inside)
+        return _with_prompt(tail, row.prompt_length - len(row_text(before, tokenizer)), tokenizer)
+    picked = kept_tokens(row, 0).append([row.token_ids[i] for i in chosen], reset=False)
+    return replace(
+        picked, starts_inside=inside, num_start_tokens=_num_below(chosen, row.num_start_tokens), prompt_length=0
+    )
+
+
+def _with_prompt(row: StateRow, length: int, tokenizer: Tokenizer) -> StateRow:
+    """Return a row of whose text at most `length` characters are the prompt."""
+    return replace(row, prompt_length=min(max(length, 0), len(row_text(row, tokenizer))))
+
+
+def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
+    """Return the row of the tokens from `first` up to `last`, 0 < first, as given text: what they were written after is gone."""
+    zeros = (0.0,) * (last - first)
+    return replace(
+        kept_tokens(row, 0),
+        token_ids=row.token_ids[first:last],
+        kinds=row.kinds[first:last].translate(_GIVEN),
+        logprobs=zeros,
+        sampling_logprobs=zeros,
+        starts_inside=False,
+        search=None,
+        num_start_tokens=min(max(row.num_start_tokens - first, 0), last - first),
+    )
+
+
+def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) -> StateRow:
+    """Return the row with others, encoded anew, in place of the tokens from `first` up to `last`; without its cache."""
+    zeros = (0.0,) * len(token_ids)
+
+    def moved(index: int) -> int:
+        return index if index <= first else max(index, last) + len(token_ids) - (last - first)
+
+    return replace(
+        row,
+        token_ids=row.token_ids[:first] + tuple(token_ids) + row.token_ids[last:],
+        kinds=row.kinds[:first] + APPENDED * len(token_ids) + row.kinds[last:],
+        logprobs=row.logprobs[:first] + zeros + row.logprobs[last:],
+        sampling_logprobs=row.sampling_logprobs[:first] + zeros + row.sampling_logprobs[last:],
+        weight_start=moved(row.weight_start),
+        mirostat_start=None if row.mirostat_start is None else moved(row.mirostat_start),
+        kv=None,
+        logits=None,
+        search=None if row.search is None else row.search.moved(len(token_ids) - (last - first)),
+    )
+
+
+def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
+    """Return the row with text or ids after it; text is encoded so that the text of the row is just longer by it."""
+    if isinstance(given, tuple):
+        return row.append(given, reset=False)
+    text, special = split_special(given, tokenizer)
+    token_ids = tokenizer.encode_special(special) if special else []
+    if row.num_start_tokens and row.num_start_tokens == len(row.token_ids) and not text:
+        start = list(row.token_ids)
+        if token_ids[: len(start)] == start:  # written once more by the text, as chat templates do
+            row, token_ids = replace(row, num_start_tokens=0), token_ids[len(start) :]
+    if has_text(row, tokenizer):
+        return row.append([*encode_letters(text, tokenizer, row.token_ids), *token_ids], reset=False)
+    return row.append([*encoded_start(text, tokenizer), *token_ids], reset=False)
+
+
+def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:
+    """Return the text up to the first special token, and the rest; the second is empty where none is to be found."""
+    if not isinstance(given, Tokens) or not given.special:
+        return (given if isinstance(given, str) else given.text), ""
+    name = control_names_of(tokenizer).first_in(given.text)
+    at = given.text.index(name) if name is not None else len(given.text)
+    return given.text[:at], given.text[at:]
+
+
+def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
+    """Return the row with text after it, encoded together with the row's last token where both have text; ids are taken as they are.
+
+    What the row and the new tokens have in common is kept with its keys and values.
+    """
+    if isinstance(given, tuple):
+        return extended(row, given, tokenizer)
+    text, special = split_special(given, tokenizer)
+    if special:
+        return extended(healed(row, text, tokenizer), Tokens(special, True), tokenizer)
+    last = tokenizer.text_bytes(row.token_ids[-1:])
+    before = row.token_ids[:-1]
+    try:
+        joined = last.decode() + text
+    except UnicodeDecodeError:  # it ends inside a character
+        joined = ""
+    if not text or not last or not joined:
+        return extended(row, text, tokenizer)
+    if has_text(kept_tokens(row, len(before)), tokenizer):
+        token_ids = encode_letters(joined, tokenizer, before)
+    else:
+        token_ids = encoded_start(tokenizer.decode(row.token_ids[-1:]) + text, tokenizer)
+    if token_ids[:1] == list(row.token_ids[-1:]):
+        return row.append(token_ids[1:], reset=False)
+    anew = kept_tokens(row, len(before)).append(token_ids, reset=False)
+    if row.search is None or anew.search is None:
+        return anew
+    # Hypotheses that end in different tokens are healed differently; what they had stays comparable.
+    lost = row.search.total(row.logprobs) - anew.search.total(anew.logprobs)
+    return replace(anew, search=anew.search.counting(len(before), lost))
+
+
+def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
+    """Return the row of `left` and, after it, that of `right`, byte by byte; the keys and values of `left` are kept, weights add.
+
+    Where `right` is no slice of tokens from inside a row, it has a beginning, which is none after `left`: the special tokens
+    that the tokenizer has put in front of it, and the prefix space.
+    """
+    is_inside = has_text(left, tokenizer)
+    opening = 0 if right.starts_inside else right.num_start_tokens
+    is_bare = left.num_start_tokens == len(left.token_ids) and left.token_ids in ((), right.token_ids[:opening])
+    if is_bare and not right.starts_inside:
+        whole = replace(right, ends=right.ends + left.weight, stream=left.stream, piece=None)
+        return whole if left.error is None else replace(whole, error=left.error, finish_reason="error", value=None)
+    is_prompt = left.prompt_length >= len(row_text(left, tokenizer))
+    if is_inside and not right.starts_inside:
+        right = _without_prefix_space(right, left.token_ids, tokenizer)
+    return replace(
+        left,
+        token_ids=left.token_ids + right.token_ids[opening:],
+        kinds=left.kinds + right.kinds[opening:],
+        logprobs=left.logprobs + right.logprobs[opening:],
+        sampling_logprobs=left.sampling_logprobs + right.sampling_logprobs[opening:],
+        weight_start=max(right.weight_start - opening, 0) + len(left.token_ids),
+        ends=left.weight + right.ends,
+        logits=left.logits if opening == len(right.token_ids) else None,
+        piece=None,
+        finish_reason="error" if left.error or right.error else "",
+        value=None,
+        error=left.error or right.error,
+        search=left.joined_score(right, len(left.token_ids), opening),
+        starts_inside=left.starts_inside if is_inside else left.starts_inside or right.starts_inside,
+        prompt_length=left.prompt_length + (right.prompt_length if is_prompt else 0),
+        mirostat_start=_joined_mirostat(left, right, opening),
+    )
+
+
+def _joined_mirostat(left: StateRow, right: StateRow, opening: int) -> int | None:
+    """Return where `Mirostat` began in `left` and, behind it, `right` without its first `opening` tokens."""
+    if right.mirostat_start is not None:
+        return len(left.token_ids) + max(right.mirostat_start - opening, 0)
+    return None if GENERATED in right.kinds else left.mirostat_start
+
+
+def preceded(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
+    """Return the row with text or ids in front, what the tokenizer begins a text with staying there; without keys and values."""
+    leading = 0 if row.starts_inside else row.num_start_tokens
+    start = kept_tokens(row, 0).append(row.token_ids[:leading], reset=True)
+    front = extended(replace(start, num_start_tokens=leading, starts_inside=False), given, tokenizer)
+    if len(front.token_ids) == leading:
+        return row
+    if not row.starts_inside:
+        row = _without_prefix_space(row, front.token_ids, tokenizer)
+    front_text = shown_text(front.token_ids, tokenizer, front.num_start_tokens)
+    whole = front.append(row.token_ids[leading:], reset=True)
+    return replace(whole, prompt_length=row.prompt_length + len(front_text))
+
+
+def _without_prefix_space(row: StateRow, before: Sequence[int], tokenizer: Tokenizer) -> StateRow:
+    """Return a row as it goes on after text: the prefix space, which is no part of its text, is taken out of its first token."""
+    parts = written(row.token_ids, tokenizer, row.num_start_tokens)
+    if not begins_with_prefix_space(row.token_ids, parts, tokenizer):
+        return row
+    first = first_written(parts)
+    rest = tokenizer.text_bytes(row.token_ids[first : first + 1])[1:]
+    return _replaced(row, first, first + 1, _spelled(rest, before, tokenizer, inside=True))
+
+
+def _spelled(data: bytes, before: Sequence[int], tokenizer: Tokenizer, *, inside: bool = False) -> list[int]:
+    """Return ids that spell `data` after `before`; bytes that are no text are spelled one by one.
+
+    Unless it stands `inside` a text, `data` begins a row and may get a prefix space.
+    """
+    token_ids: list[int] = []
+    for text, broken in _runs(data):
+        known = [*before, *token_ids]
+        if text and (inside or token_ids):
+            token_ids += encode_letters(text, tokenizer, known)
+        elif text:
+            token_ids += encoded_start(text, tokenizer)
+        token_ids += _byte_ids(broken, tokenizer) if broken else []
+    return token_ids
+
+
+def _byte_ids(data: bytes, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of the single bytes of `data`; of U+FFFD where the vocabulary lacks one. Cost: a pass over the vocabulary."""
+    wanted = {bytes([byte]) for byte in data}
+    ids = {token: i for i, token in enumerate(tokenizer.token_bytes) if token in wanted}
+    if len(ids) < len(wanted):
+        return tokenizer.encode_inside(data.decode(errors="replace"), ())
+    return [ids[bytes([byte])] for byte in data]
+
+
+def encoded_start(text: str, tokenizer: Tokenizer) -> list[int]:
+    """Return ids that spell `text` at the beginning of a row, a leading space included and nothing read as a special token."""
+    if not text:
+        return []
+    for token_ids in (tokenizer.encode(text), encode_letters(text, tokenizer)):
+        if tokenizer.decode(token_ids) == text:
+            return token_ids
+    return encode_letters(" " + text, tokenizer)
+
+
+def _characters(data: bytes) -> tuple[str, list[int]]:
+    """Return the text of `data`, decoded with `errors="replace"`, and where its characters begin, and its end, in bytes."""
+    parts: list[str] = []
+    starts: list[int] = []
+    at = 0
+    for good, bad in _runs(data):
+        for character in good:
+            starts.append(at)
+            at += len(character.encode())
+        parts.append(good)
+        if bad:
+            parts.append("\ufffd")
+            starts.append(at)
+            at += len(bad)
+    return "".join(parts), [*starts, len(data)]
+
+
+def _runs(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the text and the bytes after it that are none, each of which `errors="replace"` reads as one U+FFFD; either may be empty."""
+    view = memoryview(data)
+    at = 0
+    while at < len(data):
+        try:
+            good, start, end = str(view[at:], "utf-8"), len(data), len(data)
+        except UnicodeDecodeError as error:
+            good, start, end = str(view[at : at + error.start], "utf-8"), at + error.start, at + error.end
+        yield good, data[start:end]
+        at = end
+
+
+def _num_below(chosen: range, length: int) -> int:
+    """Return how many indices at the beginning of `chosen` are below `length`."""
+    return next((count for count, index in enumerate(chosen) if index >= length), len(chosen))
+
+
+def _chosen(part: slice) -> range:
+    """Return the indices that a slice with start, stop and step as for `range` takes."""
+    return range(part.start, part.stop, part.step)

@@ -1,0 +1,138 @@
+"""What stands for a text where one is given: a `str`, `Tokens`, or token ids."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from fsm.caller import stacklevel_of_user
+from outlines_cont.errors import OptionError, SpecialTokenWarning, TokenizerError
+from outlines_cont.flag import checked_bool
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.tokenizer.special_names import control_names_of
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A text, and whether the special tokens that are written in it are control tokens or letters.
+
+    It is accepted wherever a text is: as a prompt, by `+` and by `state.append`. A plain `str` is read as `Tokens.of(text)`, and
+    warns where a special token is written in it.
+
+    Attributes:
+        text: the text.
+        special: read what is written like a special token, such as `<|im_end|>`, as that token.
+    """
+
+    text: str
+    special: bool = False
+
+    @classmethod
+    def of(cls, text: str, *, special: bool = False) -> Self:
+        """Return a text with what its special tokens are to be.
+
+            prompt = Tokens.of(tokenizer.apply_chat_template(messages, tokenize=False), special=True)
+
+        Raises:
+            OptionError: `text` is no `str`. Token ids are given as they are, in a list.
+        """
+        if not isinstance(text, str):
+            raise OptionError(f"expected a text, got {type(text).__name__}. Token ids are given as a list.", "text")
+        return cls(text, checked_bool(special, "special"))
+
+    def __add__(self, other: object) -> Tokens:
+        """Return both texts as one; an empty one fits all.
+
+        Raises:
+            OptionError: special tokens are control tokens in one of them, and letters in the other.
+        """
+        return _joined(self, other) if isinstance(other, str | Tokens) else NotImplemented
+
+    def __radd__(self, other: object) -> Tokens:
+        """Do the same with a text in front."""
+        return _joined(other, self) if isinstance(other, str) else NotImplemented
+
+
+def _joined(left: str | Tokens, right: str | Tokens) -> Tokens:
+    first, second = (Tokens(part) if isinstance(part, str) else part for part in (left, right))
+    if first.special != second.special and first.text and second.text:
+        raise OptionError(
+            f"expected texts of one kind to join, got {first!r} and {second!r}. Where special tokens are control tokens in both, write "
+            "`Tokens.of(first + second, special=True)`; else add them to a state one by one: `state + first + second`.",
+            "special",
+        )
+    return Tokens(first.text + second.text, first.special if first.text else second.special)
+
+
+Given = str | Tokens | tuple[int, ...]
+
+
+def as_given(item: object) -> Given | None:
+    """Return what stands for one text; ids as a tuple, also those of a tensor. None for anything else, and for an empty list."""
+    if isinstance(item, str | Tokens):
+        return item
+    if isinstance(item, bytes | bytearray):
+        return None
+    found: Any = item.tolist() if hasattr(item, "tolist") and hasattr(item, "shape") else item
+    if isinstance(found, list | tuple) and found and all(isinstance(i, int) and not isinstance(i, bool) for i in found):
+        return tuple(found)
+    return None
+
+
+def checked_given(item: Given, model: LanguageModel) -> Given:
+    """Return what was given; warn where it is a `str` in which a special token is written.
+
+    Raises:
+        TokenizerError: an id is none of the model.
+    """
+    if isinstance(item, str):
+        _warn_of_special(item, model)
+    elif isinstance(item, tuple):
+        odd = next((i for i in item if not 0 <= i < model.vocab_size), None)
+        if odd is not None:
+            raise TokenizerError(f"expected token ids from 0 to {model.vocab_size - 1}, those of the model, got {odd}")
+    return item
+
+
+def _warn_of_special(text: str, model: LanguageModel) -> None:
+    name = control_names_of(model.tokenizer).first_in(text)
+    if name is None:
+        return
+    warnings.warn(
+        f"expected text without special tokens, got one in which {name!r} is written, and its letters were encoded. For the control "
+        "token, as in the text of a chat template, write `Tokens.of(text, special=True)`, or give token ids; for the letters, as in "
+        "the text of a user, `Tokens.of(text)`, which does not warn.",
+        SpecialTokenWarning,
+        stacklevel=stacklevel_of_user(),
+    )
+
+
+def start_ids(model: LanguageModel) -> list[int]:
+    """Return the special tokens that the tokenizer puts in front of every text, such as BOS."""
+    return model.tokenizer.encode("", add_special_tokens=True)
+
+
+def prompt_ids(item: Given, model: LanguageModel) -> tuple[list[int], int]:
+    """Return the ids of a prompt, and how many of the first were put there by the tokenizer and are no part of the text.
+
+    Ids are taken as they are. A text that writes the tokens with which the tokenizer begins every text gets them once.
+
+    Raises:
+        TokenizerError: the text cannot be encoded.
+    """
+    start = start_ids(model)
+    if isinstance(item, tuple):
+        return list(item), num_start_tokens(item, start)
+    if not isinstance(item, Tokens) or not item.special:
+        text = item if isinstance(item, str) else item.text
+        return model.tokenizer.encode(text, add_special_tokens=True), len(start)
+    token_ids = model.tokenizer.encode_special(item.text)
+    is_written = bool(start) and token_ids[: len(start)] == start
+    return (token_ids, 0) if is_written else ([*start, *token_ids], len(start))
+
+
+def num_start_tokens(token_ids: Sequence[int], start: Sequence[int]) -> int:
+    """Return how many ids at the beginning are those with which the tokenizer begins every text."""
+    return len(start) if list(token_ids[: len(start)]) == list(start) else 0

@@ -1,0 +1,49 @@
+"""`SourcePlace`: a line of a template with the column, and the lexer that notes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+from jinja2 import TemplateSyntaxError
+from jinja2.lexer import Lexer, newline_re
+
+
+class SourcePlace(int):
+    """The number of a line, as Jinja keeps it, that also knows the column.
+
+    Attributes:
+        column: of the first character, from 1 on.
+    """
+
+    column: int
+
+    def __new__(cls, line: int, column: int) -> Self:
+        """Return a place."""
+        place = super().__new__(cls, line)
+        place.column = column
+        return place
+
+
+class PlacedLexer(Lexer):
+    """Jinja's lexer, whose tokens know their column."""
+
+    def tokeniter(
+        self, source: str, name: str | None, filename: str | None = None, state: str | None = None
+    ) -> Iterator[tuple[int, str, str]]:
+        """Yield (place, kind, text) of the tokens of a template."""
+        text = "\n".join(newline_re.split(source)[::2])
+        at = 0
+        try:
+            for line, kind, token in super().tokeniter(source, name, filename, state):
+                start = text.find(token, at)  # what lies between was stripped
+                yield SourcePlace(line, _column(text, start)), kind, token
+                at = start + len(token)
+        except TemplateSyntaxError as error:
+            if not isinstance(error.lineno, SourcePlace):
+                error.lineno = SourcePlace(text.count("\n", 0, at) + 1, _column(text, at))
+            raise
+
+
+def _column(text: str, at: int) -> int:
+    return at - text.rfind("\n", 0, at)

@@ -1,0 +1,150 @@
+"""`StopText`: finds stop texts in bytes that come in pieces, as soon as one is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from outlines_cont.errors import OptionError
+from outlines_cont.text_search.stop_trie import StopTrie
+
+
+@dataclass(frozen=True, slots=True)
+class StopMatch:
+    """A stop text that was found; offsets count bytes from the first that was pushed.
+
+    Attributes:
+        start: Offset of its first byte; what comes before it remains after the cut. Negative where it begins in the prompt.
+        end: Offset after its last byte, 1 or more.
+        text: The stop text.
+    """
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopText:
+    """Looks for stop texts in bytes that come in pieces. Make one with `StopText.of`.
+
+    The stop text that is complete first is found; of those that the same byte completes the longest, which is the one that
+    begins first. So the result depends neither on how the bytes are cut into pieces, nor on the order of the stop texts, and
+    nothing has to be read beyond a stop text to know it. A stop text inside of which another one ends is never found: the
+    other one is complete before. Once one is found, further pushes change nothing.
+
+    Stop texts are looked for as bytes: U+FFFD is found where it was written, not where it stands for broken bytes.
+
+    Attributes:
+        position: Bytes pushed so far, those after a match left out.
+        match: The stop text that was found, None while there is none.
+    """
+
+    _trie: StopTrie = field(repr=False)
+    _node: int = field(default=0, repr=False)
+    position: int = 0
+    match: StopMatch | None = None
+
+    @classmethod
+    def of(cls, stop_texts: str | Iterable[str] | None) -> StopText:
+        """Return a matcher for `stop_texts`, in any order and some of them twice; without any it never finds one.
+
+        Raises:
+            OptionError: A stop text is empty, no string, or has a lone surrogate, which no text has.
+
+        Cost: the joined length of the stop texts.
+        """
+        return cls(StopTrie([text.encode() for text in checked_texts(stop_texts)]))
+
+    @property
+    def longest(self) -> int:
+        """The bytes of the longest stop text, 0 without any."""
+        return self._trie.longest
+
+    @property
+    def safe(self) -> int:
+        """The number of bytes, from the first, that no stop text can cut off any more, whatever follows."""
+        start = self.match.start if self.match else self.position - self._trie.depth[self._node]
+        return max(start, 0)
+
+    @property
+    def held(self) -> bytes:
+        """The bytes from `safe` on, which may turn out to belong to a stop text; empty once one is found."""
+        if self.match:
+            return b""
+        depth = self._trie.depth[self._node]
+        return self._trie.path(self._node, max(depth - self.position, 0), depth)
+
+    def after(self, prompt: bytes) -> StopText:
+        """Return a matcher that has pushed nothing yet, for bytes that go on after `prompt`.
+
+        A stop text may begin in the prompt; one that lies in it as a whole does not count. Cost: the longest stop text.
+        """
+        node = 0
+        for byte in prompt[max(len(prompt) - self.longest + 1, 0) :]:
+            node = self._trie.child(node, byte)
+        return StopText(self._trie, node)
+
+    def push(self, data: bytes) -> tuple[StopText, bytes]:
+        """Return the matcher after `data`, and the bytes that no stop text can cut off any more since now.
+
+        Law: the bytes of all pushes, joined, are the first `safe` of all bytes that were pushed.
+
+        Cost: the length of `data`; amortised over the pushes of one sequence, a single one may take the longest stop text.
+        """
+        if self.match:
+            return self, b""
+        trie, node = self._trie, self._node
+        if not trie.longest:
+            return StopText(trie, 0, self.position + len(data)), data
+        children, failure, found = trie.children, trie.failure, trie.found
+        for offset, byte in enumerate(data):
+            while node and byte not in children[node]:
+                node = failure[node]
+            node = children[node].get(byte, 0)
+            if found[node] >= 0:
+                text = trie.texts[found[node]]
+                end = self.position + offset + 1
+                after = StopText(trie, node, end, StopMatch(end - len(text), end, text.decode()))
+                return after, self._certain(after, data)
+        after = StopText(trie, node, self.position + len(data))
+        return after, self._certain(after, data)
+
+    def _certain(self, after: StopText, data: bytes) -> bytes:
+        """Return the bytes between the safe ones of here and those of `after`, which has read `data` more."""
+        depth = self._trie.depth[self._node]
+        begin = self.position - depth  # where the path to the node begins
+        start, stop = self.safe - begin, after.safe - begin
+        return self._trie.path(self._node, start, min(stop, depth)) + data[: max(stop - depth, 0)]
+
+
+def checked_texts(stop_texts: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return stop texts that were given as one text or several, each once; None is none.
+
+    Raises:
+        OptionError: A stop text is empty, no string, or has a lone surrogate.
+    """
+    if stop_texts is None or isinstance(stop_texts, str):
+        stop_texts = () if stop_texts is None else (stop_texts,)
+    elif not isinstance(stop_texts, Iterable) or isinstance(stop_texts, bytes | bytearray):
+        raise OptionError(
+            f"expected a text or a list of texts as `stop_at`, got {type(stop_texts).__name__}", "stop_at"
+        )
+    return tuple(dict.fromkeys(map(_checked, stop_texts)))
+
+
+def _checked(text: object) -> str:
+    if not isinstance(text, str) or not text:
+        raise OptionError(
+            f"expected stop texts that are strings of one character or more, received {text!r}. "
+            "Leave it out, or write the text at which to stop.",
+            "stop_at",
+        )
+    odd = next((at for at, letter in enumerate(text) if "\ud800" <= letter <= "\udfff"), None)
+    if odd is not None:
+        raise OptionError(
+            f"expected stop texts of Unicode characters, received {text!r} with a lone surrogate at position {odd}. "
+            "No text has one; leave it out.",
+            "stop_at",
+        )
+    return text
