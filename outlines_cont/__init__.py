@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from outlines_cont.moved import announce_moved
+
 if TYPE_CHECKING:
     from outlines_cont import adapters, control, generate, models, pipelines, policies, samplers, templates
     from outlines_cont.adapters.device_tables import DeviceTables
@@ -194,38 +196,38 @@ __all__ = [
 
 _MODULES = ("adapters", "control", "generate", "models", "pipelines", "policies", "samplers", "templates")
 _HOMES = {
-    "BatchedExecutor": "executor",
-    "Branch": "engine.branch",
+    "BatchedExecutor": "conversation",
+    "Branch": "policies.branch",
     "Engine": "engine.engine",
     "Chat": "chat",
-    "CompletionTree": "tree",
+    "CompletionTree": "conversation.tree",
     "DEFAULT_MAX_TOKENS": "defaults",
-    "Conversation": "executor",
-    "DeviceTables": "device_tables",
-    "Guidance": "guidance",
-    "GuidedConversation": "guided_conversation",
-    "Mark": "executor",
-    "OpenCall": "streams.open_call",
-    "PieceOptions": "options",
-    "Policy": "engine.policy",
+    "Conversation": "conversation",
+    "DeviceTables": "adapters.device_tables",
+    "Guidance": "engine.guided.guidance",
+    "GuidedConversation": "conversation.guided_conversation",
+    "Mark": "conversation",
+    "OpenCall": "events.open_call",
+    "PieceOptions": "generation.options",
+    "Policy": "policies.policy",
     "Progress": "progress",
     "ProgressBar": "progress",
     "Proposer": "drafts",
-    "RowView": "engine.policy",
-    "SequenceState": "state",
-    "Span": "span",
-    "StateStream": "streams.state_stream",
-    "StreamEvent": "streams.event",
+    "RowView": "policies.policy",
+    "SequenceState": "state.sequence_state",
+    "Span": "state.span",
+    "StateStream": "generation.state_stream",
+    "StreamEvent": "events.event",
     "Template": "templates",
     "TemplateBudget": "templates",
     "TemplateResult": "templates",
-    "TokenSet": "engine.branch",
+    "TokenSet": "policies.branch",
     "TokenStream": "streams",
-    "Tokens": "tokens",
+    "Tokens": "state.tokens",
     "continuous": "continuation",
     "engine_of": "engine.engine",
-    "guide": "guided_conversation",
-    "kv_bytes": "state",
+    "guide": "conversation.guided_conversation",
+    "kv_bytes": "state.sequence_state",
 }
 
 
@@ -239,3 +241,22 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+_OLD_MODULES = {
+    "device_tables": "adapters.device_tables",
+    "engine.branch": "policies.branch",
+    "engine.policy": "policies.policy",
+    "executor": "conversation",
+    "guidance": "engine.guided.guidance",
+    "guided_conversation": "conversation.guided_conversation",
+    "options": "generation.options",
+    "span": "state.span",
+    "streams.event": "events.event",
+    "streams.open_call": "events.open_call",
+    "streams.state_stream": "generation.state_stream",
+    "tokens": "state.tokens",
+    "tree": "conversation.tree",
+    "tree_picture": "conversation.tree_picture",
+}
+announce_moved({f"{__name__}.{old}": f"{__name__}.{new}" for old, new in _OLD_MODULES.items()})

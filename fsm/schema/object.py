@@ -2,9 +2,9 @@
 
 Keys fall into kinds: each declared one, and the languages into which `patternProperties`, `propertyNames` and the like divide all
 others. Each kind has the values that all keywords together allow. In the order of the schema declared properties come as the
-schemas name them (a name that is only in `required` comes after those), then the others; see `fsm/terms/optional_fields.py` for that, and
-`fsm/terms/object_members.py` for any order and for counts. A key comes at most once: a declared one, or one of a few that a pattern allows, by the
-automaton, another one by a check.
+schemas name them (a name that is only in `required` comes after those), then the others; see `fsm/terms/optional_fields.py` for that,
+and `fsm/terms/object_members.py` for any order and for counts. A key comes at most once: a declared one, or one of a few that a
+pattern allows, by the automaton, another one by a check.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`Continuation`: the continuation of a pattern with lookarounds, that is, the rest of the pattern as a term that has Brzozowski derivatives.
+"""`Continuation`: the rest of a pattern with lookarounds, as a term that has Brzozowski derivatives.
 
 A lookaround is a condition on the whole rest of the text, or on all of the text before it, so it has no language of its own that could
 be concatenated. Together with its continuation it has one: `(?!x)` followed by R is the intersection of R with the complement of `x.*`.
-A `Continuation` is such a continuation, as a linked list of steps. Inside a repetition the continuation contains the repetition itself with
+A `Continuation` is this rest, as a linked list of steps. Inside a repetition the continuation contains the repetition itself with
 one turn less, and is expanded only when it is reached; so `(?:(?!-->).)*` is read turn by turn, each adding a condition that later
 turns simplify away. A lookbehind is a second term that is derived in parallel, from the beginning of the text.
 

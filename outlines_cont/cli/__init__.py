@@ -1,5 +1,9 @@
-"""What the commands of `outlines-cont` do; `outlines_cont.cli` parses for them and prints what they tell.
+"""The command line `outlines-cont`: `main` parses and prints, a module per command does its work.
 
-Left out: everything that a library user needs. Only `extractor`, `demo` and its table import torch, so that a
-wrong path is reported at once.
+Nothing imports it. Heavy imports happen inside the commands, so that `--help` and wrong options answer at once, and a wrong path is
+reported before torch is loaded.
 """
+
+from outlines_cont.cli.app import main
+
+__all__ = ["main"]

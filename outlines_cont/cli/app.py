@@ -1,4 +1,4 @@
-"""The command line: `outlines-cont demo`, `extract`, `run`, `schema`, `tree` and `chat`. It parses and prints; `commands` does the work.
+"""The command line: `outlines-cont demo`, `extract`, `run`, `schema`, `tree` and `chat`. It parses and prints, no more.
 
 Heavy imports happen inside the commands, so that `--help` and wrong options answer at once.
 """
@@ -789,7 +789,3 @@ def _one_line_errors(interrupted: Callable[[], str]) -> Iterator[None]:
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_ERROR else line[: _LONGEST_ERROR - 4] + " ..."
-
-
-if __name__ == "__main__":
-    main()

@@ -36,20 +36,20 @@ __all__ = [
 ]
 
 _WHERE = {
-    "Answer": "calibration",
-    "Calibration": "calibration",
+    "Answer": "reports.calibration",
+    "Calibration": "reports.calibration",
     "Extractor": "extractor",
-    "Failure": "outcome",
-    "Outcome": "outcome",
-    "OutputError": "errors",
-    "Report": "report",
-    "RowError": "errors",
-    "SetupError": "errors",
-    "TemplateError": "errors",
-    "Usage": "outcome",
-    "WorkersFailed": "errors",
+    "Failure": "rows.outcome",
+    "Outcome": "rows.outcome",
+    "OutputError": "rows.errors",
+    "Report": "reports.report",
+    "RowError": "rows.errors",
+    "SetupError": "rows.errors",
+    "TemplateError": "rows.errors",
+    "Usage": "rows.outcome",
+    "WorkersFailed": "rows.errors",
     "run": "pipeline",
-    "write_page": "report_page",
+    "write_page": "reports.report_page",
 }
 
 

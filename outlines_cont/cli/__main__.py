@@ -1,0 +1,5 @@
+"""`python -m outlines_cont.cli`."""
+
+from outlines_cont.cli.app import main
+
+main()

@@ -1,0 +1,192 @@
+"""Which room may import which: the table, and that every import of the packages keeps to it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("fsm", "outlines_cont")
+
+# Of each package, modules that every module of it may import: they import nothing of ours but each other.
+LEAVES = {
+    "fsm": "errors limits bitmask caller",
+    "outlines_cont": "errors interfaces flag unknown_option user_code defaults progress meter",
+}
+
+# From the bottom to the top: a room may import those that stand behind it, and each of these stands above it in the table.
+# A room is a folder, or a module that lies in the package itself; names without a package are of `outlines_cont`.
+ROOMS = """
+fsm.recipe           <-
+fsm.terms            <-
+fsm.automaton        <- fsm.terms
+fsm.schema.formats   <- fsm.terms
+fsm.schema.numbers   <- fsm.terms
+kv                   <-
+models.tokenizer     <-
+models               <- kv models.tokenizer
+moved                <-
+pipelines.rows       <-
+pipelines.prompts    <- pipelines.rows
+pipelines.tables     <- pipelines.rows
+sampling.kernels     <-
+sampling.warpers     <- sampling.kernels
+sampling             <- sampling.kernels sampling.warpers
+samplers             <- sampling sampling.kernels sampling.warpers
+fsm.drawing          <- fsm.automaton fsm.terms fsm.tokens
+fsm.expression       <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
+fsm.languages        <- fsm.automaton fsm.expression fsm.recipe fsm.terms
+fsm.pattern          <- fsm.expression fsm.recipe fsm.terms
+fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.terms
+fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms
+fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.terms
+text_search          <- fsm fsm.automaton fsm.pattern fsm.terms
+fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.formats
+                        fsm.schema.numbers fsm.terms
+fsm.schema.documents <- fsm.pattern fsm.schema fsm.schema.formats fsm.terms
+adapters             <- fsm fsm.automaton fsm.schema fsm.tokens engine.drawing models.tokenizer policies
+chat                 <- fsm chats chats.replies continuation generate generation samplers sampling state
+chats                <- fsm fsm.schema events models.tokenizer state
+chats.replies        <- chats continuation events generate generation models.tokenizer sampling state
+cli                  <- fsm fsm.automaton chat continuation conversation generate generation models outlines_cont
+                        pipelines pipelines.prompts pipelines.reports pipelines.rows pipelines.tables samplers state
+                        templates
+continuation         <- events generate generation sampling state
+control              <- fsm drafts engine engine.guessing generate generation models.tokenizer policies samplers
+                        sampling state
+conversation         <- fsm fsm.expression engine engine.drawing engine.guided kv models policies samplers sampling
+                        state streams
+drafts               <- engine.drawing engine.guessing kv policies
+engine               <- engine.drawing engine.guessing engine.guided kv policies samplers sampling state
+state                <- engine kv models.tokenizer sampling sampling.kernels
+pipelines.reports    <- pipelines.rows state
+policies             <- fsm fsm.automaton models.tokenizer state text_search
+engine.drawing       <- policies samplers sampling
+engine.guessing      <- engine.drawing policies sampling
+engine.guided        <- engine.drawing engine.guessing kv policies state
+streams              <- engine.drawing models.tokenizer policies samplers sampling text_search
+events               <- engine policies samplers streams
+generation           <- fsm chats drafts engine engine.guessing engine.guided events policies samplers sampling state
+generate             <- fsm fsm.automaton fsm.expression fsm.schema drafts events generation policies samplers
+                        sampling state
+pipelines            <- fsm chat engine events generate generation models.tokenizer pipelines.prompts
+                        pipelines.reports pipelines.rows pipelines.tables samplers state
+templates            <- fsm engine events generate generation models.tokenizer policies samplers sampling state
+"""
+
+# The most modules that a chain of imports may have, in each package.
+LONGEST_CHAIN = {"fsm": 15, "outlines_cont": 30}
+
+
+@cache
+def sources() -> dict[str, Path]:
+    """The modules of both packages by name; a folder's is that of its `__init__`."""
+    found = {}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            found[".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")] = path
+    return found
+
+
+def room(module: str) -> str:
+    """The room of a module: its folder, or itself where it lies in the package."""
+    path = sources()[module]
+    folder = ".".join(path.relative_to(ROOT).parent.parts)
+    return module if folder in PACKAGES and path.name != "__init__.py" else folder
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """For each module those of ours that it imports, wherever in the file: lazily and for types alone, too."""
+    edges: dict[str, set[str]] = defaultdict(set)
+    for module, path in sources().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                assert node.level == 0, f"{module} imports relatively"
+                full = [f"{node.module}.{alias.name}" for alias in node.names]
+                names = [name if name in sources() else node.module for name in full]
+            else:
+                continue
+            edges[module] |= {name for name in names if name in sources() and name != module}
+    return edges
+
+
+def table() -> dict[str, set[str]]:
+    """What each room may import."""
+    rows = (entry.split("<-") for entry in re.split(r"\n(?! )", ROOMS.strip()))
+    return {_full(name.strip()): {_full(room) for room in allowed.split()} for name, allowed in rows}
+
+
+def _full(name: str) -> str:
+    return name if name.partition(".")[0] in PACKAGES else f"outlines_cont.{name}"
+
+
+def leaves() -> set[str]:
+    return {f"{package}.{name}" for package, names in LEAVES.items() for name in names.split()}
+
+
+def crossings() -> dict[str, set[str]]:
+    """For each room the others that it imports, leaves left out."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module, targets in imports().items():
+        if module not in PACKAGES:  # they export what all rooms have
+            found[room(module)] |= {room(target) for target in targets} - leaves() - {room(module)}
+    return found
+
+
+def test_every_import_between_rooms_is_in_the_table_and_every_entry_is_used() -> None:
+    allowed = table()
+    for name, targets in crossings().items():
+        if name not in leaves():
+            assert targets == allowed[name], name
+    assert set(allowed) == set(crossings()) - leaves()
+
+
+def test_the_table_goes_from_the_bottom_to_the_top() -> None:
+    above: set[str] = set(PACKAGES)  # what a whole package exports may be imported by those above it
+    for name, allowed in table().items():
+        assert allowed <= above, (name, allowed - above)
+        above.add(name)
+
+
+def test_leaves_import_nothing_but_leaves() -> None:
+    for leaf in leaves():
+        assert imports()[leaf] <= leaves(), leaf
+
+
+def test_fsm_imports_nothing_of_outlines_cont() -> None:
+    for module, targets in imports().items():
+        if module.startswith("fsm"):
+            assert not any(target.startswith("outlines_cont") for target in targets), module
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_room_has_few_modules(package: str) -> None:
+    sizes: dict[str, int] = defaultdict(int)
+    for module, path in sources().items():
+        if module.startswith(package) and path.name != "__init__.py":
+            sizes[".".join(path.relative_to(ROOT).parent.parts)] += 1
+    assert max(sizes.values()) <= 16, sizes
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_chain_of_imports_goes_in_a_ring_or_is_long(package: str) -> None:
+    chains: dict[str, tuple[str, ...]] = {}
+
+    def longest(module: str, path: tuple[str, ...]) -> tuple[str, ...]:
+        assert module not in path, " -> ".join((*path, module))
+        if module not in chains:
+            targets = (t for t in imports()[module] if t.startswith(package) and t != package)
+            below = [longest(target, (*path, module)) for target in targets]
+            chains[module] = (module, *max(below, key=len, default=()))
+        return chains[module]
+
+    found = max((longest(module, ()) for module in sources() if module.startswith(f"{package}.")), key=len)
+    assert len(found) <= LONGEST_CHAIN[package], " -> ".join(found)
