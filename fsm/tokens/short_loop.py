@@ -1,4 +1,4 @@
-"""`SparseCharacterLoop`: `CharacterLoop` in tuple form, for a loop over one class of characters that is entered where few tokens continue."""
+"""`ShortLoop`: `CharacterLoop` in tuple form, for loops that are entered where few tokens continue (sparse subtries)."""
 
 from __future__ import annotations
 

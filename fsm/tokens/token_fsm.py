@@ -136,7 +136,7 @@ class TokenFSM:
         self._spelling: Spelling | None = None
         self._masks = vocabulary.masks
         if not vocabulary.spells_everything:
-            self._spelling = Spelling(self.automaton, vocabulary, self.max_gap_search)
+            self._spelling = Spelling(self.automaton, vocabulary.trie, self.max_gap_search)
             # Its own, since two constraints may have found out different things.
             self._masks = ByteCache(vocabulary.masks.max_bytes // 16)
             if not self._spelling.can_end(self.initial_state):
@@ -322,7 +322,7 @@ class TokenFSM:
     def _steps(self, state: int) -> Steps:
         """The tokens that `state` allows, each with the state to which it leads."""
         if self._spelling is None:
-            return survivors(self.automaton, self.vocabulary, state)
+            return survivors(self.automaton, self.vocabulary.trie, state)
         return self._spelling.steps(state)
 
     def _can_end(self, state: int) -> bool:
@@ -414,7 +414,7 @@ class TokenFSM:
             )
         queue = [self.initial_state]
         for state in queue:
-            _, targets = survivors(self.automaton, self.vocabulary, state)
+            _, targets = survivors(self.automaton, self.vocabulary.trie, state)
             queue += [target for target in np.unique(targets).tolist() if target not in queue]
             if len(queue) > _MAX_GAP_STATES:
                 break

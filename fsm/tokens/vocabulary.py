@@ -144,21 +144,10 @@ class Vocabulary:
     def __repr__(self) -> str:
         return f"Vocabulary({len(self)} tokens, eos_token_ids={self.eos_token_ids!r})"
 
-    @cached_property
+    @property
     def single_bytes(self) -> int:
         """The bytes that are tokens by themselves, as a 256-bit mask."""
-        mask = 0
-        for byte, (_, ends, _) in self.trie.branches(Trie.root).items():
-            mask |= (1 << byte) if ends else 0
-        return mask
-
-    @cached_property
-    def all_bytes(self) -> int:
-        """The bytes that occur in some token, as a 256-bit mask."""
-        mask = 0
-        for byte in frozenset().union(*filter(None, self.tokens)):
-            mask |= 1 << byte
-        return mask
+        return self.trie.single_bytes
 
     @cached_property
     def spells_everything(self) -> bool:

@@ -38,7 +38,7 @@ sampling.kernels     <-
 sampling.warpers     <- sampling.kernels
 sampling             <- sampling.kernels sampling.warpers
 samplers             <- sampling sampling.kernels sampling.warpers
-fsm.drawing          <- fsm.automaton fsm.terms fsm.tokens
+fsm.drawing          <- fsm.automaton fsm.terms
 fsm.expression       <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
 fsm.languages        <- fsm.automaton fsm.expression fsm.recipe fsm.terms
 fsm.pattern          <- fsm.expression fsm.recipe fsm.terms
