@@ -3,7 +3,7 @@
 States are small ints; nothing is determinised ahead of its use. A state can be read in several forms, each made when first asked for:
 `moves` (a dict from byte to next state), `rows` (a transition table for vectorised walks) and `next_state` (bytes one after the other).
 For longer strides there is also what the term begins with: a text or a list of words (`head`), optional fields (`fields`), a few
-alternative texts (`split`), other alternatives (`ways`), a loop (`loop`), or a prefix that may end at many places (`stretch`).
+alternative texts (`split`), other alternatives (`ways`), a loop (`loop`), or a prefix that may end at many places (`prefix`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Fields = tuple[Node, Node]
 MAX_WAYS = 4
 """More ways to begin are united instead of being followed one by one."""
 
-STRETCH_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
-"""What a stretch is built from."""
+PREFIX_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
+"""What a prefix is built from."""
 
 FEW_BYTES = 24
 """A state, or a class of bytes, with at most so many bytes to come first is narrow: best walked byte by byte. One with more is wide."""
@@ -51,7 +51,7 @@ def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
     return (*head.args, rest) if head.kind is Kind.REPEAT else None
 
 
-def as_stretch(node: Node) -> tuple[Node, Node] | None:
+def as_prefix(node: Node) -> tuple[Node, Node] | None:
     """Read a term as one that may end at several places, and what comes after it; None where it does not begin with such a one.
 
     It ends before what must come next (the rest of a number before a comma), and before a list of more such values.
@@ -59,7 +59,7 @@ def as_stretch(node: Node) -> tuple[Node, Node] | None:
     heads: list[Node] = []
     while node.kind is Kind.CONCAT:
         head, tail = node.args
-        if head.kind not in STRETCH_KINDS or (heads and (not head.nullable or _is_list(head))):
+        if head.kind not in PREFIX_KINDS or (heads and (not head.nullable or _is_list(head))):
             break
         heads.append(head)
         node = tail
@@ -136,7 +136,7 @@ class Automaton:
             self._fields: dict[int, Fields | None] = {}
             self._loops: dict[int, Loop | None] = {}
             self._plain: dict[tuple[Node, int], bytes] = {}
-            self._stretches: dict[int, tuple[Node, int] | None] = {}
+            self._prefixes: dict[int, tuple[Node, int] | None] = {}
             self._splits: dict[int, tuple[int, ...] | None] = {}
             self._ways: dict[int, tuple[int, ...]] = {}
             self._widths: dict[int, int] = {}
@@ -289,15 +289,15 @@ class Automaton:
             self._loops[state] = loop
             return loop
 
-    def stretch(self, state: int) -> tuple[Node, int] | None:
-        """The stretch with which every continuation of `state` begins, and the state after it; else None."""
+    def prefix(self, state: int) -> tuple[Node, int] | None:
+        """The prefix with which every continuation of `state` begins, and the state after it; else None."""
         try:
-            return self._stretches[state]
+            return self._prefixes[state]
         except KeyError:
-            found = as_stretch(self.nodes[state])
+            found = as_prefix(self.nodes[state])
             alive = None if found is None or not self._is_alive(found[1]) else found
-            stretch = self._stretches[state] = None if alive is None else (alive[0], self.state_of(alive[1]))
-            return stretch
+            prefix = self._prefixes[state] = None if alive is None else (alive[0], self.state_of(alive[1]))
+            return prefix
 
     def _is_alive(self, node: Node) -> bool:
         return node.is_plain or self.derivatives.is_inhabited(node)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fsm.automaton.lazy_dfa import FEW_BYTES, STRETCH_KINDS, Automaton
+from fsm.automaton.lazy_dfa import FEW_BYTES, PREFIX_KINDS, Automaton
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
 from fsm.tokens.trie import Trie
@@ -24,7 +24,7 @@ def narrow_automaton(term: Node) -> Automaton | None:
     """
     seen, queue = {term}, [term]
     for node in queue:
-        if node.kind not in STRETCH_KINDS:
+        if node.kind not in PREFIX_KINDS:
             return None
         new = [child for child in nodes.children(node) if child not in seen]
         seen.update(new)

@@ -293,8 +293,8 @@ def _is_narrow(maker: MaskMaker, state: int) -> bool:
     automaton = maker.automaton
     if automaton.head(state) or automaton.fields(state) or automaton.split(state):
         return True
-    begun = automaton.stretch(state)
-    if begun is not None and maker.vocabulary.stretch(begun[0], Trie.root) is not None:
+    begun = automaton.prefix(state)
+    if begun is not None and maker.vocabulary.prefix(begun[0], Trie.root) is not None:
         return True
     if automaton.num_first_bytes(state) <= FEW_BYTES or automaton.ways(state):
         return True

@@ -82,7 +82,7 @@ class Vocabulary:
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
         self._short_loops: ByteCache[tuple[Node, int], SparseCharacterLoop] = ByteCache(max_cache_bytes // 32)
         self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
-        self._stretches: ByteCache[tuple[Node, int], DFAPrefix] = ByteCache(max_cache_bytes // 32)
+        self._prefixes: ByteCache[tuple[Node, int], DFAPrefix] = ByteCache(max_cache_bytes // 32)
         self._max_branch_bytes = max_cache_bytes // 16
         # By serial number, so that no term is kept for what is known of it:
         self._is_class: dict[int, bool] = {}
@@ -163,7 +163,7 @@ class Vocabulary:
     @property
     def cache_nbytes(self) -> int:
         """Bytes held by what constraints share and what may be forgotten; see `max_cache_bytes`."""
-        caches = self.masks, self._loops, self._exits, self._short_loops, self._stretches, self._open_walks
+        caches = self.masks, self._loops, self._exits, self._short_loops, self._prefixes, self._open_walks
         return sum(cache.nbytes for cache in caches) + self.trie.branch_nbytes
 
     def clear_cache(self) -> None:
@@ -172,7 +172,7 @@ class Vocabulary:
         self._loops.clear()
         self._exits.clear()
         self._short_loops.clear()
-        self._stretches.clear()
+        self._prefixes.clear()
         self._open_walks.clear()
         self._automata.clear()
         self.trie.forget_branches()
@@ -262,16 +262,16 @@ class Vocabulary:
             length += 1
         return length
 
-    def stretch(self, term: Node, node: int) -> DFAPrefix | None:
+    def prefix(self, term: Node, node: int) -> DFAPrefix | None:
         """How the tokens below a trie node run through `term`; None where that takes long, or does not help."""
-        stretch = self._stretches.get((term, node))
-        automaton = None if stretch is not None else self._narrow_automaton(term)
+        prefix = self._prefixes.get((term, node))
+        automaton = None if prefix is not None else self._narrow_automaton(term)
         if automaton is not None:
             with work.uncounted():
-                stretch = DFAPrefix(automaton, self.trie, node)
-            if stretch.nbytes <= self._stretches.max_bytes:
-                self._stretches.put((term, node), stretch, stretch.nbytes)
-        return stretch if stretch is not None and stretch.is_known else None
+                prefix = DFAPrefix(automaton, self.trie, node)
+            if prefix.nbytes <= self._prefixes.max_bytes:
+                self._prefixes.put((term, node), prefix, prefix.nbytes)
+        return prefix if prefix is not None and prefix.is_known else None
 
     def _narrow_automaton(self, term: Node) -> Automaton | None:
         try:

@@ -45,7 +45,7 @@ class Loops(Protocol):
     def short_loop(self, body: Node, node: int) -> SparseCharacterLoop | None:
         """How the texts below `node` run through `body*`; None where that is not known."""
 
-    def stretch(self, term: Node, node: int) -> DFAPrefix | None:
+    def prefix(self, term: Node, node: int) -> DFAPrefix | None:
         """How the texts below `node` run through `term`; None where that would help little."""
 
     def has_short_loop(self, body: Node, node: int) -> bool:
@@ -146,16 +146,16 @@ def _read_loops(
     jumps: list[Jump],
     stack: list[Place],
 ) -> int | None:
-    """Go through the stretch or the short loop with which a state begins, or report a jump; the cost, or None where nothing is known."""
+    """Go through the prefix or the short loop with which a state begins, or report a jump; the cost, or None where nothing is known."""
     node, state, below = place
     loop = automaton.loop(state)
     if loop is not None and below >= MIN_WIDE_TEXTS and loops.has_wide_loop(loop[0]):
         jumps.append((node, state))
         return 0
-    begun = automaton.stretch(state)
-    stretch = None if begun is None else loops.stretch(begun[0], node)
-    if begun is not None and stretch is not None:
-        return 4 + _read_stretch(automaton, stretch, begun[1], found, stack)
+    begun = automaton.prefix(state)
+    prefix = None if begun is None else loops.prefix(begun[0], node)
+    if begun is not None and prefix is not None:
+        return 4 + _read_prefix(automaton, prefix, begun[1], found, stack)
     if loop is None or not _is_short(loop[0], below):
         return None
     cost = 0 if is_narrow(loop[0]) or loops.has_short_loop(loop[0], node) else NEW_TEXT_COST * below
@@ -195,10 +195,10 @@ def _read_short_loop(
     return len(places)
 
 
-def _read_stretch(automaton: Automaton, stretch: DFAPrefix, state: int, found: list[int], stack: list[Place]) -> int:
-    """Go through a stretch and on behind it wherever it may end; how many places that were."""
-    found += stretch.labels
-    places = stretch.exits(next_bytes(automaton, state))
+def _read_prefix(automaton: Automaton, prefix: DFAPrefix, state: int, found: list[int], stack: list[Place]) -> int:
+    """Go through a prefix and on behind it wherever it may end; how many places that were."""
+    found += prefix.labels
+    places = prefix.exits(next_bytes(automaton, state))
     stack += [(node, state, below) for node, below in places]
     return len(places)
 
