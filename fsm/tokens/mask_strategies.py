@@ -120,6 +120,11 @@ def spelled(maker: MaskMaker, term: Node, node: int) -> Words | None:
     return bitmask.from_ids((), maker.vocabulary.num_words, [token_ids])
 
 
+def text_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """A term that begins with a text or with a list of words, such as a key or an enum: a walk at once, as nothing else recognises it."""
+    return maker.first(WALKS, term, node) if nodes.first_and_rest(term)[0].kind in (Kind.LITERAL, Kind.WORDS) else None
+
+
 def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`a|b`, also `(a|b) c` where a and b are kinds of object keys: the union of the masks of the alternatives.
 
@@ -322,5 +327,5 @@ WALKS: tuple[Strategy, ...] = (depth_first, breadth_first)
 BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_beside_count, pattern_beside_loop)
 """Strategies that work below any node of the trie, where a depth-first walk stops."""
 
-STRATEGIES: tuple[Strategy, ...] = (spelled, alternatives, *DIRECT, *WALKS)
+STRATEGIES: tuple[Strategy, ...] = (spelled, text_first, alternatives, *DIRECT, *WALKS)
 """All strategies, in the order in which they are tried."""
