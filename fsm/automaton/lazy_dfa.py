@@ -30,16 +30,16 @@ Fields = tuple[Node, Node]
 """A term of the kind FIELDS, and the term after it."""
 
 MAX_WAYS = 4
-"""More ways to begin are united instead of being followed one by one."""
+"""With more alternatives they are united instead of being followed one by one."""
 
 PREFIX_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
-"""What a prefix is built from."""
+"""The kinds of terms that a prefix consists of."""
 
 FEW_BYTES = 24
 """A state, or a class of bytes, with at most so many bytes to come first is narrow: best walked byte by byte. One with more is wide."""
 
 MAX_OPENED = 64
-"""More ways, and ways to them, are not looked at one by one."""
+"""Most alternatives, nested ones included, that are looked at one by one."""
 
 Loop = tuple[Node, int, int | None, int]
 """The body of a loop with which every continuation begins, its least and most rounds, and the state after it."""
@@ -52,9 +52,9 @@ def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
 
 
 def as_prefix(node: Node) -> tuple[Node, Node] | None:
-    """Read a term as one that may end at several places, and what comes after it; None where it does not begin with such a one.
+    """Split a term into a prefix that may end at several places and the rest; None where it has no such prefix.
 
-    It ends before what must come next (the rest of a number before a comma), and before a list of more such values.
+    The prefix ends before what must come next (the rest of a number before a comma), and before a list of more such values.
     """
     heads: list[Node] = []
     while node.kind is Kind.CONCAT:
@@ -84,7 +84,7 @@ def begins_with_byte_loop(node: Node) -> bool:
 
 
 def opened(node: Node) -> list[Node]:
-    """The terms whose union a term is that begins with a rule or with alternatives, none of which does; else, or of too many, none."""
+    """Expand the rules and alternatives with which a term begins: terms whose union it is; empty where there are none or too many."""
     found: dict[Node, None] = {}
     queue = [node]
     for way in queue:

@@ -25,13 +25,13 @@ from fsm.tokens.trie import Trie
 from fsm.tokens.walk import finish, next_bytes, sweep, sweep_from, walk_narrow
 
 NEVER = 65_535
-"""More rounds than any token has."""
+"""More rounds than any token has; stands for `not inside`."""
 MAX_OVERLAP = 4
-"""Most bytes with which a round and what follows may both begin; with more, a wide walk is cheaper."""
+"""Most bytes with which both a round and the rest may begin; with more, a breadth-first walk is cheaper."""
 MAX_EXIT_BYTES = 64
 """Most bytes that may come after a loop; with more, exits are too many to look at byte by byte."""
 MAX_LEFT_OUT = 2_000
-"""Most texts that a loop may leave out and still be read as one."""
+"""Most texts that a loop may exclude and still be read as a loop."""
 
 
 def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states: int = 3000) -> bool:
@@ -119,7 +119,7 @@ class Exits:
 
 
 class CharacterLoop:
-    """How the tokens below one node of the vocabulary's trie run through `body*` from there on.
+    """The product of `body*` and the token trie below one of its nodes.
 
     Args:
         body: one character class; see `is_character_class`.
@@ -166,7 +166,7 @@ class CharacterLoop:
         self._inside = pack(self.rounds < NEVER)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a loop can be made from again: all that its walk found, and the exits that were grouped."""
+        """The arrays from which the loop is restored: the results of its walk and the exits that were grouped."""
         is_between = self.between < NEVER
         out: dict[str, NDArray[Any]] = {
             "inside": self._inside.view(np.uint8),
@@ -196,7 +196,7 @@ class CharacterLoop:
     def _run(self, automaton: Automaton, node: int) -> None:
         """Walk the trie beside `body*`: the rounds of every token, NEVER for those that do not stay inside.
 
-        Notes the rounds before each node that lies between two rounds, too: there a token may leave.
+        Records the rounds before each node that lies between two rounds, too: there a token may leave.
         """
         trie, between = self._trie, automaton.initial_state
         # Complete rounds and one, 0 where a node is dead: so one multiplication does what slow masks would.

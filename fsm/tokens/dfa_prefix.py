@@ -18,7 +18,7 @@ MAX_COST = 600
 
 
 def narrow_automaton(term: Node) -> Automaton | None:
-    """The states of a small term with few first bytes; None for others, where the walk beside all that follows is no dearer.
+    """The automaton of a small term with few first bytes; None for others, where a walk of the whole state costs no more.
 
     Cost: 1 us per term inside.
     """
@@ -36,7 +36,7 @@ def narrow_automaton(term: Node) -> Automaton | None:
 
 
 class DFAPrefix:
-    """How the texts below one trie node run through a term from there on, whatever follows it.
+    """The product of a small DFA and the texts below one trie node, whatever follows the prefix.
 
     Args:
         automaton: the states of the term; see `narrow_automaton`.
@@ -45,7 +45,7 @@ class DFAPrefix:
 
     Attributes:
         labels: the texts that stay inside to their end.
-        is_known: whether all was found; false where it would take too long.
+        is_known: whether the product is complete; false where it would take too long.
 
     Cost: 2 us per node below, and the steps of the term; once per term and node.
     """

@@ -27,11 +27,11 @@ from fsm.tokens.trie import Trie
 from fsm.tokens.walk import finish, next_bytes, sweep, sweep_each
 
 MAX_STATES = 4_000
-"""Most states of a walk; where it needs more, the counts are no help."""
+"""Most states of a walk; where it needs more, open counters do not help."""
 MAX_LOOKED_AT = 400
-"""States that are looked at for a shortest text."""
+"""States visited in the search for a shortest text."""
 MAX_FARTHER = 40
-"""Those that are looked at after it was found, for one that may be longer by any number of rounds."""
+"""States visited after that, in the search for a text that can be extended by any number of rounds."""
 FAR = 1 << 30
 """More rounds than any text has."""
 Wanted = tuple[bool, tuple[tuple[OpenLoop, int], ...]]
@@ -58,7 +58,7 @@ _NO_WAY = _Way(2 * FAR, -1)
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """What comes after a state.
+    """The texts that lead from a state to an accepting one.
 
     Attributes:
         least: a text with few rounds, whatever the most rounds of open loops are.
@@ -211,7 +211,7 @@ class OpenWalk:
         return alive
 
     def _is_inhabited(self, automaton: Automaton, state: int, need: int, room: int, counted: Counted) -> bool:
-        """The plain question, for one state and the rounds that are left."""
+        """Whether the closed term of one state, with the rounds that are left, has a text."""
         node = self._automaton.nodes[state]
         if node is EPSILON:  # the ruler is no part of it any more
             return need == 0

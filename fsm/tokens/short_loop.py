@@ -26,7 +26,7 @@ def is_narrow(body: Node) -> bool:
 
 
 class SparseCharacterLoop:
-    """How the few texts below one trie node run through `body*` from there on, whatever follows the loop.
+    """The product of `body*` and the few texts below one trie node, whatever follows the loop.
 
     A text either stays inside to its end, or may leave at a node that lies between two rounds; both are listed.
 

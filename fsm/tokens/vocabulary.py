@@ -96,7 +96,7 @@ class Vocabulary:
             self._read_or_build(spelled, lengths, Path(cache_dir), max_disk_bytes)
 
     def _build(self, spelled: list[bytes], lengths: NDArray[np.int32]) -> None:
-        """Make the trie, and the loops of JSON strings: every extraction meets them, and a first mask should not wait."""
+        """Build the trie and the loops of JSON strings, which every extraction needs, so that the first mask is fast."""
         self.trie = Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled))
         self.trie.max_branch_bytes = self._max_branch_bytes
         self._loops.clear()  # a file may have broken off in the middle
@@ -114,7 +114,7 @@ class Vocabulary:
             vocabulary_file.write(folder, name, self._arrays(), max_disk_bytes)
 
     def _arrays(self) -> vocabulary_file.Arrays:
-        """What the trie and the loops of JSON strings can be made from again; names before a slash say of which."""
+        """The arrays from which the trie and the loops of JSON strings are restored; the part before a slash names the owner."""
         found = {f"trie/{name}": array for name, array in self.trie.arrays().items()}
         for (_, node), loop in self._loops.items():
             found |= {f"{node}/{name}": array for name, array in loop.arrays().items()}
@@ -162,12 +162,12 @@ class Vocabulary:
 
     @property
     def cache_nbytes(self) -> int:
-        """Bytes held by what constraints share and what may be forgotten; see `max_cache_bytes`."""
+        """Bytes held by all that constraints share and that may be dropped; see `max_cache_bytes`."""
         caches = self.masks, self._loops, self._exits, self._short_loops, self._prefixes, self._open_walks
         return sum(cache.nbytes for cache in caches) + self.trie.branch_nbytes
 
     def clear_cache(self) -> None:
-        """Forget masks and loops; they are made again when needed."""
+        """Drop masks, loops and prefixes; they are made again when needed."""
         self.masks.clear()
         self._loops.clear()
         self._exits.clear()
@@ -178,18 +178,18 @@ class Vocabulary:
         self.trie.forget_branches()
 
     def adopt(self, root: Node) -> None:
-        """Count the terms of a constraint that is gone: from now on only its masks keep them in memory."""
+        """Charge the terms of a constraint that was collected to its masks, which alone keep them in memory from now on."""
         if self.masks.has_uncharged(root):
             self.masks.charge(root, memory(root))
 
     def loop(self, body: Node, node: int = Trie.root, *, at_once: bool = True) -> CharacterLoop | None:
-        """How the tokens below a trie node run through `body*`; None where `body` is no wide class of characters.
+        """The product of `body*` and the trie below a node; None where `body` is not a class of characters.
 
         Args:
             body: one round of the loop.
             node: where in the trie the loop is entered.
             at_once: whether to make what is not there yet; otherwise None, too, the first few times, because a plain walk
-                is cheaper than a loop that is not met again.
+                is cheaper than a loop that is used once.
 
         Cost: once per body and node; see `CharacterLoop`.
         """
@@ -202,7 +202,7 @@ class Vocabulary:
         return self._make_loop(body, node)
 
     def open_walk(self, term: Node, body: Node, node: int = Trie.root) -> OpenWalk | None:
-        """How the tokens below a trie node run through an open term, counted in rounds of `body`; None where that takes too many states.
+        """The product of an open term and the trie below a node, counted in rounds of `body`; None where it needs too many states.
 
         Cost: once per term and node; see `OpenWalk`.
         """
@@ -226,11 +226,11 @@ class Vocabulary:
         return known
 
     def known_loop(self, body: Node) -> CharacterLoop | None:
-        """What `loop` gave for `body` at the root, if it was asked before and has not forgotten. Cost: a look-up."""
+        """The loop of `body` at the root if it has been made and is still kept. Cost: a look-up."""
         return self._loops.get((body, Trie.root))
 
     def short_loop(self, body: Node, node: int) -> SparseCharacterLoop | None:
-        """How the tokens below a trie node run through `body*`, where they are few; None where nothing is known of it."""
+        """The product of `body*` and the trie below a node with few tokens; None where `body` is not known to be a class of characters."""
         short = self._short_loops.get((body, node))
         if short is None:
             loop = self.known_loop(body)
@@ -244,7 +244,7 @@ class Vocabulary:
         return short
 
     def reach(self, body: Node) -> int:
-        """A bound for how many rounds of `body` a token may begin with: counts beyond it are alike. Cost: once per body."""
+        """An upper bound for the rounds of `body` that a token can read: larger counts make no difference. Cost: once per body."""
         if body.kind is not Kind.BYTES or body.args[0].bit_count() > FEW_BYTES:
             return self.max_token_bytes
         known = self._reaches.get(body.serial)
@@ -263,7 +263,7 @@ class Vocabulary:
         return length
 
     def prefix(self, term: Node, node: int) -> DFAPrefix | None:
-        """How the tokens below a trie node run through `term`; None where that takes long, or does not help."""
+        """The product of a prefix `term` and the trie below a node; None where it takes long or does not help."""
         prefix = self._prefixes.get((term, node))
         automaton = None if prefix is not None else self._narrow_automaton(term)
         if automaton is not None:
