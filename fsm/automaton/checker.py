@@ -59,7 +59,7 @@ class CheckedReading:
     Attributes:
         data: the text.
         stacks: internal.
-        failure: where no way is left, the last value that failed; None also where the text is no text of the automaton.
+        failure: where no reading is left, the last value that failed; None also where the automaton does not accept the text.
     """
 
     data: bytes

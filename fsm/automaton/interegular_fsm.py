@@ -21,7 +21,7 @@ def read_fsm(fsm: Any) -> CharacterDFA:
     """Return an automaton of interegular with the same texts, those left out that have a surrogate, as it has no UTF-8.
 
     Raises:
-        ExpressionError: `fsm` is none, or its symbols are not characters.
+        ExpressionError: `fsm` is not an automaton of that library, or its symbols are not characters.
 
     Cost: linear in its symbols and its arcs.
     """

@@ -169,7 +169,7 @@ class Automaton:
         return len(self.nodes) - 1
 
     def check(self, state: int) -> None:
-        """Raise `UnknownState` unless `state` is a live state of this automaton, `TypeError` where it is no integer."""
+        """Raise `UnknownState` unless `state` is a live state of this automaton, `TypeError` where it is not an integer."""
         if not isinstance(state, int | np.integer):
             raise TypeError(
                 f"expected one state, an int, received {state!r}. States come from `initial_state` and `next_state`; rows of a batch have "

@@ -22,7 +22,7 @@ MAX_SEARCH = 3_000
 
 
 class Pattern(Protocol):
-    """What is asked of a terminal."""
+    """The facts about a terminal that the comparison needs."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ def find_collision(places: Iterable[Iterable[Pattern]]) -> Collision | None:
         places: for each place, the regular expressions that may come there.
 
     Raises:
-        BudgetExceeded: two terminals are so large that it cannot be told whether they match one text.
+        BudgetExceeded: the product of two terminals is too large to decide whether they match a common text.
 
     Cost: one search of two automata per pair that may begin alike.
     """

@@ -383,7 +383,7 @@ class _Productions:
         return list(found)
 
     def _define(self, names: list[_Symbol]) -> None:
-        """Give rules that begin with one another their bodies: what begins with none of them, and then any number of steps."""
+        """Give rules that begin with one another their bodies: alternatives without left recursion, and then any number of steps."""
         self._limits.check("max_left_recursion", len(names), "rules that begin with one another", None)
         first: dict[_Symbol, list[Node]] = {name: [] for name in names}
         steps: dict[tuple[_Symbol, _Symbol], list[Node]] = {}

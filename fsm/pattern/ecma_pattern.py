@@ -366,7 +366,7 @@ class _Reader:
         return self._in_both_cases(single(self._read_loose_escape(start, sign)))
 
     def _read_loose_escape(self, start: int, sign: str) -> int:
-        """Read an escape that is none with the `u` flag."""
+        """Read an escape that the `u` flag does not allow."""
         if not sign:
             raise _Malformed("a backslash at the end", start, r"Write '\\' for a backslash itself.")
         if sign in ("A", "Z", "z"):
@@ -405,7 +405,7 @@ class _Reader:
         return invert(found) if negated else found
 
     def _read_code_point(self, sign: str) -> int | None:
-        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None where it is none of them."""
+        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None where it is another one."""
         rest = self.pattern[self.position : self.position + 1]
         if sign == "0":
             return None if rest.isdigit() and rest.isascii() else 0

@@ -46,7 +46,7 @@ def _parts(node: Node) -> tuple[Node, ...]:
         return args
     if kind is Kind.MUNCH:
         return args[:2]
-    return args[:1] if kind in (Kind.REPEAT, Kind.CHECK, Kind.COURSE) else ()
+    return args[:1] if kind in (Kind.REPEAT, Kind.CHECK, Kind.CONTINUATION) else ()
 
 
 def _guess(node: Node, parts: list[int]) -> int:

@@ -92,7 +92,7 @@ class Ruler:
     body: Node
 
     def is_accepting(self, state: int) -> bool:
-        """True: the rounds are counted by who walks."""
+        """True: the rounds are counted by the walk."""
         return True
 
     def parts(self, state: int) -> tuple[Node, ...]:

@@ -63,7 +63,7 @@ def _pieces(node: Node) -> list[Node | str]:
         return [args[0]]
     if kind is Kind.MUNCH:
         return [args[0], args[1]]
-    if kind is Kind.COURSE:
+    if kind is Kind.CONTINUATION:
         return [args[0], "<what looks around>"]
     if kind is Kind.REPEAT:
         body, lo, hi = args
@@ -114,7 +114,7 @@ def _escaped(text: bytes) -> str:
 
 
 def _visible(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # a byte that is no character
+    if "\udc80" <= character <= "\udcff":  # a byte that is not a character
         return _byte(ord(character) - 0xDC00)
     if character in "\\.^$*+?{}[]|()":
         return f"\\{character}"

@@ -27,7 +27,7 @@ _START, _END = -1, -2
 
 
 def as_loops(node: Node) -> Node | None:
-    """The same language without intersections, complements, machines and courses; None where it takes more than `MAX_STATES`.
+    """The same language without intersections, complements, machines and continuations; None where it takes more than `MAX_STATES`.
 
     Cost: the arcs of all states, some 20 us each, and a term for each pair of steps through a state.
     """

@@ -24,7 +24,7 @@ class ByteCache(Generic[K, V]):
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.nbytes = 0
-        self._entries: dict[K, tuple[V, int, Hashable]] = {}  # in the order in which they may have to go
+        self._entries: dict[K, tuple[V, int, Hashable]] = {}  # in the order of eviction
         self._used = set[K]()
         self._owners: dict[Hashable, list[int]] = {}  # how many values each has, and what is charged
         self._lock = threading.Lock()

@@ -219,7 +219,7 @@ class CharacterLoop:
         self.between -= 1  # 0 becomes NEVER
         rounds += (rounds > 0) & ~is_between  # a round that was begun counts
         rounds -= 1
-        rounds[node] = NEVER  # what ends there is no token below it
+        rounds[node] = NEVER  # a token that ends there is not below it
         self.rounds = rounds.take(trie.ends, mode="clip")
 
     @property

@@ -43,7 +43,7 @@ MAX_NARROW_COST = 4_000
 MAX_JUMPS = 6
 """Places at which a depth-first walk may stop and leave the tokens below to other strategies."""
 MAX_OPEN_WORK = 20_000
-"""Work (see `work.py`) that a product with open counters may take before the plain walk is cheaper."""
+"""Work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper."""
 
 
 class MaskMaker:
@@ -113,7 +113,7 @@ def mask_key(term: Node, vocabulary: Vocabulary) -> Node:
 
 
 def spelled(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """Any term, in a vocabulary that lacks bytes: the tokens after which further tokens can spell a text, by a search (`spelling.py`)."""
+    """Any term, in a vocabulary that lacks bytes: the tokens after which further tokens can spell a text, by search (`coreachable.py`)."""
     if maker.spelling is None:
         return None
     token_ids, _ = maker.spelling.steps(maker.automaton.state_of(term))
@@ -170,7 +170,7 @@ def pattern_beside_count(maker: MaskMaker, term: Node, node: int) -> Words | Non
 
 
 def character_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """`body{lo,hi} rest`, where `body` is one class of characters, such as the inside of a JSON string (`loop.py`).
+    """`body{lo,hi} rest`, where `body` is one class of characters, such as the inside of a JSON string (`character_loop.py`).
 
     Tokens that stay inside the loop are one array, whatever `rest` is; those that leave are grouped by what they go on with, and each
     group is walked once beside `rest`. 5 to 30 us.

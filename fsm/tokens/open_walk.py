@@ -1,7 +1,7 @@
 """`OpenWalk`: the product of the token trie and a term with open counters, from which the masks for all counts are read.
 
 It is for `(body{lo,hi} & pattern) rest`. The plain form is `walk_wide` over the term itself, whose states count characters, words, or
-both, so that nearly every mask needs another walk. Here the pattern is walked beside `body*` with its counters open (`open_loop.py`).
+both, so that nearly every mask needs another walk. Here the pattern is walked beside `body*` with its counters open (`open_counts.py`).
 The walk gives the state in which each token ends, and `CharacterLoop` the rounds of `body` that it reads. A mask is then one question
 for each of the some hundred pairs of both: is there a text from this state to an accepting one, with the rounds that are left? The
 shortest text of the state answers it mostly (Dijkstra's algorithm), or one that can be longer by any number of rounds; otherwise
@@ -128,7 +128,7 @@ class OpenWalk:
         at_node = self._walk(node)
         self._most_states = len(self._automaton) + MAX_STATES
         at_end = at_node.take(trie.ends, mode="clip")
-        at_end[(trie.ends >= len(trie)) | (trie.ends == node)] = 0  # what ends at the node is no token below it
+        at_end[(trie.ends >= len(trie)) | (trie.ends == node)] = 0  # a token that ends at the node is not below it
         rounds = loop.rounds.astype(np.int64)
         at_end[rounds >= NEVER] = 0
         rounds[rounds >= NEVER] = 0
@@ -153,7 +153,7 @@ class OpenWalk:
         return int(self._pair.nbytes) + self._at_node.nbytes + 2_000 * len(self._automaton) + 200_000
 
     def _walk(self, node: int) -> NDArray[np.int32]:
-        """The state at each node of the trie, 0 where there is none."""
+        """The state at each node of the trie, 0 where it is dead."""
         automaton, trie = self._automaton, self._trie
         at_node = np.zeros(len(trie) + 1, np.int32)
         at_node[node] = automaton.initial_state
@@ -213,7 +213,7 @@ class OpenWalk:
     def _is_inhabited(self, automaton: Automaton, state: int, need: int, room: int, counted: Counted) -> bool:
         """Whether the closed term of one state, with the rounds that are left, has a text."""
         node = self._automaton.nodes[state]
-        if node is EPSILON:  # the ruler is no part of it any more
+        if node is EPSILON:  # the ruler has been read to its end
             return need == 0
         hi = None if counted.hi is None else room
         others = {Ruler(counted.body).term: nodes.repeat(counted.body, need, hi)}

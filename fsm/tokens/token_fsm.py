@@ -1,6 +1,6 @@
 """`TokenFSM`: the automaton of an expression over the tokens of one vocabulary, with lazily computed token masks.
 
-A state is a state of the byte automaton (`automaton.py`), a small int. The mask of a state is made when first asked for
+A state is a state of the byte automaton (`lazy_dfa.py`), a small int. The mask of a state is made when first asked for
 (`mask_strategies.py`) and kept by its term, so that all constraints over the vocabulary share it.
 """
 
@@ -83,13 +83,13 @@ class TokenFSM:
         initial_state: the state before any token.
 
     Raises:
-        TypeError: `expression` is no expression, or `vocabulary` no vocabulary.
+        TypeError: `expression` is not an `Expression`, or `vocabulary` is not a `Vocabulary`.
         EmptyLanguage: no text satisfies `expression`.
         VocabularyGap: the tokens cannot spell any text that does.
         BudgetExceeded: neither could be decided within the budget, or the mask of the initial state takes more than `max_mask_work`
             (it is made at once where an intersection, a negation or a lookaround begins the language).
 
-    In a vocabulary that lacks bytes a token is allowed only where tokens after it are known to spell a text; see `spelling.py`.
+    In a vocabulary that lacks bytes a token is allowed only where tokens after it are known to spell a text; see `coreachable.py`.
     A text that has begun can be finished: another mask that takes more than `max_mask_work` is made slowly, with four times as much
     work, in states that are forgotten again. It is the same mask. Where that is not enough, it holds the tokens up to a length that was
     looked at in full, with a `RuntimeWarning`: all that it allows is right, and the text can go on by single bytes.
@@ -254,7 +254,7 @@ class TokenFSM:
             state: where the token would come.
             token_id: the token.
             text: what was written so far, from the initial state to `state`. States are shared between schemas and do not know it; with it
-                the keywords, patterns and names to blame are told.
+                the explanation names the keywords, patterns and names to blame.
 
         Raises:
             TypeError: `text` is neither `str` nor `bytes`.
@@ -443,7 +443,7 @@ def _begins_entangled(node: Node) -> bool:
     while stack and len(seen) <= MAX_OPENED:
         term = stack.pop()
         new: tuple[Node, ...] = ()
-        if term.kind in (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.COURSE):
+        if term.kind in (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.CONTINUATION):
             return True
         if term.kind is Kind.CONCAT:
             goes_on = term.args[0].nullable or term.args[0].kind is Kind.LITERAL

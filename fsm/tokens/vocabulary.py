@@ -35,7 +35,7 @@ class Vocabulary:
         tokens: the bytes of each token id; None or empty for a special token, which is never allowed.
         eos_token_ids: ids that end a text; their bytes, if they have any, do not count.
         max_cache_bytes: most memory for what all constraints over this vocabulary share: half of it for finished masks and
-            the terms that nobody else keeps, the rest for loops over characters and for the trie as dicts.
+            the terms that only they keep alive, the rest for loops over characters and for the trie as dicts.
         cache_dir: a folder where the prepared vocabulary is kept, so that the next program reads it; None: nowhere. A file
             in it that is damaged or of another version is made anew, with a warning.
         max_disk_bytes: most bytes of such files in the folder; those unused for longest go. One takes 2.5 MB for
