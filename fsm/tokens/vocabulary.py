@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +84,9 @@ class Vocabulary:
         self._short_loops: ByteCache[tuple[Node, int], SparseCharacterLoop] = ByteCache(max_cache_bytes // 32)
         self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
         self._prefixes: ByteCache[tuple[Node, int], DFAPrefix] = ByteCache(max_cache_bytes // 32)
+        self._caches: tuple[ByteCache[Any, Any], ...] = (
+            self.masks, self._loops, self._exits, self._short_loops, self._open_walks, self._prefixes
+        )  # fmt: skip
         self._max_branch_bytes = max_cache_bytes // 16
         # By serial number, so that no term is kept for what is known of it:
         self._is_class: dict[int, bool] = {}
@@ -163,17 +167,12 @@ class Vocabulary:
     @property
     def cache_nbytes(self) -> int:
         """Bytes held by all that constraints share and that may be dropped; see `max_cache_bytes`."""
-        caches = self.masks, self._loops, self._exits, self._short_loops, self._prefixes, self._open_walks
-        return sum(cache.nbytes for cache in caches) + self.trie.branch_nbytes
+        return sum(cache.nbytes for cache in self._caches) + self.trie.branch_nbytes
 
     def clear_cache(self) -> None:
         """Drop masks, loops and prefixes; they are made again when needed."""
-        self.masks.clear()
-        self._loops.clear()
-        self._exits.clear()
-        self._short_loops.clear()
-        self._prefixes.clear()
-        self._open_walks.clear()
+        for cache in self._caches:
+            cache.clear()
         self._automata.clear()
         self.trie.forget_branches()
 
