@@ -81,7 +81,11 @@ class MaskMaker:
             term: what the tokens must continue.
             node: the node of the trie below which tokens count; their bytes up to it have been read.
         """
-        return next((words for words in (make(self, term, node) for make in strategies) if words is not None), None)
+        for make in strategies:
+            words = make(self, term, node)
+            if words is not None:
+                return words
+        return None
 
     def loop(self, body: Node, lo: int, hi: int | None, node: int = Trie.root) -> CharacterLoop | None:
         """How the tokens below `node` run through `body*`; None where `body` is not one class of characters, or is not met often yet."""
@@ -151,6 +155,8 @@ def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
 
 
 def _members(term: Node) -> list[Node]:
+    if term.kind is not Kind.ALTERNATION and nodes.first_and_rest(term)[0].kind is not Kind.ALTERNATION:
+        return [term]
     found = list[Node]()
     for member in term.args if term.kind is Kind.ALTERNATION else (term,):
         head, rest = nodes.first_and_rest(member)
