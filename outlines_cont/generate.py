@@ -28,7 +28,7 @@ from outlines_cont.drafts.opening import open_draft
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.events.stream_options import StreamOptions, check_streamed
-from outlines_cont.flag import checked_bool
+from outlines_cont.flag import checked_bool, is_int
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.prompt import Prompt
@@ -550,7 +550,7 @@ def _constrained(
 ) -> Generator:
     _check(model, sampler)
     checked_bool(force, "force")
-    if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < 0:
+    if not is_int(max_retries, 0):
         raise OptionError(
             f"expected a number of times that a piece may go back, 0 or more, got {max_retries!r}. Leave it out for {MAX_RETRIES}.",
             "max_retries",

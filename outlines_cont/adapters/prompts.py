@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from outlines_cont.errors import AmbiguousPrompt, OptionError
+from outlines_cont.flag import is_int
 
 Rows = NDArray[np.int64]
 IsRefused = Callable[[NDArray[np.int64]], bool]
@@ -188,7 +189,7 @@ def _rows_of(inputs: Any) -> Rows | None:
     """Return (B, T) int64 ids, None for a mere length."""
     if isinstance(inputs, Mapping) or hasattr(inputs, "input_ids"):
         inputs = inputs["input_ids"] if isinstance(inputs, Mapping) else inputs.input_ids
-    if isinstance(inputs, int) and not isinstance(inputs, bool) and inputs >= 0:
+    if is_int(inputs, 0):
         return None
     if isinstance(inputs, torch.Tensor):
         inputs = inputs.detach().cpu().numpy()

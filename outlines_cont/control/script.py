@@ -30,6 +30,7 @@ from outlines_cont.control.journal import Journal, JournalEntry
 from outlines_cont.control.request import STOP_REASON, Fixed, ForkInto, Gen, Label, Request, Wait, texts_of
 from outlines_cont.control.variables import Shared, Written
 from outlines_cont.errors import IncompleteOutput, OptionError, ScriptError
+from outlines_cont.flag import is_int
 from outlines_cont.generate import Generator as TextGenerator
 from outlines_cont.generation.options import checked_policies
 from outlines_cont.interfaces import LanguageModel
@@ -160,7 +161,7 @@ async def fork(count: int) -> int:
         ForkBudgetError: the budget of the program allows fewer.
         OptionError: `count` is not an int, 1 or more.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+    if not is_int(count, 1):
         raise OptionError(f"expected an int, 1 or more, as the number of forks, got {count!r}", "count")
     index: int = await _ask(ForkInto(count))
     return index

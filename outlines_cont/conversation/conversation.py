@@ -32,6 +32,7 @@ from outlines_cont.errors import (
     PromptRequired,
     PromptTypeError,
 )
+from outlines_cont.flag import is_int
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import Constraint
@@ -355,7 +356,7 @@ class Conversation:
             OptionError: `n` is not an int, 1 or more.
         """
         if n is not None:
-            if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            if not is_int(n, 1):
                 raise OptionError(f"expected an int, 1 or more, or None as `n`, got {n!r}", "n")
             with self._home.lock:
                 return [self.fork(same=same) for _ in range(n)]

@@ -25,6 +25,7 @@ from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.engine import check_model
 from outlines_cont.engine.prefill import is_lacking, prefilled, read_logits
 from outlines_cont.errors import ClosedError, DeadEnd, InvalidLogits, OptionError
+from outlines_cont.flag import is_int
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet, check_mask
@@ -62,7 +63,7 @@ class BatchedExecutor:
                 has made.
         """
         check_model(model)
-        if isinstance(kept_logits_bytes, bool) or not isinstance(kept_logits_bytes, int) or kept_logits_bytes < 0:
+        if not is_int(kept_logits_bytes, 0):
             raise OptionError(
                 f"expected a number of bytes, 0 or more, as `kept_logits_bytes`, got {kept_logits_bytes!r}",
                 "kept_logits_bytes",

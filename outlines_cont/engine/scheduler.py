@@ -15,6 +15,7 @@ from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.errors import OptionError
+from outlines_cont.flag import is_int
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.meter import Meter
@@ -211,6 +212,6 @@ def checked_limit(value: object, name: str) -> int:
     Raises:
         OptionError: it is not an int, 1 or more.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_int(value, 1):
         raise OptionError(f"expected an int, 1 or more, as `{name}`, got {value!r}", name)
     return value

@@ -14,6 +14,7 @@ from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, with_ends
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OptionError
+from outlines_cont.flag import is_int
 from outlines_cont.generation.prompt import Item
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
@@ -265,5 +266,5 @@ def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
 
 
 def _check_count(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not is_int(value, least):
         raise OptionError(f"expected an int, {least} or more, as `{name}`, got {value!r}", name)

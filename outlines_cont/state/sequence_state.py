@@ -19,7 +19,7 @@ from outlines_cont.errors import (
     OptionError,
     SampleMismatch,
 )
-from outlines_cont.flag import checked_bool
+from outlines_cont.flag import checked_bool, is_int
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.file import load_state, save_state
@@ -251,7 +251,7 @@ class SequenceState:
         Raises:
             OptionError: `n` is not an int, 1 or more.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        if not is_int(n, 1):
             raise OptionError(f"expected an int, 1 or more, as `n`, got {n!r}", "n")
         checked_bool(same, "same")
         return replace(

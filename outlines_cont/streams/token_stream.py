@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from outlines_cont.errors import OptionError
+from outlines_cont.flag import is_int
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.streams.decode_options import DecodeOptions, int_token_id
 from outlines_cont.streams.stream_place import Stop, StreamPlace
@@ -174,7 +175,7 @@ class TokenStream:
 
         Cost: n steps.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= self.num_tokens:
+        if not is_int(n, 0, self.num_tokens):
             raise OptionError(
                 f"expected an int from 0 to {self.num_tokens}, the tokens of the stream, as `n`, got {n!r}", "n"
             )
