@@ -1,4 +1,4 @@
-"""`Chat`: a conversation with a chat model as one immutable value, over a `SequenceState`."""
+"""`Chat`: a conversation with a chat model as an immutable value; a reply reuses the KV cache of the messages before it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Chat:
         self._set_tools(tools)
         self._rng = rng
         self._turns: tuple[_Turn, ...] = ()
-        # What was computed last, of these messages or of others.
+        # The last state that was computed, for these messages or others.
         self._base: SequenceState | None = None
         # The state of these messages, where it is known.
         self._state: SequenceState | None = None
@@ -168,7 +168,7 @@ class Chat:
 
     @property
     def finish_reason(self) -> str:
-        """Why the last reply has ended: `stop`, `constraint` or `length` (cut); empty where the last message is none."""
+        """Why the last reply has ended: `stop`, `constraint` or `length` (cut); empty where the last message is not a reply."""
         return self.state.finish_reasons[0][0] if self._is_reply and self._turns else ""
 
     def system(self, content: Any) -> Self:
@@ -183,7 +183,7 @@ class Chat:
         """Return the conversation with any message, such as one of a role of its own, or with more keys that the template reads.
 
         Raises:
-            ChatError: it has no `role` or one that nobody knows, or its content is neither a text nor a list of parts.
+            ChatError: it has no `role` or an unknown one, or its content is neither a text nor a list of parts.
         """
         if isinstance(message, Mapping) and isinstance(message.get("content"), Tokens):
             raise ChatError(
@@ -198,7 +198,7 @@ class Chat:
         return self._changed(turns=(*self._turns, _Turn(checked, text)))
 
     def tool(self, result: Any) -> Self:
-        """Return the conversation with the result of the first call that has none yet; what is no text is written as JSON.
+        """Return the conversation with the result of the first call without a result; anything but text is written as JSON.
 
         Raises:
             ChatError: no call waits for a result, or JSON cannot hold this one.
@@ -238,7 +238,7 @@ class Chat:
         Raises:
             ChatError: there is no message to reply to, or the template refuses them.
             OptionError: `reply` is neither, or draws several samples.
-            Exception: what the row has failed with. A reply that was cut is no error; its `value` may be None.
+            Exception: the error of the row. A reply that was cut is not an error; its `value` may be None.
         """
         if isinstance(reply, str):
             return self._spoken(reply)
@@ -256,7 +256,7 @@ class Chat:
             **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now.
 
         Raises:
-            ChatError: the last message is no reply that was cut, or holds calls.
+            ChatError: the last message is not a reply that was cut, or it contains calls.
             ResumeError: another generator has written it.
         """
         if self.finish_reason != "length":
@@ -324,7 +324,7 @@ class Chat:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> ChatStream[Self]:
-        """Have a reply written, and tell what is new after each step.
+        """Generate a reply, and yield what is new after each step.
 
             stream = chat.stream(generate.text(model), max_tokens=200)
             for event in stream:
@@ -332,7 +332,7 @@ class Chat:
             chat = stream.chat
 
         A call is told from its name on: `event.call` has what is new of its arguments, as JSON, and the arguments so far. What spells it
-        is no part of `event.text`.
+        is not part of `event.text`.
 
         Args:
             generator, tools: as in `assistant`.
@@ -467,7 +467,7 @@ class Chat:
         """Return the conversation of some of its messages: `chat[:3]` has the first three. Keys and values are kept as far as they fit.
 
         Raises:
-            TypeError: the key is no slice.
+            TypeError: the key is not a slice.
         """
         if not isinstance(key, slice):
             raise TypeError(
@@ -505,11 +505,11 @@ class Chat:
         return hash((id(self.model), self.template, str(self)))
 
     def __copy__(self) -> Self:
-        """Return the same: it never changes."""
+        """Return the object itself: it is immutable."""
         return self
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
+        """Return the object itself: it is immutable."""
         return self
 
     def _changed(self, **changes: Any) -> Self:
@@ -527,7 +527,7 @@ class Chat:
         return bool(self._turns) and self._turns[-1].message["role"] == "assistant"
 
     def _set_tools(self, tools: Sequence[Any]) -> Self:
-        """Set the tools of a conversation that nobody has seen yet."""
+        """Set the tools of a conversation that was not returned yet."""
         if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
             raise OptionError(f"expected a list of tools, such as `tools=[function]`, got {tools!r}", "tools")
         self._tools = tuple(Tool.of(tool) for tool in tools)

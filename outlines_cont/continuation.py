@@ -1,4 +1,4 @@
-"""`continuous`: a generator that returns the state it has come to, ready for the next one."""
+"""`continuous`: wraps a generator so that a call returns a `SequenceState` (tokens and KV cache), which the next generator continues."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from outlines_cont.state.sequence_state import SequenceState
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """A generator that goes on from a state to a state."""
+    """A generator as a function from a prompt or a state to a state."""
 
     generator: Generator
 
     def __copy__(self) -> Self:
-        """Return the same: it never changes."""
+        """Return the object itself: it is immutable."""
         return self
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
+        """Return the object itself: it is immutable."""
         return self
 
     def __call__(
@@ -36,9 +36,9 @@ class Continuation:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> SequenceState:
-        """Write one piece per row after what is there, and return the state.
+        """Generate one piece per row after the prompt, and return the state.
 
-        No token is fed twice: only what the state has not fed yet goes into the model. What was given stays valid.
+        No token is fed twice: only what the state has not fed yet goes into the model. A given state stays valid.
 
         Args:
             prompt: a text, a state, or a list of either; states in a list become the batch entries of one state.
@@ -60,7 +60,7 @@ class Continuation:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> SequenceState:
-        """Do the same without holding up an event loop. Tasks share the steps of the engine; a cancelled one lets its rows go."""
+        """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
         run = Run(self.generator, prompt, Options.of(options), rng=rng)
         async for _ in run.async_steps():
             pass
@@ -76,7 +76,7 @@ class Continuation:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> StateStream:
-        """Write as a call does, and tell what is new of each row after each step.
+        """Generate as a call does, and yield events with what is new in each row after each step.
 
             stream = continuous(generator).stream(prompt)
             for event in stream:
@@ -134,11 +134,11 @@ def continuous(generator: Generator) -> Continuation:
     """Return `generator` as a function from a prompt or a state to a `SequenceState`.
 
     Raises:
-        TypeError: `generator` is none.
+        TypeError: `generator` is not a generator.
     """
     if not isinstance(generator, Generator):
         raise TypeError(
             f"expected a generator, such as `generate.text(model)`, got {type(generator).__name__}. "
-            "The model itself and functions of `generate` are no generators."
+            "Pass what a function of `generate` returns, not the model or the function itself."
         )
     return Continuation(generator)

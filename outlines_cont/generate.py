@@ -1,4 +1,4 @@
-"""Generators: what is written next, and which value it becomes.
+"""Generators for constrained decoding: `text`, `regex`, `choice`, `json`, `format`, `cfg` and `fsm`, each a function that returns one.
 
 A generator is a frozen value. Called with a prompt, a state, or a list of either, it returns values; wrapped in
 `continuous` it returns a state.
@@ -55,12 +55,12 @@ class Generator:
         sampler: how tokens are drawn.
         constraint: what the text must be; None for free text.
         parse: from the text of a piece to its value.
-        source: what a piece is to be, as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
-        partial_type: the type of the value, for values of which only the beginning was written; None where there is no such type.
-        steering: policies that steer every call, besides those of the call.
-        draft: what guesses the next tokens in every call that names no draft of its own.
+        source: the constraint of a piece as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
+        partial_type: the type of the value, for values of which only the beginning was written; None where the value has no type.
+        steering: policies of every call, besides those given to the call.
+        draft: the draft for speculative decoding in every call that does not set its own.
         unbounded: the values of a schema that may be of any length; see `fsm.Report`.
-        made_by: the function of `generate` that made it, and its arguments; None where none did.
+        made_by: the function of `generate` that made it, and its arguments; None if it was made otherwise.
     """
 
     model: LanguageModel
@@ -76,11 +76,11 @@ class Generator:
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
 
     def __copy__(self) -> Self:
-        """Return the same: it never changes."""
+        """Return the object itself: it is immutable."""
         return self
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
+        """Return the object itself: it is immutable."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -132,7 +132,7 @@ class Generator:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> Any:
-        """Do the same without holding up an event loop. Tasks share the steps of the engine; a cancelled one lets its rows go."""
+        """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
         run = self._run(prompt, options, rng)
         async for _ in run.async_steps():
             pass
@@ -186,29 +186,29 @@ class Generator:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> AsyncIterator[Any]:
-        """Do the same without holding up an event loop: `async for text in generator.astream(prompt)`."""
+        """The asynchronous form, which does not block the event loop: `async for text in generator.astream(prompt)`."""
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
         return self._astream(run, Shown(run, shown), options)
 
     def policies(self, options: Options) -> list[Policy[Any]]:
-        """Return what steers a row of this generator: its constraint, what the options ask for, and the policies of the user."""
+        """Return the policies of a row: the constraint, those that the options imply, and those of the user."""
         main: Policy[Any] = self.constraint if self.constraint is not None else _free_text(self.model)
         stop = [_stop_at(options, self.model)] if options.stop_at else []
         return [main, *stop, *(policy.for_model(self.model) for policy in (*self.steering, *options.policies))]
 
     def draft_of(self, options: Options) -> Any:
-        """Return what guesses tokens in a call: the draft of the call, else that of the generator."""
+        """Return the draft of a call: the one given to the call, else that of the generator."""
         return self.draft if options.draft is GENERATORS_OWN else options.draft
 
     def finish(self, row: StateRow) -> StateRow:
-        """Return a row that has ended with its value; None where a constrained text was cut."""
+        """Return a finished row with its value, which is None where a constrained text was cut."""
         if not self.is_whole(row):
             return replace(row, value=None)
         return replace(row, value=self.parse(_piece_text(self.model, row)))
 
     def is_whole(self, row: StateRow) -> bool:
-        """Return whether the text of a row that has ended conforms; free text always does."""
+        """Return whether the text of a finished row conforms to the constraint; free text always does."""
         if self.constraint is None or row.finish_reason == "constraint":
             return True
         if row.finish_reason != "stop" or row.piece is None:
@@ -218,7 +218,7 @@ class Generator:
         return self.constraint.accepts(token_ids, healed)  # it may be the piece of another generator
 
     def _run(self, prompt: Any, options: PieceOptions, rng: Rng) -> Run:
-        # Nobody sees log-probabilities here, so those of forced tokens at the very end need no forward.
+        # A plain call returns no log-probabilities, so those of forced tokens at the very end need no forward.
         return Run(self, prompt, Options.of(options), rng=rng, score_last=False)
 
     def _streamed_run(self, prompt: Prompt, options: PieceOptions, rng: Rng) -> Run:
@@ -264,7 +264,7 @@ class Generator:
         )
 
     def _cut_by(self, row: StateRow, options: PieceOptions) -> tuple[str, str]:
-        """Return what has cut a text, and what to do about it."""
+        """Return which limit cut a text, and what to do about it."""
         if row.finish_reason == "length" and row.piece is not None and row.piece.retries:
             advice = "A ban or a check may leave nothing else to write; or raise `max_tokens`."
             return f"the most tokens of the piece, after {row.piece.retries} retries of its policies,", advice
@@ -286,7 +286,7 @@ P = ParamSpec("P")
 
 
 def _maker(also_of: Callable[..., Any] | None = None) -> Callable[[Callable[P, Generator]], Callable[P, Generator]]:
-    """Return a decorator for a function that makes generators: it knows its options, and its generators can be pickled.
+    """Return a decorator for functions that return generators: unknown options raise, and the generators can be pickled.
 
     Args:
         also_of: the function that gets its other options.
@@ -299,7 +299,7 @@ def _maker(also_of: Callable[..., Any] | None = None) -> Callable[[Callable[P, G
 
 
 def _pickled(maker: Callable[P, Generator]) -> Callable[P, Generator]:
-    """Have the generators of a function remember the call, by which they are pickled."""
+    """Return a decorator whose generators remember the call that made them, by which they are pickled."""
 
     @wraps(maker)
     def make(*args: P.args, **options: P.kwargs) -> Generator:
@@ -312,7 +312,7 @@ def _pickled(maker: Callable[P, Generator]) -> Callable[P, Generator]:
 
 
 def _kept(argument: Any) -> Any:
-    """Return an argument as it is now: a schema may be changed later."""
+    """Return a copy of an argument, since a schema may be changed later."""
     return deepcopy(argument) if isinstance(argument, dict | list) else argument
 
 
@@ -392,8 +392,8 @@ def json(
 ) -> Generator:
     """Write JSON that validates against `schema`.
 
-    What the automaton cannot hold (`fsm.json_schema(...).report` says which keywords) is checked when a value closes. Where it fails,
-    the row goes back into the value and writes it otherwise; `state.retries` counts how often.
+    Keywords beyond the automaton (`fsm.json_schema(...).report` lists them) are checked when a value closes. Where a check fails,
+    the row goes back into the value and samples it again; `state.retries` counts how often.
 
     Args:
         model: the model that writes.
@@ -401,8 +401,8 @@ def json(
         sampler: how tokens are drawn; greedy by default.
         force: append text without a choice in one chunk instead of sampling it.
         max_retries: how often a row may go back; then it fails with `CheckFailed`.
-        policies: what else steers every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
-        draft: what guesses the next tokens in every call, such as `"lookup"`; see `PieceOptions`. Every function of this module takes it.
+        policies: policies of every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
+        draft: the draft for speculative decoding, such as `"lookup"`; see `PieceOptions`. Every function of this module takes it.
         **options: given to `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.
@@ -422,7 +422,7 @@ def json(
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
-    """Return what makes a value of a text, and the type of the value."""
+    """Return the parser of a text, and the type of the value."""
     if isinstance(schema, dict | str | bool):
         return json_module.loads, PartialType.of(Any)
     if not isinstance(schema, FunctionType):
@@ -504,7 +504,7 @@ def fsm(
     Checks of the expression are kept as `json` keeps them, with as many `max_retries`.
 
     Raises:
-        OptionError: `expression` is none.
+        OptionError: `expression` is not an expression or a text.
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
     """
     if not isinstance(expression, Expression | str):
@@ -520,7 +520,7 @@ def fsm(
 
 
 def _check(model: LanguageModel, sampler: object) -> None:
-    """Refuse what is no model or no sampler when the generator is made, not when it first runs."""
+    """Raise `OptionError` for an invalid model or sampler when the generator is made, not when it first runs."""
     if not hasattr(model, "eos_token_ids"):
         advice = "Wrap a model of transformers with `models.from_transformers(model, tokenizer)`."
         if isinstance(model, str):
@@ -569,14 +569,14 @@ def _constrained(
 
 
 def _steered(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
-    """Return a generator whose every call is steered by some policies, too, and has its tokens guessed by a draft."""
-    open_draft(draft, generator.model)  # what is none is told now
+    """Return a generator with more policies and a draft for every call."""
+    open_draft(draft, generator.model)  # raises for an invalid argument now, not at the first call
     steering = checked_policies(policies) if policies else ()
     return replace(generator, steering=steering, draft=draft) if steering or draft is not None else generator
 
 
 def _source(kind: str, value: Any) -> str:
-    """Return what a generator was made of as JSON; classes by their name, what JSON does not know by its `repr`."""
+    """Return the arguments of a generator as JSON; classes by their name, values that JSON does not have by their `repr`."""
 
     def shown(item: Any) -> str:
         return f"{item.__module__}.{item.__qualname__}" if isinstance(item, builtins.type) else repr(item)

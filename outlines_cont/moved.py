@@ -1,4 +1,4 @@
-"""Old names of public modules, which work for one more version and say where their contents are: `announce_moved`."""
+"""Deprecated names of public modules: importing one warns, and gives the module that has its contents now."""
 
 from __future__ import annotations
 

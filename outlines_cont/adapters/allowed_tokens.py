@@ -1,4 +1,4 @@
-"""`AllowedTokens`: the tokens that a constraint allows next, as `prefix_allowed_tokens_fn` of transformers asks for them."""
+"""`prefix_allowed_tokens_fn`: a constraint as the function of that name that `generate` of transformers takes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class AllowedTokens:
 
     def of(self, inputs: Any) -> AllowedTokens:
         """Return the same constraint for one call of `generate`, whose texts begin behind `inputs`; see `ConstraintProcessor.of`."""
-        GivenPrompts(inputs)  # what is none is told now
+        GivenPrompts(inputs)  # raises for an invalid argument now, not at the first call
         return AllowedTokens(self._masks, lambda: GivenPrompts(inputs))
 
     def __deepcopy__(self, memo: object) -> AllowedTokens:
-        """Return one that shares what was compiled, and knows of no call."""
+        """Return a copy that shares the compiled constraint, without the state of a call."""
         return AllowedTokens(self._masks, self._make_prompts)
 
     def __reduce__(self) -> tuple[Any, ...]:

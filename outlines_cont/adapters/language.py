@@ -1,4 +1,4 @@
-"""What a user wants to be written, as an expression."""
+"""`expression_of`: the `fsm.Expression` of a constraint given as schema, type, pattern or expression."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def expression_of(constraint: Any, checks: str) -> Expression:
     """Return the language of a constraint that was given in one of the forms of `logits_processor`.
 
     Raises:
-        OptionError: it has none of these forms, or it has checks that nobody would make.
+        OptionError: it has none of these forms, or checks that would not be run.
         fsm.FSMError: the schema or the pattern is malformed.
     """
     if checks not in CHECKS:
@@ -38,7 +38,7 @@ def expression_of(constraint: Any, checks: str) -> Expression:
 
 
 def _binding_checks(expression: Expression) -> list[str]:
-    """Return what is checked and might make a value fail, for people."""
+    """Return descriptions of the checks that might make a value fail."""
     counts = any(line.keyword in _COUNTING for line in expression.report)
     return list(dict.fromkeys(str(check) for check in checks_of(expression.node) if check != DISTINCT_KEYS or counts))
 

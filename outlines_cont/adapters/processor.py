@@ -1,4 +1,4 @@
-"""`ConstraintProcessor`: a logits processor of transformers that lets only such tokens pass as a constraint allows.
+"""`logits_processor`: a constraint as a `LogitsProcessor` of transformers, which sets logits of disallowed tokens to minus infinity.
 
 It does not write forced text in chunks, heal prompts, or go back: `generate` takes one token at a time.
 """
@@ -25,7 +25,7 @@ from outlines_cont.unknown_option import knows_its_options
 
 
 class RowMasks:
-    """The tokens that may follow each row of a batch, for a token FSM.
+    """The masks of the rows of a batch, for a token FSM.
 
     Args:
         table: the tokens.
@@ -39,7 +39,7 @@ class RowMasks:
         self._ends = TokenSet.of(table.vocabulary.eos_token_ids)
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: what it remembers follows from what it is asked."""
+        """Return the object itself: its caches do not change its results."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,10 +66,10 @@ class RowMasks:
 
 
 class _ThreadLocal(threading.local):
-    """What one thread knows of the calls that it runs.
+    """State of one thread for the calls that it runs.
 
     Attributes:
-        prompts: tells prompts from texts where nobody says it.
+        prompts: finds where the texts begin, if `of` was not called.
         masker: applies masks; it remembers the last one that all rows had in common.
         sets: the tokens allowed in the states of the last step, so that equal ones are one object.
     """
@@ -111,12 +111,12 @@ class ConstraintProcessor(LogitsProcessor):
                 To go on with texts that were cut, give the inputs that they began with.
 
         Raises:
-            OptionError: it is none of these.
+            OptionError: it is something else.
         """
         return ConstraintProcessor(self._masks, GivenPrompts(inputs))
 
     def __deepcopy__(self, memo: object) -> ConstraintProcessor:
-        """Return one that shares what was compiled, and knows of no call."""
+        """Return a copy that shares the compiled constraint, without the state of a call."""
         return ConstraintProcessor(self._masks, self._prompts)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -155,7 +155,7 @@ class ConstraintProcessor(LogitsProcessor):
         return masked  # type: ignore[return-value]
 
     def _revive(self, masked: torch.Tensor, states: list[int], empty: list[int], rows: Rows, start: int) -> None:
-        """Let rows that are over end, whatever other processors say, so that drawing from them is possible; nobody reads what is drawn."""
+        """Allow the end-of-text tokens in finished rows whatever other processors do, so that sampling works there; the draw is ignored."""
         ends = list(self._masks.table.vocabulary.eos_token_ids)
         for row in empty:
             if states[row] != OVER:
@@ -198,7 +198,7 @@ def logits_processor(
         eos_token_ids: the ids that end a text; None for the tokenizer's. A model may have more: `model.generation_config.eos_token_id`.
         vocab_size: how many tokens the model has logits for, where the tokenizer has more.
         checks: what becomes of keywords that no automaton holds (`expression.checks`): "refuse", or "ignore", so that a text may fail them.
-            That a key may come twice in an object that takes any key is no reason to refuse: the last one counts when JSON is read.
+            That a key may come twice in an object that takes any key is accepted: the last one counts when JSON is read.
 
     Raises:
         OptionError: an argument is none of these, or the constraint has checks.

@@ -1,7 +1,7 @@
-"""Where the text of a row begins: behind prompts that were given, or behind those that a call of `generate` has begun with.
+"""Where the generated text of a row begins: after prompts that were given, or after those seen in the first step of a call.
 
-A logits processor of transformers sees whole rows, prompt and text, and is not told where the one ends. `GivenPrompts` knows.
-`SeenPrompts` tells a new call from the next step of the one before by what the rows hold: a step has each row of the step before
+A logits processor of transformers sees whole rows, prompt and text, not where the prompt ends. `GivenPrompts` is told.
+`SeenPrompts` distinguishes a new call from the next step of the last one by the contents of the rows: a step has each row of the step before
 and one token more. It never takes the length of the first prompt for that of another call.
 """
 
@@ -76,7 +76,7 @@ class GivenPrompts:
 
 
 class SeenPrompts:
-    """Prompts told from texts by what the rows of one call after the other hold. See the head of this module.
+    """Finds where prompts end by comparing the rows of successive steps. See the docstring of this module.
 
     Args:
         is_refused: whether the constraint refuses the last of the (T,) ids of a text: it neither goes on with it nor ends it.

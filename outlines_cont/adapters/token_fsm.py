@@ -1,4 +1,4 @@
-"""Token FSMs by tokenizer: the vocabulary of a tokenizer is read once, and equal constraints over it are compiled once."""
+"""Token FSMs per tokenizer: its vocabulary is read once, and equal constraints over it are compiled once."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def token_table(tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | No
     with _LOCK:
         try:
             tables = _TABLES.setdefault(tokenizer, {})
-        except TypeError:  # an object that nobody can hold weakly is read each time
+        except TypeError:  # an object without weak references is read each time
             tables = {}
         if key not in tables:
             tables[key] = _read(tokenizer, ends, vocab_size)

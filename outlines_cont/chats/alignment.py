@@ -1,4 +1,4 @@
-"""A row that follows a conversation: what it has written stays, and the rest is as the template encodes it."""
+"""`aligned`: a row with the tokens of a chat template from the first difference on; what comes before keeps its own tokens and KV cache."""
 
 from __future__ import annotations
 

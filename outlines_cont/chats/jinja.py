@@ -1,4 +1,4 @@
-"""What a Jinja template reads, and where it fails."""
+"""Checks of chat templates: the variables that a Jinja template reads, and the line in which it fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names_read(source: str) -> frozenset[str]:
     """Return the names that a template reads without setting them, and those that the library gives itself left out.
 
     Raises:
-        ChatError: it is no Jinja.
+        ChatError: it is not valid Jinja.
     """
     environment = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
     try:
@@ -49,7 +49,7 @@ def check_option(name: str, source: str) -> None:
 
 
 def check_role(role: str, source: str | None) -> None:
-    """Raise `ChatError` for a role that is none of those known to models, and that the template does not mention either."""
+    """Raise `ChatError` for a role that is neither a common one nor mentioned in the template."""
     if role in _ROLES or (source is not None and re.search(rf"[\"']{re.escape(role)}[\"']", source)):
         return
     raise ChatError(
@@ -59,7 +59,7 @@ def check_role(role: str, source: str | None) -> None:
 
 
 def failure(error: Exception, shown: str) -> ChatError:
-    """Return what to say of an error that a template has ended with, for messages that are `shown`."""
+    """Return the `ChatError` for an error that a template raised, for messages that are `shown`."""
     if type(error) is TemplateError:  # by `raise_exception`: the template refuses them
         return ChatError(
             f"expected messages that the chat template takes, got {shown}, and it says: {error}. Templates of some "

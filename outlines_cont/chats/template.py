@@ -1,4 +1,4 @@
-"""`ChatTemplate`: how messages become token ids, as the tokenizer of a model or a Jinja template of the user says it.
+"""`ChatTemplate`: messages as token ids, by the chat template of a tokenizer or of the user.
 
 Templates run in the sandbox of transformers (Jinja2's `ImmutableSandboxedEnvironment`). What is written in a message never becomes a
 special token, nor markup but in a reply: such a place is marked before the template runs, and encoded as letters after it.
@@ -44,7 +44,7 @@ class ChatTemplate:
         Raises:
             NoChatTemplate: neither is there.
             OptionError: the template reads no such option.
-            ChatError: it is no Jinja.
+            ChatError: it is not valid Jinja.
         """
         found = cls._found(model, source, options, tools)
         if found.source is not None:
@@ -81,7 +81,7 @@ class ChatTemplate:
             is_open: end with what begins a reply, or, where the last message is one, right after its content.
 
         Raises:
-            ChatError: the template refuses the messages, or they are none.
+            ChatError: the template refuses the messages, or the list is empty.
             TokenizerError: a text cannot be encoded.
         """
         checked = _checked(messages)
@@ -100,7 +100,7 @@ class ChatTemplate:
         text = self._text(marked, marked_tools, flags)
         if mark not in text:
             token_ids = self.model.tokenizer.encode_special(text)
-            # Some tokenizers change letters before they look for control tokens, and find some that nobody has written.
+            # Some tokenizers normalise letters before they look for control tokens, and so find some that are not in the text.
             if names.count_in(text) == names.count_of(token_ids):
                 return token_ids
         return names.encode_marked(text, mark, self.model.tokenizer)
@@ -132,7 +132,7 @@ class ChatTemplate:
         """Return what the template writes; for people, and to see how it does it.
 
         Raises:
-            ChatError: the template refuses the messages, or it is none of Jinja.
+            ChatError: the template refuses the messages, or it is not a Jinja template.
         """
         if self.source is None:
             raise ChatError(
@@ -172,7 +172,7 @@ def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages as dicts.
 
     Raises:
-        ChatError: there is none, or one is no message.
+        ChatError: the list is empty, or an item is not a message.
     """
     if isinstance(messages, str) or not messages:
         raise ChatError(

@@ -1,4 +1,4 @@
-"""`Tool`: what a model may call, and `ToolCall`: that it did."""
+"""`Tool`: a function that a chat model may call, with the schema of its arguments; `ToolCall`: a call that was written."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ToolCall:
         """Call the function, and return what it returns; of a pydantic model return the object.
 
         Raises:
-            OptionError: the tool is no function.
+            OptionError: the tool is not a function.
             Exception: what the function raises.
         """
         if self.function is None:
@@ -54,7 +54,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool:
-    """What a model may call.
+    """A tool that a model may call.
 
     Attributes:
         name: by which it is called.

@@ -1,7 +1,7 @@
-"""`ToolForm`: how a model writes that it calls a tool, read off its chat template.
+"""`ToolForm`: the text format of a model's tool calls, inferred from its chat template.
 
 Read: forms that write a name and JSON, such as those of Hermes and Qwen, Llama 3 and Mistral. Not read: special tokens between a name and
-its arguments, arguments that are no JSON. Templates that know no tools get `GENERIC`, with the tools in the message of the system.
+its arguments, arguments that are not JSON. Templates without tools get `GENERIC`, with the tools in the message of the system.
 """
 
 from __future__ import annotations

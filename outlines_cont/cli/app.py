@@ -1,4 +1,4 @@
-"""The command line: `outlines-cont demo`, `extract`, `run`, `schema`, `tree` and `chat`. It parses and prints, no more.
+"""The command line `outlines-cont` (typer): options and output of `demo`, `extract`, `run`, `schema`, `tree` and `chat`.
 
 Heavy imports happen inside the commands, so that `--help` and wrong options answer at once.
 """
@@ -112,7 +112,8 @@ OutputOption = Annotated[
 ResumeOption = Annotated[
     bool,
     typer.Option(
-        "--resume", help="Go on with OUT.jsonl: skip the rows that it holds. Begins anew where it does not exist."
+        "--resume",
+        help="Go on with OUT.jsonl: skip the rows that it holds. Starts from the beginning if it does not exist.",
     ),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace OUT.jsonl if it exists.")]
@@ -407,7 +408,7 @@ def schema(
         str, typer.Argument(metavar="FILE.json|module:Class", help="What a record is, as for `extract`.")
     ],
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse what is not exact, and what looks misspelt.")
+        bool, typer.Option("--strict", help="Reject what is not exact, and what looks misspelt.")
     ] = False,
     any_order: Annotated[
         bool, typer.Option("--any-order", help="Allow the members of an object in any order.")
@@ -482,7 +483,7 @@ def chat(
     """Talk with a chat model; `/help` says what else can be typed.
 
     After each reply a line shows how many tokens were fed to the model, and how many were kept from what came before. The bundled
-    model is no chat model: it reads a message and writes a record.
+    model is not a chat model: it reads a message and writes a record.
 
     Exit status: 0, or 2 for a wrong option, a model that cannot be loaded or has no chat template.
     """

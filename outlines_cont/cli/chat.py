@@ -1,4 +1,4 @@
-"""`ChatSession`: a conversation in a terminal, line by line, which shows what each reply has fed and what was kept."""
+"""`ChatSession`: an interactive chat in a terminal, which shows how many tokens each reply fed and reused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HELP = """\
 /schema FILE   replies are JSON of this schema (FILE.json or module:Class); without FILE they are text again
 /fork          a second conversation with the same beginning; /fork N goes to conversation N
 /back [N]      take back your last message, or the last N, with what came after
-/system TEXT   begin anew, with a message of the system
+/system TEXT   start again, with a system message
 /save FILE     write the conversation, with its keys and values; /load FILE reads it
 /show          the whole conversation
 /help          this

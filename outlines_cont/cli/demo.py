@@ -1,4 +1,4 @@
-"""The demo: three generators chained on one state per message, then a vote of forks, with what every step cost.
+"""The demo: three generators chained on one state per message, then a vote of sampled forks, with the cost of every step.
 
 The messages and the model lie in the package. `KINDS`, `Record` and the texts between the steps are those that the model was
 trained on.

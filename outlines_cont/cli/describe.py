@@ -1,4 +1,4 @@
-"""What a schema means: how each keyword is enforced, an example, the size of its automaton, a picture."""
+"""`describe`: how each keyword of a schema is enforced, a shortest example, and the size of the automaton."""
 
 from __future__ import annotations
 

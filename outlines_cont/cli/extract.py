@@ -1,4 +1,4 @@
-"""What `outlines-cont extract` is given, checked and made an `Extraction`; see `docs/cli.md` for the shape of input and output.
+"""`ExtractCommand`: the options of `outlines-cont extract`, checked and made an `Extraction`; see `docs/cli.md` for input and output.
 
 What needs no model is checked here; the model is loaded when the extraction runs.
 """

@@ -1,4 +1,4 @@
-"""The model of a command, and the `Extractor` of `outlines-cont extract`. The only part of it that imports torch."""
+"""`load_extractor`: the model and the `Extractor` of `outlines-cont extract`. The only module of that command that imports torch."""
 
 from __future__ import annotations
 

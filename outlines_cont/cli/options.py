@@ -1,4 +1,4 @@
-"""`ExtractOptions`: what `outlines-cont extract` is given, and the words that its options know."""
+"""`ExtractOptions`: the options of `outlines-cont extract` as a dataclass, and the enumerations of their values."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class ExtractOptions:
         model: hub id or path; None is the bundled model.
         prompt: a Jinja template file; None is the default prompt.
         chat: whether a prompt is a message of the user, to which the record is the reply.
-        system: what the system says before it; None is nothing.
+        system: the system message before it, or None.
         output: a file; None is the standard output.
-        resume: go on with an output that exists.
+        resume: continue an existing output.
         overwrite: replace an output that exists.
         batch_size: rows that run together, 1 or more.
         max_tokens: the most tokens of a record, 1 or more.

@@ -1,4 +1,4 @@
-"""`ProgramRun`: a template run once, or once for each row of an input, from the command line."""
+"""`ProgramRun`: the command `outlines-cont run`: a template run once, or once for each row of an input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `--sampler` says: `greedy`, or `multinomial` with options as in Python."""
+"""`parse_sampler`: reads the value of `--sampler`: `greedy`, or `multinomial` with options as in Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parse_sampler(text: str) -> tuple[str, dict[str, Any]]:
     """Return name and options of a sampler. Options are numbers; nothing is evaluated.
 
     Raises:
-        SetupError: it is none of `_FORMS`.
+        SetupError: it is not one of `_FORMS`.
     """
     try:
         node = ast.parse(text.strip(), mode="eval").body
@@ -43,7 +43,7 @@ def make_sampler(text: str) -> Sampler:
     """Return the sampler that `text` names.
 
     Raises:
-        SetupError: there is none of that name, or it has no such option.
+        SetupError: the name or an option is unknown.
         OptionError: an option is out of its range.
     """
     from outlines_cont import samplers

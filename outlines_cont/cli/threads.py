@@ -1,4 +1,4 @@
-"""How many threads torch uses, and how they wait: chosen before they are in each other's way, or in that of a busy neighbour.
+"""`set_threads`: chooses how many threads torch uses by timing forwards, and makes OpenMP threads wait passively.
 
 Threads of OpenMP spin while they wait for each other, so a neighbour that takes one core makes all of them slow. Passive waiting costs
 little, and small models are as fast with one thread.
@@ -29,7 +29,7 @@ class ThreadChoice:
     """How many threads were chosen, and why.
 
     Attributes:
-        threads: how many; None where it is nobody's choice here, as on a GPU.
+        threads: how many; None where it does not apply, as on a GPU.
         why: for people.
     """
 

@@ -1,4 +1,4 @@
-"""Programs that steer a model from Python: controllers, token by token, and scripts, text by text. The ideas are those of AICI."""
+"""Programs in Python that control decoding: controllers token by token, scripts text by text. The design follows AICI."""
 
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller

@@ -1,4 +1,4 @@
-"""`Budget`: what one program may use."""
+"""`Budget`: the limits of one program: tokens, forks, seconds, bytes of keys and values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outlines_cont.errors import OptionError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of one program. Each has an error of its own, which ends the fork that has come to it; None is no limit.
+    """The limits of one program. Each has its own error, which ends the fork that exceeds it; None is no limit.
 
     Attributes:
         tokens: that all forks together append, those that are taken back later included (`TokenBudgetError`).

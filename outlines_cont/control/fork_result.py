@@ -1,4 +1,4 @@
-"""`Fork`: what has become of one sequence of a program."""
+"""`Fork`: the result of one sequence of a program: state, text, captures, finish reason, error."""
 
 from __future__ import annotations
 

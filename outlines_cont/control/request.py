@@ -1,4 +1,4 @@
-"""What a script asks for with `await`, as values."""
+"""Requests of a script as values: `Fixed`, `Gen`, `ForkInto` and `Wait`, which it awaits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class ForkInto:
-    """Go on as `count` forks."""
+    """Continue as `count` forks."""
 
     count: int
 
@@ -84,7 +84,7 @@ class Gen:
     draft: Any = None
 
     def check(self) -> None:
-        """Refuse what cannot be generated.
+        """Check the arguments.
 
         Raises:
             OptionError: more than one constraint, or a value out of its range.
@@ -113,7 +113,7 @@ class Gen:
             )
 
     def generator(self, model: LanguageModel) -> Generator:
-        """Return what writes the piece; it also says whether a text is whole. Equal ones are made once, as in a loop."""
+        """Return the generator of the piece; equal ones are made once, as in a loop."""
         if self.json is not None:  # a type, or a dict: nothing to look it up by
             return generate.json(model, self.json, force=self.force)
         known: OrderedDict[object, Generator] = model.memo.setdefault("control", OrderedDict())

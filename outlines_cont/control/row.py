@@ -1,4 +1,4 @@
-"""`ControlledRow`: a row that a pilot steers: between its pieces somebody says, branch by branch, what comes next."""
+"""`ControlledRow`: a row of the engine that a `ForkDriver` controls, branch by branch."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class ControlledRow(Row):
     Outside of a piece ends of text are tokens like all others, and forced text is scored as it is fed.
 
     Attributes:
-        pilot: who steers it.
+        driver: decides what it does next.
         fork_index: its number in the program.
         start: how many of its tokens are the prompt; those are never taken back.
         waits_for: the shared variables that it waits for.
         backtracked: how many tokens the last branch has taken back.
-        outcome: of the piece that has ended since the pilot was called last.
-        trouble: what its pilot has to be told instead.
+        outcome: of the piece that has ended since the driver was called last.
+        trouble: the error that its driver gets instead.
         is_idle: whether its last branch was to wait.
-        is_reading_on: whether all that is pending is to be fed before its pilot is asked again.
-        trace: where its pilot has failed, as text.
+        is_reading_on: whether all that is pending is to be fed before its driver is asked again.
+        trace: where its driver has failed, as text.
     """
 
     def __init__(
-        self, source: StateRow, pilot: ForkDriver, model: LanguageModel, counts: Meter, source_text: str
+        self, source: StateRow, driver: ForkDriver, model: LanguageModel, counts: Meter, source_text: str
     ) -> None:
         super().__init__(source, [], model, counts=counts, source_text=source_text)
-        self.pilot = pilot
+        self.driver = driver
         self.fork_index = 0
         self.start = len(self.token_ids)
         self.waits_for: tuple[str, ...] = ()
@@ -65,16 +65,16 @@ class ControlledRow(Row):
 
     @property
     def feeds_all(self) -> bool:
-        """While its pilot is asked what comes after them, tokens may be fed."""
+        """While its driver is asked what comes after them, tokens may be fed."""
         return super().feeds_all or (self.want is Want.ASK and not self.is_idle and self._reads_ahead)
 
     @property
     def is_askable(self) -> bool:
-        """Whether its pilot is to be asked now."""
+        """Whether its driver is to be asked now."""
         return self.want is Want.ASK and not (self.is_reading_on and self.num_pending)
 
     def plan(self) -> None:
-        """Ask the policies of a piece; outside of one, the pilot has to be asked."""
+        """Ask the policies of a piece; outside of one, the driver has to be asked."""
         if self.is_reading:
             return
         if self.has_ended and self._piece is None:
@@ -88,13 +88,13 @@ class ControlledRow(Row):
             self.want = Want.ASK
 
     def act(self, action: Action) -> None:
-        """Do what the pilot wants."""
+        """Apply an action of the driver."""
         self.want, self.outcome, self.trouble = Want.WAIT, None, None
         self.is_idle = self.is_reading_on = False
         self._guard(self._act, action)
 
     def finish(self) -> None:
-        """End the row, as its pilot wants."""
+        """End the row at the request of its driver."""
         self._guard(self._end, "stop")
 
     def fail(self, error: Exception) -> None:
@@ -106,7 +106,7 @@ class ControlledRow(Row):
 
     @property
     def _reads_ahead(self) -> bool:
-        return self.pilot.speculates or self.is_reading_on
+        return self.driver.speculates or self.is_reading_on
 
     def _act(self, action: Action) -> None:
         count = 0 if action.keep is None else len(self.token_ids) - action.keep
@@ -154,7 +154,7 @@ class ControlledRow(Row):
         self._piece, self.draft = None, None
         self._tracks, self._owed = [], []
         self._decider = None
-        self._kept.num_places = _LOOK_BACK if self.pilot.speculates else 0
+        self._kept.num_places = _LOOK_BACK if self.driver.speculates else 0
         self._eos, self._not_eos = _NO_END, _ANY
         self._max_length = self._context_length
         self._score_last = True
@@ -171,7 +171,7 @@ class ControlledRow(Row):
             super()._settle_end()
 
     def _refuse(self, error: Exception) -> None:
-        """An error in the policies of a piece is for the pilot to deal with; any other ends the row."""
+        """Pass an error in the policies of a piece to the driver; any other ends the row."""
         if self._piece is None or isinstance(error, BudgetError):
             self.fail(error)
         else:

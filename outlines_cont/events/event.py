@@ -1,4 +1,4 @@
-"""`StreamEvent`: what has become certain of one row since the event before."""
+"""`StreamEvent`: what is new in one row since the event before: text, tokens, log-probabilities, finish reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Alternatives = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEvent:
-    """News of one row.
+    """What is new in one row.
 
     First take back what `retract` and `retract_tokens` say, then append. All texts of a row, joined like that, are the text of its
     piece, and all ids its tokens. Without `retract=True` nothing is ever taken back: text and ids come when they are certain.
@@ -21,7 +21,7 @@ class StreamEvent:
     Attributes:
         batch, sample: the row.
         text: new text, whole characters; it may come before the token that it ends in.
-        token_ids: new tokens; each comes once. An end of text is none of them.
+        token_ids: new tokens; each comes once. An end-of-text token is not among them.
         logprobs: theirs, natural logarithms by the model itself (no mask, temperature 1).
         top: for each of them the most probable tokens at its place, as many as were asked for; empty for forced tokens, and where
             none were asked for.

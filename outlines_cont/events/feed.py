@@ -1,4 +1,4 @@
-"""Feeds: the news of one row between two steps. `CertainFeed` shows what nothing takes back, `EarlyFeed` shows all and takes back."""
+"""New text and tokens of a row between two steps: `CertainFeed` yields what is final, `EarlyFeed` everything at once, with retractions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlines_cont.streams.text_decoder import TextDecoder
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What has changed: first taken back, then appended.
+    """The changes of a row: first the retractions, then the new text and tokens.
 
     Attributes:
         text: new characters.
@@ -32,7 +32,7 @@ class News:
 
 
 class Feed(Protocol):
-    """What is asked between two steps."""
+    """Gives the changes of a row between two steps."""
 
     def pull(self, row: Row) -> News:
         """Return what has changed since the last call."""

@@ -1,4 +1,4 @@
-"""`OpenCall`: a call of a tool that is being written; what an event tells of it."""
+"""`OpenCall`: a tool call that is still being written, as an event reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`OpenJSON`: JSON text that is being written. It knows what stands in it whole, and what is open."""
+"""`OpenJSON`: an incremental JSON scanner that knows which values are complete and which objects, arrays and strings are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`PartialType`: a type of pydantic, asked for values of which only the beginning was written. Read from its core schema.
+"""`PartialType`: validates JSON of which only the beginning was written against a pydantic type, read from its core schema.
 
 Shown while they are open: models, typed dicts, dicts, lists, tuples and sets with what is whole in them, strings of text fields as far as
 they go. Of a union what one of its types alone can be. Dataclasses show once every field that must be there is. Anything else
@@ -27,7 +27,7 @@ class Missing:
 
 
 MISSING: Final = Missing()
-"""In place of a value: there is nothing to show yet."""
+"""Stands for a value that cannot be shown yet."""
 
 _AROUND = frozenset(["default", "nullable", "function-after", "function-before", "function-wrap"])
 _FUNCTIONS = frozenset(["function-after", "function-before", "function-wrap"])

@@ -1,4 +1,4 @@
-"""`StreamOptions`: how a stream is shown."""
+"""`StreamOptions`: the checked options of a stream: events, top log-probabilities, retraction, partial values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_TOP = 1000
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a stream is shown.
+    """The options of a stream.
 
     Attributes:
         events: as events, instead of texts.
@@ -48,10 +48,10 @@ class StreamOptions:
 
 
 def check_streamed(sampler: Sampler | BeamSearch) -> None:
-    """Refuse a search.
+    """Reject a search, whose text is only known at its end.
 
     Raises:
-        OptionError: `sampler` is one.
+        OptionError: `sampler` is a `BeamSearch`.
     """
     if isinstance(sampler, BeamSearch | BestOf):
         raise OptionError(

@@ -1,4 +1,4 @@
-"""`PieceOptions`: what a call may say of the pieces that it writes. Every call of a generator takes the same; they are checked once."""
+"""`PieceOptions`: the keyword options of every call (`max_tokens`, `stop_at`, `policies` and so on), and their check."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from outlines_cont.sampling.params import STEPS
 from outlines_cont.unknown_option import unknown_option
 
 GENERATORS_OWN = object()
-"""Stands for the draft that a generator was made with."""
+"""The default of `draft`: the draft that the generator was made with."""
 
 
 class PieceOptions(TypedDict, total=False):
     """The options of a piece, all of them optional.
 
     Keys:
-        max_tokens: the most tokens of a piece, forced ones included; None is up to the context. Where it is not given,
-            `DEFAULT_MAX_TOKENS`, and a `LengthWarning` where that cuts a text.
+        max_tokens: the most tokens of a piece, forced ones included; None is up to the context. The default is
+            `DEFAULT_MAX_TOKENS`, with a `LengthWarning` where that cuts a text.
         stop_at: a text, or several, before the first of which the piece ends.
-        min_tokens: until a piece has so many tokens, no end of text and no stop token is drawn where something else may follow.
-        keep_stop: end after the stop text instead.
+        min_tokens: until a piece has so many tokens, end-of-text and stop tokens are masked where another token is allowed.
+        keep_stop: end after the stop text instead of before it.
         stop_in_prompt: a stop text counts also where it begins in the prompt; the prompt itself is never cut.
         stop_token_ids: tokens that end the text where it may end, besides those of the model; they are not part of it.
-        policies: more policies that steer each row, such as `policies.ban(["delve"])`; see docs/policies.md.
-        heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
-            that what follows may join it; see docs/heal.md. A piece that is resumed was healed when it began.
-        guidance: a negative prompt that the text moves away from; see docs/guide.md. A list has one, or None, for each batch entry.
+        policies: more policies of each row, such as `policies.ban(["delve"])`; see docs/policies.md.
+        heal: token healing: remove the tokens at the end of the prompt that a longer token might have covered, and generate
+            their text again; see docs/heal.md. A piece that is resumed was healed when it began.
+        guidance: classifier-free guidance by a negative prompt; see docs/guide.md. A list has one, or None, for each batch entry.
         on_progress: called with a `Progress` when a row ends, ten times a second, and at the end; `ProgressBar()` shows a bar. An error
             that it raises ends the call.
-        draft: what guesses the next tokens, so that fewer forwards are needed for the same text: `"lookup"`, a smaller model, or an
-            object with `propose`; see docs/draft.md. None guesses nothing, whatever the generator says.
+        draft: speculative decoding: `"lookup"` (prompt lookup), a smaller model, or an object with `propose`; see docs/draft.md. None
+            turns off the draft of the generator.
     """
 
     max_tokens: int | None
@@ -57,7 +57,7 @@ class PieceOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`PieceOptions` as they were checked.
+    """Checked `PieceOptions`.
 
     Attributes:
         See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` is `GENERATORS_OWN` where none was given. `has_max_tokens`:
@@ -79,7 +79,7 @@ class Options:
 
     @property
     def is_guided(self) -> bool:
-        """Whether some row is drawn from another law than the model's own."""
+        """Whether some row has classifier-free guidance."""
         found = self.guidance if isinstance(self.guidance, tuple) else (self.guidance,)
         return any(one is not None and not one.is_neutral for one in found)
 
@@ -88,7 +88,7 @@ class Options:
         """Check what was given.
 
         Raises:
-            UnknownOption: there is no such option.
+            UnknownOption: an option is unknown.
             OptionError: a value is out of its range. What only a single row can tell fails that row.
         """
         known = {field.name for field in fields(cls)} - {"has_max_tokens"}
@@ -158,7 +158,7 @@ def _checked_guidance(guidance: object) -> Guidance | tuple[Guidance | None, ...
     return found
 
 
-# What other libraries call an option, and what stands for it here.
+# Names of options in other libraries, and their counterpart here.
 _ELSEWHERE = {
     "max_new_tokens": "Write `max_tokens`.",
     "max_length": "Write `max_tokens`, which counts the tokens of the piece alone.",
@@ -179,7 +179,7 @@ _ELSEWHERE = {
 _OF_SAMPLERS = (*STEPS[1:], "warpers", "length_penalty", "n", "do_sample", "num_beams", "num_return_sequences")
 
 
-# What a generator is made with, and a call is not.
+# Options of generators, which calls do not take.
 _OF_GENERATORS = ("sampler", "force", "max_retries")
 _OF_SCHEMAS = ("whitespace", "strict", "key_order", "formats", "registry", "dialect", "limits")
 
@@ -196,7 +196,7 @@ def _unknown(name: str, known: list[str]) -> UnknownOption:
     return unknown_option("a call", name, [*known, "rng"], advice)
 
 
-# What is said where a function that makes a generator is given it.
+# Advice where a function that makes a generator is given an option of calls.
 OPTIONS_ELSEWHERE = {
     **dict.fromkeys(_OF_SAMPLERS, "Give it to the sampler, such as `sampler=samplers.multinomial(temperature=0.7)`."),
     **{name: f"It is an option of a call: {advice}" for name, advice in _ELSEWHERE.items()},
@@ -235,7 +235,7 @@ def _ids(token_ids: object) -> tuple[int, ...]:
 
 
 def check_ids(token_ids: Sequence[int], vocab_size: int) -> None:
-    """Refuse stop tokens that a model has not.
+    """Check that the stop tokens exist in a model.
 
     Raises:
         OptionError: an id is out of its range.

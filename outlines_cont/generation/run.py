@@ -1,4 +1,4 @@
-"""`Run`: one call of a generator, from what it was given to a state, step by step."""
+"""`Run`: one call of a generator: it submits rows to the engine, takes steps, and collects the resulting state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from outlines_cont.user_code import shielded
 
 
 class PieceMaker(Protocol):
-    """What a run asks of a generator."""
+    """The methods of a generator that a run uses."""
 
     @property
     def model(self) -> LanguageModel:
@@ -60,27 +60,27 @@ class PieceMaker(Protocol):
 
     @property
     def source(self) -> str:
-        """What a piece is to be, as JSON."""
+        """The constraint of a piece as JSON."""
 
     @property
     def partial_type(self) -> PartialType | None:
-        """The type of the value, for values of which only the beginning was written; None where there is no such type."""
+        """The type of the value, for values of which only the beginning was written; None where the value has no type."""
 
     @property
     def unbounded(self) -> tuple[tuple[str, str], ...]:
         """The values of its schema that may be of any length: JSON pointers, and keywords that would bound them."""
 
     def draft_of(self, options: Options) -> Any:
-        """Return what guesses tokens in a call; None where nothing does."""
+        """Return the draft of a call, or None."""
 
     def policies(self, options: Options) -> list[Policy[Any]]:
-        """Return what steers each row."""
+        """Return the policies of each row."""
 
     def finish(self, row: StateRow) -> StateRow:
-        """Return a row that has ended with its value."""
+        """Return a finished row with its value."""
 
     def is_whole(self, row: StateRow) -> bool:
-        """Return whether the text of a row that has ended is one that was asked for, and no part of one."""
+        """Return whether the text of a finished row is complete, not cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class EndedRow:
 
     Attributes:
         number: which of the rows.
-        row: what it has come to, with its value or error.
+        row: the finished row, with its value or error.
     """
 
     number: int
@@ -187,9 +187,9 @@ class Run:
             self._check_resumed()
 
     def steps(self) -> Generator[None, None, None]:
-        """Run to the end, one step of the engine after the other; who stops earlier lets the rows go.
+        """Run to the end, one step of the engine at a time; closing the generator earlier releases the rows.
 
-        After the last one everything is there to be seen, whoever has taken the steps.
+        After the last one the results are complete, even if other calls took the steps.
         """
         job, tell = self._made(), self._tell
         try:
@@ -203,7 +203,7 @@ class Run:
         self._collect(job)
 
     def submit(self) -> Job:
-        """Let the rows run from the next step of the engine on, for whoever takes steps for several runs, and return their job; see
+        """Submit the rows to the engine and return their job, for a caller that takes the steps of several runs; see
         `collect` and `take_ended`.
         """
         job = self._made()
@@ -217,12 +217,12 @@ class Run:
         return self._job
 
     def collect(self) -> SequenceState:
-        """Return the state that the run has come to; to be asked once its `job` is over."""
+        """Return the final state; valid once its `job` is over."""
         self._collect(self.job)
         return self.state()
 
     async def async_steps(self) -> AsyncGenerator[None, None]:
-        """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
+        """The asynchronous form, which does not block the event loop; a cancelled task releases its rows."""
         job, tell = self._made(), self._tell
         try:
             self.engine.submit(job)
@@ -236,14 +236,14 @@ class Run:
         self._collect(job)
 
     def cancel(self) -> None:
-        """Let the rows go, where they were submitted and still run."""
+        """Cancel the rows that were submitted and still run."""
         if self._job is not None:
             self.engine.cancel(self._job)
 
     def take_ended(self) -> list[EndedRow]:
-        """Return the rows that have ended since this was asked last, and let go of them; the first time those that cannot run, too.
+        """Return the rows that ended since the last call, and release them; the first call also returns those that cannot run.
 
-        There is no state of such a run: memory is what the rows that still run take.
+        Such a run has no state at its end, so its memory is that of the rows that still run.
         """
         assert self._job is not None
         found: list[EndedRow] = []
@@ -263,7 +263,7 @@ class Run:
 
     @cached_property
     def _tell(self) -> Callable[..., None]:
-        """What tells how far the run has come, where somebody wants to know."""
+        """The function that reports progress; it does nothing without `on_progress`."""
         return _tell_nobody if self._options.on_progress is None else Teller(self._options.on_progress, self._progress)
 
     def _progress(self) -> tuple[int, int, int, int]:
@@ -279,7 +279,7 @@ class Run:
             return len(self._results), len(self._results) - running, failed, tokens
 
     def _set_draft(self, draft: Any, model: LanguageModel) -> None:
-        """Have tokens guessed for the rows; a search compares many texts, and guesses none of them."""
+        """Set up speculative decoding for the rows; a search does without."""
         drafter = open_draft(draft, model)
         if drafter is None or isinstance(self._maker.sampler, BeamSearch):
             return
@@ -289,11 +289,11 @@ class Run:
 
     @property
     def engine(self) -> Engine:
-        """What runs the rows, with those of others."""
+        """The engine of the model, which all calls share."""
         return engine_of(self._maker.model)
 
     def _made(self) -> Job:
-        """Return the rows that run as a job."""
+        """Return the job of the rows that can run."""
         sampler = self._maker.sampler
         job = self._search(sampler) if isinstance(sampler, BeamSearch) else self._alone(sampler)
         job.can_fork = False  # a call returns as many rows as it was given
@@ -316,7 +316,7 @@ class Run:
         return [range(b * samples, (b + 1) * samples) for b in range(self._batch_size)]
 
     def _collect(self, job: Job) -> None:
-        """Take in what has become of the rows."""
+        """Collect the results of the rows."""
         self._is_collected = True
         if isinstance(job, BeamJob):
             self._collect_found(job.ended)
@@ -337,7 +337,7 @@ class Run:
         ]
 
     def _warn_of_cuts(self) -> None:
-        """Say so where a limit that nobody has given has cut a text."""
+        """Warn where the default of `max_tokens` has cut a text."""
         if self._options.has_max_tokens:
             return
         limit = self._options.max_tokens
@@ -352,7 +352,7 @@ class Run:
             )
 
     def state(self) -> SequenceState:
-        """Return the state that the run has come to; to be asked after `steps`."""
+        """Return the final state; valid after `steps`."""
         state = self._state_of(self._results)
         if not isinstance(self._maker.sampler, BestOf):
             return state
@@ -372,7 +372,7 @@ class Run:
         return SequenceState(self._maker.model, rows, self._seed)
 
     def snapshot(self) -> SequenceState:
-        """Return the state between two steps: pieces that have not ended are as if they had been cut here. To be resumed, or not."""
+        """Return the state between two steps; unfinished pieces count as cut here, and can be resumed."""
         with self.engine.lock:
             results = [*self._results]
             done = {} if self._job is None else self._job.done
@@ -386,10 +386,10 @@ class Run:
             return self._state_of(results)
 
     def feeds(self, options: StreamOptions) -> list[Feed | None]:
-        """Return what is new of each row, between two steps; to be asked before the first.
+        """Return a feed for each row, which gives its changes between two steps; to be called before the first.
 
         Raises:
-            OptionError: a value so far is wanted of what writes no JSON.
+            OptionError: partial values are asked for, and the generator does not write JSON.
         """
         if options.partial:
             kind = self._maker.partial_type
@@ -406,7 +406,7 @@ class Run:
         return [None if row is None else EarlyFeed(row) if options.retract else CertainFeed(row) for row in self.rows]
 
     def pull(self, feeds: Sequence[Feed | None]) -> list[StreamEvent]:
-        """Return the news of the rows that have some."""
+        """Return the events of the rows that have changed."""
         with self.engine.lock:
             events = (self._event(index, feed) for index, feed in enumerate(feeds))
             return [event for event in events if event is not None]
@@ -448,7 +448,7 @@ class Run:
         )
 
     def _drafted(self, index: int, row: Row) -> dict[str, Any]:
-        """Return what the draft of a row has guessed since it was asked last, as the fields of an event."""
+        """Return what the draft of a row has proposed since the last event, as fields of an event."""
         if row.draft is None:
             return {}
         before, now = self._told.get(index, Meter()), replace(row.draft.counts)
@@ -456,7 +456,7 @@ class Run:
         return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
 
     def _end_of(self, index: int, row: Row) -> Row | StateRow | None:
-        """Return what a row has come to, where it is over; with its value, where values are shown: that is a step later."""
+        """Return a finished row, or None; with its value where values are shown, which is a step later."""
         if not self._partial:
             return row if row.is_over else None
         assert self._job is not None
@@ -473,7 +473,7 @@ class Run:
         return None if partial.value is MISSING else partial.value
 
     def grid(self, items: Mapping[tuple[int, int], Any], missing: Any) -> list[list[Any]]:
-        """Return items by `(batch, sample)` as `[batch][sample]` lists, `missing` where there is none."""
+        """Return items by `(batch, sample)` as `[batch][sample]` lists, with `missing` in the gaps."""
         return [[items.get((b, s), missing) for s in range(self._num_samples)] for b in range(self._batch_size)]
 
     def finish(self, row: StateRow) -> StateRow:
@@ -493,7 +493,7 @@ class Run:
         return self._values[at]
 
     def is_whole(self, row: StateRow) -> bool:
-        """Return whether the text of a row that has ended is one that was asked for, and no part of one."""
+        """Return whether the text of a finished row is complete, not cut."""
         return self._maker.is_whole(row)
 
     def _check_resumed(self) -> None:
@@ -511,13 +511,13 @@ class Run:
         for row in self.rows:
             if row is not None and isinstance(row.error, FSMError):
                 raise ResumeError(
-                    "expected a state that this generator has cut, but its last piece is no beginning of what the generator "
+                    "expected a state that this generator has cut, but its last piece is not a prefix of what the generator "
                     f"writes ({row.error}). Resume with the generator that made it."
                 ) from row.error
 
 
 def _tell_nobody(*, is_over: bool = False) -> None:
-    """Take the place of a `Teller`."""
+    """Report no progress."""
 
 
 def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
@@ -554,7 +554,7 @@ def _spread(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:
 
 
 def _missing(rows: Sequence[StateRow]) -> StateRow:
-    """Return a row for a hypothesis that an entry does not have, while others have more."""
+    """Return an empty row for a hypothesis that an entry lacks, while other entries have more."""
     if rows[-1].error is not None:
         return rows[-1]
     error = NoHypothesis(
@@ -564,14 +564,14 @@ def _missing(rows: Sequence[StateRow]) -> StateRow:
 
 
 def _searched(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
-    """Return a row as what a sampler goes on from."""
+    """Return a row as the start of a search, or of sampling."""
     if isinstance(sampler, BeamSearch):
         return row.searched(sampler.length_penalty)
     return row.searched() if isinstance(sampler, BestOf) else row
 
 
 def _kind(negative: NegativePrompt | None) -> Callable[..., Row]:
-    """Return what makes a row of a batch entry."""
+    """Return the class of the rows of a batch entry."""
     return Row if negative is None else partial(GuidedRow, negative=negative.row, scale=negative.scale)
 
 

@@ -1,4 +1,4 @@
-"""Models: loaded by hub id or path, wrapped, made of a function, or the small one that is bundled."""
+"""Language models for the engine: loaded by hub id or path, wrapped, made from a function, or the small one that is bundled."""
 
 from outlines_cont.meter import Meter
 from outlines_cont.models.bundled import tiny

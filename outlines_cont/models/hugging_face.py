@@ -1,4 +1,4 @@
-"""A Hugging Face causal language model behind the protocol of the engine, and the functions that make one.
+"""`HuggingFaceModel`: a causal language model of transformers behind the engine's protocol, and the functions that load or wrap one.
 
 Nothing is fetched but what the given id asks transformers for, and no code of a repository is run unless the caller passes
 `trust_remote_code=True`. The model and the tokenizer of the caller are never changed.
@@ -61,7 +61,7 @@ class HuggingFaceModel:
         context_length: the largest number of tokens of a sequence, None where the config sets none.
         eos_token_ids: every id that ends a text: those of the generation config and the tokenizer's.
         opening: how it was opened, by which it is pickled; None for one that was wrapped.
-        prefix_cache: keys and values of prompts and texts that ran lately; see `PrefixCache`.
+        prefix_cache: keys and values of recent prompts and texts; see `PrefixCache`.
     """
 
     has_kv = True
@@ -85,7 +85,7 @@ class HuggingFaceModel:
         self.eos_token_ids = _eos_token_ids(model, self.tokenizer)
         self.opening: Opening | None = None
         self._meters = MeterBoard()
-        # Values that belong to one model, such as its vocabulary and its token FSMs, by name.
+        # A cache of values derived from the model, such as its vocabulary and its token FSMs.
         self.memo: dict[object, Any] = {}
         self.kv_store = KVStore(kv_budget_bytes)
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
@@ -100,7 +100,7 @@ class HuggingFaceModel:
 
     @property
     def prefix_cache(self) -> PrefixCache:
-        """Keys and values of prompts and texts that ran lately; `prefix_cache.max_bytes = 0` turns their reuse off."""
+        """Keys and values of recent prompts and texts; `prefix_cache.max_bytes = 0` turns their reuse off."""
         return self._prefix_cache
 
     @prefix_cache.setter
@@ -112,11 +112,11 @@ class HuggingFaceModel:
         )
 
     def __copy__(self) -> Self:
-        """Return the same: it never changes, and its weights are there once."""
+        """Return the object itself: it is immutable, and its weights exist once."""
         return self
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes, and its weights are there once."""
+        """Return the object itself: it is immutable, and its weights exist once."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -175,7 +175,7 @@ class HuggingFaceModel:
 
     @property
     def can_branch(self) -> bool:
-        """Whether rows may read a prefix that they share where it lies; asking runs a short probe, once."""
+        """Whether rows may attend to a shared prefix in place, without copying it; asking runs a short probe, once."""
         return bool(self.capabilities.branch)
 
     @property
@@ -263,9 +263,9 @@ def transformers(
     Pickled, the model is these arguments but for `token`: another process opens it again, with the login that it has itself.
 
     Raises:
-        OptionError: `id_or_path` is no id and no folder, or there is no such device.
-        UnknownOption: there is no such option; it names the one that was meant.
-        ModelNotFound: it is no folder, and transformers finds no model of that id.
+        OptionError: `id_or_path` is neither an id nor a folder, or the device does not exist.
+        UnknownOption: an option is unknown; the message suggests the closest known one.
+        ModelNotFound: it is not a folder, and transformers finds no model with that id.
         OSError: a folder cannot be read.
         MissingTokenizer: there is a model but no tokenizer that can be read.
         UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
@@ -336,7 +336,7 @@ def _not_found(name: str, error: OSError) -> str:
 
 
 def check_device(device: object) -> None:
-    """Raise `OptionError` for a CUDA device where there is none."""
+    """Raise `OptionError` for a CUDA device that this machine does not have."""
     if device is not None and str(device).startswith("cuda") and not torch.cuda.is_available():
         raise OptionError(
             f"expected a device of this machine as `device`, got {str(device)!r}, but this PyTorch sees no CUDA device. "
@@ -365,7 +365,7 @@ def from_transformers(
             them; 0 turns their reuse off. None for a sixteenth of the memory, and no more than 4 GiB.
 
     Raises:
-        OptionError: one of the budgets is no number of bytes.
+        OptionError: one of the budgets is not a number of bytes.
         UnsupportedModel: the model is an encoder-decoder, or recurrent in a way that its cache cannot carry exactly.
     """
     if not isinstance(model, PreTrainedModel):
@@ -383,7 +383,7 @@ def from_transformers(
 
 
 def check_prefix_cache_bytes(value: object) -> None:
-    """Raise `OptionError` for what is no number of bytes."""
+    """Raise `OptionError` for anything but a number of bytes."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise OptionError(
             f"expected a number of bytes, 0 or more, as `prefix_cache_bytes`, got {value!r}. 0 turns the reuse of prefixes off.",

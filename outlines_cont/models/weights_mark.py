@@ -1,4 +1,4 @@
-"""`weights_mark`: a value that tells whether the weights of a network are the same tensors, and as they were."""
+"""`weights_mark`: a value that changes when the weights of a network change; caches compare it to know whether they are still valid."""
 
 from __future__ import annotations
 

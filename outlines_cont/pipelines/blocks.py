@@ -1,4 +1,4 @@
-"""`BlockRunner`: blocks of rows given to workers that may die at any time; every row has one outcome, and they come in their order.
+"""`BlockRunner`: runs blocks of rows on workers that may die, retries by bisection, and yields one outcome per row, in order.
 
 Nothing here knows what a worker is; see `Crew`. A block is given again when its worker has died. What kills workers again and again is
 looked for in halves, with nothing beside it: in the end a single row has failed with `WorkerDied`, and all others have their outcomes.
@@ -48,7 +48,7 @@ class BlockReport:
     """What a worker says of a block.
 
     Attributes:
-        worker: who.
+        worker: the worker.
         start: the block, by the number of its first row.
         outcomes: those of its rows; None where the worker has died.
         why: what it has died of.
@@ -73,7 +73,7 @@ class Crew(Protocol):
         """Wait until a worker has something to say: the outcomes of a block, or that it has died with it."""
 
     def dismiss(self, worker: Any) -> None:
-        """Let go of a worker, dead or alive, and of what it has."""
+        """Release a worker, dead or alive, and its blocks."""
 
 
 @dataclass(slots=True)
@@ -183,7 +183,7 @@ class BlockRunner:
     def _take(self, report: BlockReport) -> None:
         hired = next((hired for hired in self._hired if hired.worker is report.worker), None)
         if hired is None or report.start not in hired.blocks:
-            return  # of a worker that was let go meanwhile
+            return  # from a worker that was released meanwhile
         if report.outcomes is None:
             self._bury(hired, report.why)
             return

@@ -1,4 +1,4 @@
-"""`Extractor`: rows to records with one model."""
+"""`Extractor`: turns rows into records with one model."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Extractor:
     Raises:
         SetupError: the schema or the template cannot be used.
         OptionError: another argument is out of its range.
-        UnknownOption: there is no such option.
+        UnknownOption: an option is unknown.
         fsm.FSMError: the model cannot write what the schema asks for.
     """
 
@@ -137,7 +137,7 @@ class Extractor:
                 a text or the dict of one row for one record; for any other iterable the records come one by one.
 
         Raises:
-            OptionError: it is nothing that holds rows.
+            OptionError: it is not a supported container of rows.
             SetupError: pyarrow is not installed; lists and dicts do without.
         """
         return extracted(data, self.text_field, self.columns, self.outcomes)
@@ -165,7 +165,7 @@ class Extractor:
 
         Args:
             rows: texts, or the fields of rows; an exception stands for a row that could not be read.
-            show: takes the values while they are written, by the number of the row; None where nobody looks.
+            show: takes the values while they are written, by the number of the row; None shows nothing.
         """
         source = enumerate(rows)
         ended: dict[int, Outcome] = {}
@@ -193,7 +193,7 @@ class Extractor:
         return self._recipe.prompt(self._checked(row))
 
     def flow(self, show: ShowValue | None = None) -> Flow:
-        """Return a flow of rows for one who puts them in by himself; to be closed."""
+        """Return a flow, into which the caller puts rows; it must be closed."""
         return Flow(self._recipe, show)
 
     def _fields(self, row: Row | Exception) -> Mapping[str, Any] | Exception:
@@ -206,7 +206,7 @@ class Extractor:
         """Return the fields of a row.
 
         Raises:
-            RowError: it is none.
+            RowError: it is not a row.
         """
         if isinstance(row, str):
             return {self.text_field: row}
@@ -250,7 +250,7 @@ def _made_again(arguments: dict[str, Any]) -> Extractor:
 
 
 def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
-    """Refuse what is no model, and options that nothing takes."""
+    """Reject what is no model, and options that nothing takes."""
     if not hasattr(model, "eos_token_ids"):
         raise OptionError(
             f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. The schema comes second: "

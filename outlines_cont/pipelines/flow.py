@@ -1,4 +1,4 @@
-"""`Flow`: rows on their way through a model, from their fields to an outcome each."""
+"""`Flow`: rows in flight through a model: prompts, records, votes of samples, and an outcome for each."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Flow:
 
     Args:
         recipe: how a row becomes a record.
-        show: takes the values while they are written; None where nobody looks.
+        show: takes the values while they are written; None shows nothing.
     """
 
     def __init__(self, recipe: Recipe, show: ShowValue | None = None) -> None:
@@ -80,11 +80,11 @@ class Flow:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let go of what is in flight."""
+        """Cancel the rows in flight."""
         self.close()
 
     def close(self) -> None:
-        """Let go of what is in flight."""
+        """Cancel the rows in flight."""
         self._window.close()
 
     @property

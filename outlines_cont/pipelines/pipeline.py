@@ -1,4 +1,4 @@
-"""`run`: a file of rows to a file of records, in this process or on workers."""
+"""`run`: extracts records from a file of rows into a file, in this process or on workers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(
         details: whether log-probabilities, tokens and agreement stand there; a report and samples need them.
         calibration: what the agreement of samples is worth; then a confidence stands there, too.
         settings: more that decides a record: a run that is resumed must have the same. To be given where `extractor` is a function.
-        resume: go on with an output that exists.
+        resume: continue an existing output.
         overwrite: replace it.
         report: a page to write, when all rows are there.
         gold: the field of a row that holds the right record, for the report.
@@ -71,7 +71,7 @@ def run(
 
     Raises:
         SetupError: something cannot be used; nothing ran, and the output is as it was.
-        WorkersFailed: workers die one after the other; what was written can be gone on with.
+        WorkersFailed: workers die one after the other; what was written can be resumed.
     """
     is_made = isinstance(extractor, Extractor)
     if resume and not is_made and not settings:

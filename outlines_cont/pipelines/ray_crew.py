@@ -1,4 +1,4 @@
-"""`RayWorkers`: rows to outcomes on actors of Ray, on this machine or on a cluster.
+"""`RayWorkers`: runs rows on actors of Ray, on this machine or on a cluster.
 
 Plain actors with a bounded window of blocks, and no dataset of Ray Data: there what a job has done is known only at its end; see
 docs/pipelines.md. No other module imports ray.
@@ -72,7 +72,7 @@ class RayWorkers:
         """Yield what becomes of each row, in their order. Rows are taken as there is room for them.
 
         Raises:
-            SetupError: a worker cannot be made, or there is no such cluster.
+            SetupError: a worker cannot be made, or the cluster does not exist.
             WorkersFailed: workers die one after the other.
         """
         is_ours = self._begin()
@@ -93,7 +93,7 @@ class RayWorkers:
 
     @property
     def _is_here(self) -> bool:
-        """Whether Ray is begun on this machine, and is no cluster that runs."""
+        """Whether Ray is started on this machine, not on a running cluster."""
         return self._options.address in (None, "local")
 
     def _begin(self) -> bool:

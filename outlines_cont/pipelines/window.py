@@ -1,4 +1,4 @@
-"""`Window`: prompts in flight on the engine of a model. Each comes out when it has ended, and makes room at once."""
+"""`Window`: a bounded number of prompts in flight on the engine (continuous batching); one that ends makes room at once."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class ShowValue(Protocol):
     """Takes a value so far."""
 
     def __call__(self, key: Any, value: Any, is_whole: bool) -> None:
-        """Show the value so far of the prompt `key`, the final one where `is_whole`; None is no value yet."""
+        """Show the value so far of the prompt `key`, the final one where `is_whole`; None before there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowEntry:
-    """A prompt that is to be gone on with.
+    """A prompt to be continued.
 
     Attributes:
         key: by which its end is told.
         generator: what goes on with it.
         given: the prompt.
         seed: of its random numbers; None where none are drawn.
-        show: takes the value while it is written; None where nobody looks.
+        show: takes the value while it is written; None shows nothing.
     """
 
     key: Any
@@ -137,7 +137,7 @@ class _Call:
 class Window:
     """At most so many rows on the engine at once: put prompts in while there is room, take steps, and take out what has ended.
 
-    Memory: what the rows in flight take; a prompt that has ended is let go with the last of those that were put in with it.
+    Memory: what the rows in flight take; a prompt that has ended is released with the last of those that were put in with it.
 
     Args:
         model: the model.
@@ -165,11 +165,11 @@ class Window:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let go of all rows that are in flight."""
+        """Cancel all rows in flight."""
         self.close()
 
     def close(self) -> None:
-        """Let go of all rows that are in flight."""
+        """Cancel all rows in flight."""
         calls, self._calls = self._calls, []
         self._waiting.clear()
         for call in calls:

@@ -1,4 +1,4 @@
-"""`RowWorker`: a model in a process of its own, that is given blocks of rows and keeps its batch full from one block to the next."""
+"""`RowWorker`: runs blocks of rows on a model in its own process, and keeps the batch full from one block to the next."""
 
 from __future__ import annotations
 

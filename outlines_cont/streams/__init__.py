@@ -1,4 +1,4 @@
-"""Streams: text as it is written. Of any token ids, without a model; events of a row; the state at every moment.
+"""Incremental detokenization: text, stop strings and draws for token ids from any source, without a model.
 
 What this room re-exports are values: a push returns a new one, and the old one stays valid. They import `errors` and
 `interfaces`, and what a draw needs only where logits are pushed. The other modules import the engine, never a generator.

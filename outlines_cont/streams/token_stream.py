@@ -1,4 +1,4 @@
-"""`TokenStream`: text, stop texts and stop tokens out of token ids that come one by one, from whatever draws them."""
+"""`TokenStream`: incremental detokenization: text, stop strings and stop tokens from token ids that come one by one, from any source."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class TokenStream:
     """Text out of token ids that come one by one. A value: every push returns a new stream, and the old one stays valid.
 
-    Laws. The texts that became certain with each push and with `flush`, joined, are the bytes of all tokens before the stop,
+    Invariants. The texts that became certain with each push and with `flush`, joined, are the bytes of all tokens before the stop,
     decoded with `errors="replace"`. No text ends inside a character, and none is ever taken back. What cannot begin a stop
-    text, and is no incomplete character, is certain with the push that brings it. Which stop is found depends on the bytes
+    text, and is not an incomplete character, is certain with the push that brings it. Which stop is found depends on the bytes
     alone: the stop text that is complete first, of those that end together the longest; so neither on how the bytes are cut
     into tokens, nor on the order of the stop texts.
 
@@ -48,7 +48,7 @@ class TokenStream:
         stop_in_prompt: bool = False,
         prompt: str | Sequence[int] | None = None,
     ) -> None:
-        """Begin a stream.
+        """Create an empty stream.
 
         Args:
             tokenizer: `model.tokenizer`, or a tokenizer of Hugging Face. Reading one of these takes a while (0.35 s for 131,072
@@ -65,7 +65,7 @@ class TokenStream:
                 None: nothing is known of it, and the first token goes on with a text.
 
         Raises:
-            OptionError: An option is something else, or an id is none of the tokenizer.
+            OptionError: An option has another type or value, or an id is not a token of the tokenizer.
             TokenizerError: The tokenizer cannot be read, or cannot encode the prompt.
         """
         options = DecodeOptions.of(
@@ -117,9 +117,9 @@ class TokenStream:
             InvalidLogits, DeadEnd: No token can be drawn.
             OptionError: An option is out of its range, or the sampler is a search.
             TypeError, ValueError: The logits or the mask are something else.
-            TokenizerError: The token that was drawn is none of the tokenizer.
+            TokenizerError: The token that was drawn is not a token of the tokenizer.
 
-        Cost: what the sampler costs. With penalties, a stream that is pushed on from two places in turn counts its tokens anew
+        Cost: what the sampler costs. With penalties, a stream that is pushed on from two places in turn counts its tokens again
             each time; give each its own `fork`.
         """
         if self.finished:
@@ -181,7 +181,7 @@ class TokenStream:
         wanted = self.num_tokens - n
         return self if n == 0 else self._at(next(at for at in self._place.back() if at.num_tokens == wanted))
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------------------
 
     @property
     def text(self) -> str:
@@ -248,11 +248,11 @@ class TokenStream:
         return hash((self._place.num_tokens, self._place.num_chars, self._place.finish_reason))
 
     def __copy__(self) -> Self:
-        """Return the same: it never changes."""
+        """Return the object itself: it is immutable."""
         return self
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
+        """Return the object itself: it is immutable."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -286,7 +286,7 @@ class TokenStream:
         return self._at(self._place.push(token_id, self._options, logprob, num_drawn))
 
     def _past_end(self) -> TokenStream:
-        """Return this stream, which is finished, without new text: the texts of all pushes are joined by many a loop."""
+        """Return this finished stream without new text, so that a loop which joins the new texts stays correct."""
         return (
             self
             if not self.new_text

@@ -1,4 +1,4 @@
-"""`TokenTally`: the counts of tokens that penalties need, kept up from place to place of a stream."""
+"""`TokenTally`: the token counts that penalties need, cached for the last place of a stream that was asked for."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from outlines_cont.streams.stream_place import StreamPlace
 
 
 class TokenTally:
-    """Holds the counts of the place that was asked for last.
+    """Caches the token counts of the last place.
 
-    A memory, no part of any value: what is asked for next is most often one token further, and then costs nothing more. It may
-    be shared by threads: whoever takes the counts has them alone, and another one counts anew.
+    A cache, not part of any value: the next place is usually one token further, which costs one update. It may
+    be shared by threads: `take` hands the counts to one of them, and another one counts from the beginning.
     """
 
     __slots__ = ("_last", "_prompt")

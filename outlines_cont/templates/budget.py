@@ -1,4 +1,4 @@
-"""`TemplateBudget`: what one run of a template may use, and `TemplateUsage`: what it has used."""
+"""`TemplateBudget`: the limits of one run of a template, and `TemplateUsage`, which counts what a run has used."""
 
 from __future__ import annotations
 

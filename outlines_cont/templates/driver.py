@@ -1,4 +1,4 @@
-"""`ProgramBatch`: many runs of templates on one engine, each of which waits for its own piece while the others go on."""
+"""`ProgramBatch`: runs many templates on one engine (continuous batching); each waits for its own piece only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ProgramBatch:
         self.close()
 
     def close(self) -> None:
-        """Let go of all that run."""
+        """Cancel all programs that run."""
         for program in self._in_order:
             program.close()
 
@@ -54,11 +54,11 @@ class ProgramBatch:
 
     @property
     def job(self) -> Job | None:
-        """What the engine has to do next for somebody; None where nobody waits for it."""
+        """The first job that a program waits for; None if no program waits."""
         return next((program.run.job for program in self._running if program.run is not None), None)
 
     def take(self) -> None:
-        """Let those go on whose piece has ended."""
+        """Resume the programs whose piece has ended."""
         for program in self._running:
             if program.check() and program.run is not None and program.run.job.is_over:
                 program.resume()
@@ -87,7 +87,7 @@ def drive(
 async def drive_async(
     model: LanguageModel, programs: Iterable[TemplateProgram], window: int
 ) -> AsyncGenerator[TemplateResult, None]:
-    """Do the same without holding up an event loop."""
+    """The asynchronous form, which does not block the event loop."""
     with ProgramBatch(model, programs, window) as batch:
         while batch.goes_on:
             batch.fill()

@@ -1,4 +1,4 @@
-"""What a template has failed with, and where: the line, and the column where it is known."""
+"""Errors of templates, with the line and, where it is known, the column."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUOTED = re.compile(r"'([^']*)'")
 
 
 def syntax_failure(error: TemplateSyntaxError, source: str, origin: str) -> TemplateError:
-    """Return what to say of a template that cannot be read."""
+    """Return the error of a template that cannot be parsed."""
     line = int(error.lineno)
     column = error.lineno.column if isinstance(error.lineno, SourcePlace) else None
     shown = _shown(source, line)
@@ -61,7 +61,7 @@ def failure(
 
 
 def _advice(message: str | None, name: str) -> str:
-    """Return how a name gets its value, where it has none."""
+    """Return advice on how to give an undefined name its value."""
     if message is None or not message.endswith("is undefined"):
         return ""  # of a value that lacks an attribute
     return f" Give it in the row, or for all rows: `{name}=...`, on the command line `--set {name}=...`."

@@ -1,4 +1,4 @@
-"""`TemplatePiece`: what a template asks to be generated, as `gen`, `choice`, `json` and `grammar` in it say."""
+"""`TemplatePiece`: what a call of `gen`, `choice`, `json` or `grammar` in a template generates."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def piece_of(
         sampler: how tokens are drawn where the call does not say.
 
     Raises:
-        UnknownOption, OptionError: an option that there is none of, or out of its range.
+        UnknownOption, OptionError: an option is unknown, or out of its range.
         TemplateError: the arguments do not fit.
         fsm.FSMError: the constraint is malformed, or nothing satisfies it.
     """
@@ -212,7 +212,7 @@ def _sampled(generator: Generator, sampler: Any) -> Generator:
     """Return the generator with another sampler, where there is one; a template goes on with one text, whatever is drawn.
 
     Raises:
-        OptionError: it is none, or makes several texts.
+        OptionError: it is not a sampler, or makes several texts.
     """
     # Checked as every generator does.
     chosen = generator.sampler if sampler is None else generate.text(generator.model, sampler=sampler).sampler

@@ -1,4 +1,4 @@
-"""`TemplateProgram`: one run of a template: it writes to one state, and waits for what is generated."""
+"""`TemplateProgram`: one run of a template as a coroutine, which is suspended at each generator until its piece has ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _current: ContextVar[TemplateProgram] = ContextVar("template")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What all rows of a call have in common.
+    """The settings that all rows of a call share.
 
     Attributes:
         model: what writes.
@@ -68,9 +68,9 @@ class TemplateProgram:
     """One run of a template.
 
     Attributes:
-        run: what generates now; None where nothing does.
-        error: what has gone wrong.
-        news: for a stream: names, texts and events since they were last taken.
+        run: the piece that is being generated, or None.
+        error: the error it failed with, or None.
+        news: for a stream: names, texts and events that were not yielded yet.
         is_over: whether it has come to its end.
     """
 
@@ -119,7 +119,7 @@ class TemplateProgram:
         """Return the value that was generated last under a name.
 
         Raises:
-            KeyError: there is none yet.
+            KeyError: nothing was generated under this name yet.
         """
         return self._captures[name][-1]
 
@@ -156,26 +156,26 @@ class TemplateProgram:
         return True
 
     def cancel(self) -> None:
-        """Let go of the rows that run; what they have written is kept."""
+        """Cancel the rows that run; what they have written is kept."""
         if self.run is not None:
             left, self.run = self.run.leave(), None
             self._state = self._state if self._is_searching else left
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Cancel what runs and release the state."""
         self.cancel()
         self.is_over = True
         if self._main is not None:
             self._main.close()
 
     def pull(self) -> None:
-        """Note what is new of the piece that runs, between two steps, where somebody wants to see it."""
+        """Collect the events of the piece that runs, between two steps, if the run is streamed."""
         if self.run is not None and self._feeds and self._request is not None:
             name = self._request.piece.name
             self.news += [(name, event.text, event) for event in self.run.pull(self._feeds)]
 
     def result(self) -> TemplateResult:
-        """Return what it has come to."""
+        """Return the result so far."""
         state = self._state if self.run is None or self._is_searching else self.run.snapshot()
         text = "" if state is None else str(state)[len(self._given_text) :]
         captures, reasons = self.captures, self._shaped(self._reasons)
@@ -212,7 +212,7 @@ class TemplateProgram:
     def _checked(self, request: object) -> _Request:
         if isinstance(request, _Request):
             return request
-        # Somebody awaits what nobody will answer, such as a future.
+        # A function of the template awaited something else, such as a future.
         self._throw(
             TemplateError(
                 "expected a function that can be called, got one that waits for an event loop. Call it before, and give its result."

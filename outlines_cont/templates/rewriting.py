@@ -1,4 +1,4 @@
-"""`Rewritten`: the syntax tree of a template, checked, and changed so that generators know where they stand.
+"""`Rewritten`: the syntax tree of a template, checked and transformed so that generators know their place and loops are counted.
 
 - A call of `gen`, `choice`, `json` or `grammar` becomes a filter with its place, which no name of the template can stand for.
 - A name that is generated is looked up when it is read, as the value that it has then.

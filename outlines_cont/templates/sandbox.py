@@ -1,4 +1,4 @@
-"""`TemplateSandbox`: what a template may do, and what each thing that it does is charged for.
+"""`TemplateSandbox`: Jinja's immutable sandbox with allow-lists of filters and methods, each charged to a budget.
 
 Jinja's immutable sandbox with strict names, in its asynchronous form, so that a template can wait for what is generated. The sandbox
 itself bounds neither time nor memory. Here filters and methods of texts, lists and numbers are those of a list, all of which make no

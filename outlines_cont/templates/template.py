@@ -1,4 +1,4 @@
-"""`Template`: a program as a Jinja template, whose generators write on one state."""
+"""`Template`: a Jinja template as a program whose generators continue one state."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Template:
         """Read a template from a file in UTF-8; one line break at its end does not count. For `special` see `Template`.
 
         Raises:
-            TemplateError: the file cannot be read, or is no such template.
+            TemplateError: the file cannot be read, or is not a valid template.
         """
         try:
             source = Path(path).read_text(encoding="utf-8")
@@ -210,7 +210,7 @@ class Template:
         budget: TemplateBudget | None = None,
         **values: Any,
     ) -> Any:
-        """Do the same as `run` without holding up an event loop; tasks share the steps of one engine. A cancelled one lets its rows go."""
+        """The asynchronous form of `run`: it does not block the event loop, and a cancelled task releases its rows."""
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
         async with aclosing(drive_async(model, programs, _window(model))) as found:
@@ -229,8 +229,8 @@ class Template:
         budget: TemplateBudget | None = None,
         **values: Any,
     ) -> Iterator[TemplateResult]:
-        """Do the same as `run` with `rows`, but yield each result once it is there and all before it are. Rows are taken as there is
-        room for them, so that there may be any number.
+        """Run as `run` does with `rows`, but yield each result, in order, as soon as it is there. Rows are taken as there is
+        room for them, so their number is unlimited.
         """
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
         return drive(model, programs, _window(model))
@@ -247,7 +247,7 @@ class Template:
         budget: TemplateBudget | None = None,
         **values: Any,
     ) -> TemplateStream:
-        """Do the same as `run`, for one run, and tell what is new after each step.
+        """Run the template once, and yield what is new after each step.
 
             stream = template.stream(model, text="Two lamps, please.")
             for event in stream:
@@ -334,7 +334,7 @@ class Template:
         return failure(error, self._template, self.source, self._columns, at, known)
 
     def _warn_of_special(self, model: LanguageModel) -> None:
-        """Say so where the author has written a special token, which is letters."""
+        """Warn about a special token in the text of the template, which is encoded as letters."""
         names = control_names_of(model.tokenizer)
         name = next((found for text in self._texts if (found := names.first_in(text)) is not None), None)
         if name is not None:
@@ -382,7 +382,7 @@ def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
     """Refuse a state that a template cannot go on from.
 
     Raises:
-        OptionError, SampleMismatch, ModelMismatch: it is none, has several rows, or is of another model.
+        OptionError, SampleMismatch, ModelMismatch: it is not a state, has several rows, or belongs to another model.
     """
     if state is None:
         return

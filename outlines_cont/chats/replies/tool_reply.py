@@ -1,4 +1,4 @@
-"""A reply that is text, or calls of tools: free text up to what begins a call, and then nothing else than one."""
+"""`ToolReply`: a reply that is text or tool calls: free text up to the marker of a call, then constrained JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outlines_cont.state.sequence_state import SequenceState
 
 @dataclass(frozen=True, slots=True)
 class ToolReply:
-    """How a reply is written that may call tools.
+    """Generates a reply that may call tools.
 
     Attributes:
         writer: writes the text.

@@ -1,4 +1,4 @@
-"""`ToolStream`: the events of a reply that is text, or calls of tools, as it is written."""
+"""`ToolStream`: iterates over the events of a reply that may contain tool calls."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ToolStream(Closing):
         return self._done if self._done is not None else self._running.state
 
     def __iter__(self) -> Iterator[StreamEvent]:
-        """Run, and yield what is new after each step. A second time there is nothing left."""
+        """Run, and yield what is new after each step. A stream can be iterated once."""
         with closing(self):
             while (stream := self._stream) is not None:
                 for event in stream:
@@ -73,7 +73,7 @@ class ToolStream(Closing):
                 yield from self._go_on()
 
     async def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
         async with aclosing(self):
             while (stream := self._stream) is not None:
                 async for event in stream:
@@ -89,12 +89,12 @@ class ToolStream(Closing):
         self._running.close()
 
     async def aclose(self) -> None:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
         self._stream = None
         await self._running.aclose()
 
     def _told(self, event: StreamEvent) -> Iterator[StreamEvent]:
-        """Yield the events that there are for one of what runs."""
+        """Yield the events of the reply for one event of the running generator."""
         if self._calls is not None:
             yield from _told_of_calls(self._calls, event)
         elif not self._is_text:
@@ -114,7 +114,7 @@ class ToolStream(Closing):
                 yield told
 
     def _beyond(self, event: StreamEvent) -> StreamEvent:
-        """Return what an event of a text that is resumed tells beyond what was told; it begins with that."""
+        """Return the event of a resumed text without the part that earlier events contained."""
         text, tokens = min(len(event.text), self._seen[0]), min(len(event.token_ids), self._seen[1])
         self._seen = self._seen[0] - text, self._seen[1] - tokens
         ids, logprobs, top = event.token_ids[tokens:], event.logprobs[tokens:], event.top[tokens:]
@@ -154,7 +154,7 @@ class ToolStream(Closing):
 
 
 def _told_of_calls(calls: OpenCalls, event: StreamEvent) -> Iterator[StreamEvent]:
-    """Yield an event for each call that the text of one belongs to."""
+    """Yield an event for each call that the text of an event belongs to."""
     news = list(calls.push(event.text))
     if not news:
         yield replace(event, text="")

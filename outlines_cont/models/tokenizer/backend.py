@@ -1,4 +1,4 @@
-"""What `Tokenizer` needs of a tokenizer library."""
+"""`TokenizerBackend`: the protocol of a tokenizer library: the bytes of every token, and three ways of encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokenizer library stands behind an object that the user gave."""
+"""`open_backend`: the backend for a tokenizer object: Hugging Face fast or slow, SentencePiece, or tekken."""
 
 from __future__ import annotations
 

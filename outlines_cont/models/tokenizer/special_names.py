@@ -1,4 +1,4 @@
-"""`SpecialNames`: special tokens found in a text by how they are written."""
+"""`SpecialNames`: finds special tokens in a text by their names, and encodes text so that they are control tokens, or letters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SpecialNames:
         self._pattern = re.compile(f"({'|'.join(longest_first)})") if longest_first else None
 
     def first_in(self, text: str) -> str | None:
-        """Return the first name that stands in a text, the longest where several begin there; None where there is none."""
+        """Return the first name that stands in a text, the longest where several begin there; or None."""
         found = self._pattern.search(text) if self._pattern is not None else None
         return None if found is None else found[1]
 

@@ -1,4 +1,4 @@
-"""Spelling bytes with tokens, where a tokenizer cannot encode them."""
+"""`Speller`: spells bytes with the fewest tokens (dynamic programming), where the tokenizer cannot encode them."""
 
 from __future__ import annotations
 

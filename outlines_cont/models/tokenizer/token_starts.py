@@ -1,6 +1,6 @@
-"""`TokenStarts`: the tokens of a vocabulary in the order of their bytes, to ask which of them begin with some text.
+"""`TokenStarts`: tokens sorted by their bytes and searched by prefix, for token healing.
 
-For healing the end of a prompt: how many tokens to give back there, and which may come while their text is spelled anew.
+To heal the end of a prompt, it tells how many tokens to remove there, and which may follow while their text is spelled again.
 """
 
 from __future__ import annotations

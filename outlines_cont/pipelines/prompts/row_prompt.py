@@ -1,4 +1,4 @@
-"""`RowPrompt`: the prompt of a row, made of its fields."""
+"""`RowPrompt`: the prompt of a row, rendered from its fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Sandbox`: what a template of a prompt may do, and `filled`: its text, with an end to how long that is.
+"""`Sandbox`: Jinja's immutable sandbox for prompt templates, and `filled`, which renders one with a limit on its length.
 
 Jinja's immutable sandbox with strict names: no attribute that leads to Python, no change of a row. It bounds neither time nor memory;
 `template_process` does, for a template may make much of little in ways that no list of operators and filters has all of.
@@ -27,7 +27,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
     def __init__(self, max_characters: int) -> None:
-        # Prompts are no HTML, so nothing is escaped. Without the optimizer nothing is computed before a row is there.
+        # Prompts are not HTML, so nothing is escaped. Without the optimizer nothing is computed before a row is there.
         super().__init__(undefined=StrictUndefined, autoescape=False, optimized=False)
         self._max_characters = max_characters
 

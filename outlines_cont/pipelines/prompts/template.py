@@ -1,4 +1,4 @@
-"""`PromptTemplate`: a Jinja template that makes a prompt of a row.
+"""`PromptTemplate`: a Jinja template that renders the prompt of a row.
 
 It runs in Jinja's immutable sandbox with strict names, without includes, in a process of its own. Its text, its time and its memory
 are bounded, whatever it does.
@@ -77,7 +77,7 @@ class PromptTemplate:
         """Read a template; one line break at the end of the file does not count.
 
         Raises:
-            SetupError: the file cannot be read, is not UTF-8, or is no usable template.
+            SetupError: the file cannot be read, is not UTF-8, or is not a usable template.
         """
         try:
             source = Path(path).read_text(encoding="utf-8")

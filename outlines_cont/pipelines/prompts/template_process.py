@@ -1,4 +1,4 @@
-"""A process that fills in templates, and can be ended: whatever a template does, it takes no more time and memory than it may.
+"""`TemplateProcess`: a subprocess that renders templates, with limits on processor time and memory.
 
 A single expression of a template may run for minutes inside of Python's own functions, where nothing can stop it but the operating
 system. So templates run in a process of their own, one for all, begun with the first row. It is given a row and answers with a text,
@@ -26,7 +26,7 @@ from outlines_cont.pipelines.prompts.sandbox import compiled, filled
 from outlines_cont.pipelines.rows.errors import TemplateError
 
 _HAS_TIMER = hasattr(signal, "setitimer")
-# The clock is no measure of work: a machine may be busy with something else. It ends only what the system did not.
+# Wall-clock limit, as a multiple of the processor time: a machine may be busy with something else.
 _PATIENCE = 30 if _HAS_TIMER else 1
 _NUM_TEMPLATES = 64
 
@@ -103,7 +103,7 @@ class TemplateProcess:
         except BrokenPipeError:
             pass
         except BaseException:
-            self.close()  # nobody will read what it answers
+            self.close()  # its answer will not be read
             raise
         finally:
             clock.cancel()

@@ -1,4 +1,4 @@
-"""`Report`: what came out of many rows, in numbers: how much is right, what fails, how long records are, and what to look at first.
+"""`Report`: statistics of an output: accuracy, failures, lengths, and the least certain values.
 
 Row by row, with memory that does not grow with them: counts, and the few values that are least certain.
 """

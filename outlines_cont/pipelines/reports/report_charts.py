@@ -1,4 +1,4 @@
-"""Small pictures of a report, as SVG that stands in a page: columns of a histogram, and a curve of reliability."""
+"""Charts of a report as inline SVG: histogram, and reliability diagram."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a `Report`: one HTML file that needs nothing else, in which everything from rows and records is escaped."""
+"""The HTML page of a `Report`: one self-contained file, in which everything from rows and records is escaped."""
 
 from __future__ import annotations
 

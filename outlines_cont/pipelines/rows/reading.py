@@ -1,6 +1,6 @@
-"""Rows of an input: lines of JSON, lines of text, or rows of a table.
+"""`RowSource`: the rows of an input: lines of JSON, lines of text, or rows of a table.
 
-A line ends with a line feed; blank lines are no rows. A line that cannot be used is a row with an error, so that every line
+A line ends with a line feed; blank lines are skipped. A line that cannot be used is a row with an error, so that every line
 of the input is accounted for.
 """
 
@@ -38,7 +38,7 @@ class RowSource:
         stdin: the standard input, as bytes; None for a file.
 
     Raises:
-        SetupError: there is no such file, or its name does not say what it holds.
+        SetupError: the file does not exist, or its format cannot be inferred from its name.
     """
 
     def __init__(self, path: str, input_format: InputFormat, text_field: str, stdin: BinaryIO | None) -> None:

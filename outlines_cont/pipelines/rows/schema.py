@@ -1,4 +1,4 @@
-"""`RecordSchema`: what a record must be, given as a JSON Schema file or as a Python type."""
+"""`RecordSchema`: the schema of records, from a JSON Schema file or a Python type."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def load_schema(source: str) -> RecordSchema:
     A module is looked up in the current directory first, as `python -m` would, and it is run: name only code that you trust.
 
     Raises:
-        SetupError: there is no such file, module or class, or it holds no schema.
+        SetupError: the file, module or class does not exist, or is not a schema.
     """
     if source.endswith(".py") and Path(source).is_file():
         raise SetupError(

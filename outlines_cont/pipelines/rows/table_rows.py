@@ -1,4 +1,4 @@
-"""Rows of tables: CSV files with a header, and Parquet files."""
+"""Rows of CSV files (RFC 4180) and of Parquet files."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def parquet_rows(path: Path) -> Iterator[InputRow]:
     """Yield the rows of a Parquet file, numbered from 1. Dates and decimals become texts. Cost: a few hundred rows are held at once.
 
     Raises:
-        SetupError: it is none, a column cannot be used, or pyarrow is not installed.
+        SetupError: it is not a Parquet file, a column cannot be used, or pyarrow is not installed.
     """
     file = _parquet_file(path)
     check_columns(file.schema_arrow.names)

@@ -1,4 +1,4 @@
-"""`RecordColumns`: outcomes as columns with the types of the schema."""
+"""`RecordColumns`: outcomes as columns, typed by the schema."""
 
 from __future__ import annotations
 

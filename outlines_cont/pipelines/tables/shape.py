@@ -1,4 +1,4 @@
-"""Shapes: what type the values of a record have in a table, read off its schema.
+"""`Shape`: the column type (Arrow) of a value, inferred from its schema.
 
 A schema is read as far as a table can follow. What has no type of its own there is JSON text: a value that may be of several kinds, an
 object that may have any members, a list with items of several kinds, a schema that refers to itself.
