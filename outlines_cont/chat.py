@@ -22,9 +22,9 @@ from outlines_cont.chats.replies.tool_stream import ToolStream
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
-from outlines_cont.flag import checked_bool
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import PieceOptions
 from outlines_cont.generation.prompt import open_prompt
@@ -413,7 +413,7 @@ class Chat:
             ChatError: the user has said less.
         """
         asked = [index for index, turn in enumerate(self._turns) if turn.message["role"] == "user"]
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(asked):
+        if not is_int(n) or not 1 <= n <= len(asked):
             raise ChatError(f"expected a number of messages of the user from 1 to {len(asked)} to go back, got {n!r}")
         return self[: asked[-n]]
 

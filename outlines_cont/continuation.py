@@ -51,7 +51,7 @@ class Continuation:
                 runs. A row that fails alone has its error in `errors` of the state, and is left as it is by later
                 generators; the others go on.
         """
-        return self._to_end(Run(self.generator, prompt, Options.of(options), rng=rng))
+        return self._run_to_end(Run(self.generator, prompt, Options.of(options), rng=rng))
 
     async def acall(
         self,
@@ -122,9 +122,9 @@ class Continuation:
         Raises:
             ResumeError: nothing was generated last, or not by this generator.
         """
-        return self._to_end(Run(self.generator, state, Options.of(options), resume=True))
+        return self._run_to_end(Run(self.generator, state, Options.of(options), resume=True))
 
-    def _to_end(self, run: Run) -> SequenceState:
+    def _run_to_end(self, run: Run) -> SequenceState:
         for _ in run.steps():
             pass
         return run.state()

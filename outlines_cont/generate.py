@@ -24,11 +24,11 @@ from fsm import Expression
 from fsm.automaton.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
+from outlines_cont.checks import checked_bool, is_int, shortened
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.events.stream_options import StreamOptions, check_streamed
-from outlines_cont.flag import checked_bool
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.prompt import Prompt
@@ -94,7 +94,7 @@ class Generator:
                 "expected a generator as a function of `generate` returned it, got one that was made or changed by hand. "
                 "Make it in each process by itself."
             )
-        return _made_again, self.made_by
+        return _unpickled, self.made_by
 
     def __call__(
         self,
@@ -258,7 +258,8 @@ class Generator:
         text = _piece_text(self.model, row)
         limit, advice = self._cut_by(row, options)
         return IncompleteOutput(
-            f"expected a text that conforms to the constraint and has come to its end, but {limit} cut it to {_short(text)}. {advice}",
+            f"expected a text that conforms to the constraint and has come to its end, but {limit} cut it to {shortened(repr(text))}. "
+            + advice,
             text,
             row.finish_reason,
         )
@@ -285,7 +286,9 @@ class Generator:
 P = ParamSpec("P")
 
 
-def _maker(also_of: Callable[..., Any] | None = None) -> Callable[[Callable[P, Generator]], Callable[P, Generator]]:
+def _generator_function(
+    also_of: Callable[..., Any] | None = None,
+) -> Callable[[Callable[P, Generator]], Callable[P, Generator]]:
     """Return a decorator for functions that return generators: unknown options raise, and the generators can be pickled.
 
     Args:
@@ -293,36 +296,36 @@ def _maker(also_of: Callable[..., Any] | None = None) -> Callable[[Callable[P, G
     """
 
     def decorate(function: Callable[P, Generator]) -> Callable[P, Generator]:
-        return _pickled(knows_its_options(also_of=also_of, elsewhere=OPTIONS_ELSEWHERE)(function))
+        return _remembering_calls(knows_its_options(also_of=also_of, elsewhere=OPTIONS_ELSEWHERE)(function))
 
     return decorate
 
 
-def _pickled(maker: Callable[P, Generator]) -> Callable[P, Generator]:
+def _remembering_calls(maker: Callable[P, Generator]) -> Callable[P, Generator]:
     """Return a decorator whose generators remember the call that made them, by which they are pickled."""
 
     @wraps(maker)
     def make(*args: P.args, **options: P.kwargs) -> Generator:
         generator = maker(*args, **options)
-        kept = tuple(map(_kept, args)), {name: _kept(option) for name, option in options.items()}
+        kept = tuple(map(_copied, args)), {name: _copied(option) for name, option in options.items()}
         object.__setattr__(generator, "made_by", (maker.__name__, *kept))
         return generator
 
     return make
 
 
-def _kept(argument: Any) -> Any:
+def _copied(argument: Any) -> Any:
     """Return a copy of an argument, since a schema may be changed later."""
     return deepcopy(argument) if isinstance(argument, dict | list) else argument
 
 
-def _made_again(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Generator:
+def _unpickled(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Generator:
     """Return a generator that was pickled."""
     generator: Generator = globals()[name](*args, **options)
     return generator
 
 
-@_maker()
+@_generator_function()
 def text(
     model: LanguageModel,
     *,
@@ -332,10 +335,10 @@ def text(
 ) -> Generator:
     """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
     _check(model, sampler)
-    return _steered(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
+    return _with_policies(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
 
 
-@_maker()
+@_generator_function()
 def regex(
     model: LanguageModel,
     pattern: str,
@@ -351,12 +354,12 @@ def regex(
         fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing matches, or nothing that the model could write.
     """
-    return _steered(
+    return _with_policies(
         _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern)), policies, draft
     )
 
 
-@_maker()
+@_generator_function()
 def choice(
     model: LanguageModel,
     options: Sequence[str],
@@ -371,14 +374,14 @@ def choice(
     Raises:
         fsm.ExpressionError: there are no options, or one is not a string.
     """
-    return _steered(
+    return _with_policies(
         _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options))),
         policies,
         draft,
     )
 
 
-@_maker(also_of=fsm_package.json_schema)
+@_generator_function(also_of=fsm_package.json_schema)
 def json(
     model: LanguageModel,
     schema: Any,
@@ -418,7 +421,7 @@ def json(
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
     made = replace(_constrained(model, expression, sampler, force, parse, source, max_retries), partial_type=partial)
-    return _steered(made, policies, draft)
+    return _with_policies(made, policies, draft)
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
@@ -433,7 +436,7 @@ def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
     )
 
 
-@_maker()
+@_generator_function()
 def format(
     model: LanguageModel,
     type: Any,
@@ -455,12 +458,12 @@ def format(
         OptionError: any other type.
     """
     chosen = format_of(type)
-    return _steered(
+    return _with_policies(
         _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type)), policies, draft
     )
 
 
-@_maker(also_of=fsm_package.grammar)
+@_generator_function(also_of=fsm_package.grammar)
 def cfg(
     model: LanguageModel,
     grammar: str,
@@ -481,12 +484,12 @@ def cfg(
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
     """
     expression = fsm_package.grammar(grammar, start, **options)
-    return _steered(
+    return _with_policies(
         _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options])), policies, draft
     )
 
 
-@_maker()
+@_generator_function()
 def fsm(
     model: LanguageModel,
     expression: Expression | str,
@@ -514,7 +517,7 @@ def fsm(
         )
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
-    return _steered(
+    return _with_policies(
         _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries), policies, draft
     )
 
@@ -550,7 +553,7 @@ def _constrained(
 ) -> Generator:
     _check(model, sampler)
     checked_bool(force, "force")
-    if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < 0:
+    if not is_int(max_retries, 0):
         raise OptionError(
             f"expected a number of times that a piece may go back, 0 or more, got {max_retries!r}. Leave it out for {MAX_RETRIES}.",
             "max_retries",
@@ -568,7 +571,7 @@ def _constrained(
     return Generator(model, sampler or greedy(), constraint, parse, source, unbounded=unbounded)
 
 
-def _steered(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
+def _with_policies(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
     """Return a generator with more policies and a draft for every call."""
     open_draft(draft, generator.model)  # raises for an invalid argument now, not at the first call
     steering = checked_policies(policies) if policies else ()
@@ -600,7 +603,3 @@ def _piece_text(model: LanguageModel, row: StateRow) -> str:
         return ""
     data = model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
     return data[row.piece.healed :].decode("utf-8", errors="replace")
-
-
-def _short(text: str) -> str:
-    return repr(text) if len(text) <= 60 else f"{text[:28]!r}...{text[-28:]!r}"

@@ -85,7 +85,7 @@ class ProgressBar:
         return bar
 
 
-class Teller:
+class ProgressReporter:
     """Calls a callback with the progress: when a row ends, some times a second, and at the end.
 
     Args:

@@ -16,10 +16,10 @@ from typing import Any, ParamSpec, Protocol, cast
 
 import torch
 
+from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.sampling import Penalties, SamplerBatch, SamplingParams, TokenCounts
 from outlines_cont.sampling.batch import chain_of
-from outlines_cont.sampling.kernels.check import check, is_int, is_number
 from outlines_cont.sampling.params import WarperOptions
 from outlines_cont.sampling.penalties import NO_PENALTIES
 from outlines_cont.sampling.warpers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper

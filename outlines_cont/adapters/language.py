@@ -8,8 +8,8 @@ import fsm
 from fsm import Expression
 from fsm.automaton.checker import checks_of
 from fsm.schema.check import DISTINCT_KEYS
+from outlines_cont.checks import shortened
 from outlines_cont.errors import OptionError
-from outlines_cont.policies.branch import shortened
 
 CHECKS = ("refuse", "ignore")
 # Of two members with one key the last counts when JSON is read, so a value conforms whether a key comes twice or not; but not their number.
@@ -57,7 +57,7 @@ def _made(constraint: Any) -> Expression:
         return fsm.json_schema(constraint)
     if constraint.lstrip().startswith("{"):
         raise OptionError(
-            f"expected an expression, a schema, or a pattern, got {shortened(constraint)}, which looks like a schema as JSON text. "
+            f"expected an expression, a schema, or a pattern, got {shortened(repr(constraint))}, which looks like a schema as JSON text. "
             "Write `fsm.json_schema(text)` if it is one, `fsm.regex(text)` if it is a pattern, `fsm.choice([text])` if it stands for "
             "itself.",
             "constraint",

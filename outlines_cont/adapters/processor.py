@@ -151,10 +151,10 @@ class ConstraintProcessor(LogitsProcessor):
         masked = _masked(local.masker, scores, [local.sets[state] for state in states])
         empty = masked.amax(-1).isneginf()
         if bool(empty.any()):
-            self._revive(masked, states, empty.nonzero()[:, 0].tolist(), rows, start)
+            self._allow_ends(masked, states, empty.nonzero()[:, 0].tolist(), rows, start)
         return masked  # type: ignore[return-value]
 
-    def _revive(self, masked: torch.Tensor, states: list[int], empty: list[int], rows: Rows, start: int) -> None:
+    def _allow_ends(self, masked: torch.Tensor, states: list[int], empty: list[int], rows: Rows, start: int) -> None:
         """Allow the end-of-text tokens in finished rows whatever other processors do, so that sampling works there; the draw is ignored."""
         ends = list(self._masks.table.vocabulary.eos_token_ids)
         for row in empty:

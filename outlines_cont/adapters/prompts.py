@@ -1,8 +1,8 @@
 """Where the generated text of a row begins: after prompts that were given, or after those seen in the first step of a call.
 
-A logits processor of transformers sees whole rows, prompt and text, not where the prompt ends. `GivenPrompts` is told.
-`SeenPrompts` distinguishes a new call from the next step of the last one by the contents of the rows: a step has each row of the step before
-and one token more. It never takes the length of the first prompt for that of another call.
+A logits processor sees whole rows of prompt and text, not where the prompt ends; `GivenPrompts` is told.
+`SeenPrompts` distinguishes a new call from the next step of the last one by the contents of the rows: a step has each row of the
+step before with one more token. It never takes the length of the first prompt for that of another call.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outlines_cont.checks import is_int
 from outlines_cont.errors import AmbiguousPrompt, OptionError
 
 Rows = NDArray[np.int64]
@@ -97,14 +98,14 @@ class SeenPrompts:
         Raises:
             AmbiguousPrompt: it cannot be told.
         """
-        if not self._goes_on(rows):
+        if not self._is_continued(rows):
             self._begin(rows)
         self._width = rows.shape[1]
         self._last = {row.tobytes() for row in rows}
         self._note(rows)
         return self._length
 
-    def _goes_on(self, rows: Rows) -> bool:
+    def _is_continued(self, rows: Rows) -> bool:
         """Return whether rows are those of the last step again, or the next step after it."""
         width = rows.shape[1]
         if width == self._width:
@@ -188,7 +189,7 @@ def _rows_of(inputs: Any) -> Rows | None:
     """Return (B, T) int64 ids, None for a mere length."""
     if isinstance(inputs, Mapping) or hasattr(inputs, "input_ids"):
         inputs = inputs["input_ids"] if isinstance(inputs, Mapping) else inputs.input_ids
-    if isinstance(inputs, int) and not isinstance(inputs, bool) and inputs >= 0:
+    if is_int(inputs, 0):
         return None
     if isinstance(inputs, torch.Tensor):
         inputs = inputs.detach().cpu().numpy()

@@ -16,6 +16,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from outlines_cont.chats.jinja import check_option, check_role, failure, names_read
 from outlines_cont.chats.message import Message, checked_message
+from outlines_cont.checks import shortened
 from outlines_cont.errors import ChatError, NoChatTemplate
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts, special_names_of
@@ -194,5 +195,4 @@ def _named_tokens(model: LanguageModel) -> dict[str, str]:
 
 
 def _shown(messages: Any) -> str:
-    roles = ", ".join(str(message.get("role")) for message in messages)
-    return f"roles {roles}" if len(roles) < 200 else f"roles {roles[:200]}..."
+    return f"roles {shortened(', '.join(str(message.get('role')) for message in messages), 200)}"

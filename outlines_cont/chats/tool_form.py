@@ -16,6 +16,7 @@ import fsm
 from outlines_cont.chats.message import call_arguments, called_functions
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool
+from outlines_cont.checks import shortened
 from outlines_cont.errors import ChatError
 from outlines_cont.models.tokenizer.special_names import special_names_of
 from outlines_cont.state.row_bytes import shown_text
@@ -168,7 +169,8 @@ def _without_id(text: str) -> str:
 def _unread(written: str) -> ChatError:
     return ChatError(
         "expected a chat template that writes calls of tools as a name and JSON, got one that writes "
-        f"{written[:200]!r}. Say the form: `Chat(model, tool_form=ToolForm(...))`, or 'hermes', 'llama3', 'mistral' or 'generic'."
+        f"{shortened(repr(written), 200)}. Say the form: `Chat(model, tool_form=ToolForm(...))`, "
+        "or 'hermes', 'llama3', 'mistral' or 'generic'."
     )
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlines_cont import __version__
+from outlines_cont.checks import shortened
 from outlines_cont.cli.options import Draft, DType, ExtractOptions, Whitespace
 from outlines_cont.cli.threads import wait_passively
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
@@ -788,5 +789,4 @@ def _one_line_errors(interrupted: Callable[[], str]) -> Iterator[None]:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_ERROR else line[: _LONGEST_ERROR - 4] + " ..."
+    return shortened(" ".join(text.split()), _LONGEST_ERROR)

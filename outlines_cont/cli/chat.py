@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from outlines_cont import generate
 from outlines_cont.chat import Chat
+from outlines_cont.checks import file_text
 from outlines_cont.conversation.tree_picture import shown
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.generate import Generator
@@ -186,12 +187,7 @@ def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | Non
         SetupError: the template cannot be read.
         NoChatTemplate: the model has none, and none was given.
     """
-    try:
-        source = template.read_text(encoding="utf-8") if template is not None else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(
-            f"expected a Jinja template as --template, but {str(template)!r} cannot be read: {error}"
-        ) from error
+    source = file_text(template, "as --template", SetupError) if template is not None else None
     chat = Chat(model, template=source or (BUNDLED_TEMPLATE if is_bundled else None), rng=seed)
     return chat.system(system) if system else chat
 

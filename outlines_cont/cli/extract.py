@@ -21,7 +21,7 @@ from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.cli.sampler import parse_sampler
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
 from outlines_cont.pipelines.prompts.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
-from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions, check_ray
+from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions, check_ray
 from outlines_cont.pipelines.reports.calibration import Calibration
 from outlines_cont.pipelines.reports.report import Report
 from outlines_cont.pipelines.reports.report_page import write_page
@@ -61,7 +61,7 @@ class ExtractCommand:
             gold=options.gold,
         )
         output = stdout if options.output is None else options.output
-        self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=self._look_back)
+        self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=self._write_reports)
 
     @property
     def tally(self) -> Tally:
@@ -79,7 +79,7 @@ class ExtractCommand:
         with growing:
             yield from self._extraction.run(make, growing.show)
 
-    def _look_back(self, lines: Path) -> None:
+    def _write_reports(self, lines: Path) -> None:
         """Write what is made of all rows: the report, and what agreement is worth."""
         options = self.options
         if options.report is None and options.save_calibration is None:

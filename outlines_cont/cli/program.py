@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from outlines_cont.checks import file_text
 from outlines_cont.cli.options import DType
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
@@ -71,17 +72,8 @@ def parse_values(settings: Sequence[str]) -> dict[str, str]:
             raise SetupError(f"expected --set NAME=VALUE, got {setting!r}")
         if name in values:
             raise SetupError(f"expected each name once, got --set {name}=... twice")
-        values[name] = _file_text(value[1:]) if value.startswith("@") else value
+        values[name] = file_text(value[1:], "after the @ of --set", SetupError) if value.startswith("@") else value
     return values
-
-
-def _file_text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(
-            f"expected a UTF-8 text file behind the @ of --set, but {path!r} cannot be read: {error}"
-        ) from error
 
 
 class ProgramRun:

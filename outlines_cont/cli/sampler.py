@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from outlines_cont.checks import is_number
 from outlines_cont.pipelines.rows.errors import SetupError
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ def parse_sampler(text: str) -> tuple[str, dict[str, Any]]:
         raise SetupError(f"expected {_FORMS} as --sampler, got {text!r}") from error
     if options and call.func.id == "greedy":
         raise SetupError(f"expected {_FORMS} as --sampler, got {text!r}: greedy has no options")
-    wrong = next(
-        (name for name, value in options.items() if isinstance(value, bool) or not isinstance(value, int | float)), None
-    )
+    wrong = next((name for name, value in options.items() if not is_number(value)), None)
     if wrong is not None or "n" in options:
         raise SetupError(
             f"expected numbers as options of --sampler, and no `n` (each row has one record), got {text!r}"

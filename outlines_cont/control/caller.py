@@ -106,7 +106,7 @@ class Round:
             for call in self.calls:
                 call.is_over = True
 
-    def leave_behind(self, call: Call, error: Exception) -> bool:
+    def abandon_call(self, call: Call, error: Exception) -> bool:
         """Abandon a call, which may still run; return whether it was not over."""
         with self._lock:
             if call.is_over:
@@ -136,9 +136,9 @@ class Caller:
             self._give(made)
             made.is_given = True
 
-    def leave_behind(self, made: Round, call: Call, error: Exception) -> None:
+    def abandon_call(self, made: Round, call: Call, error: Exception) -> None:
         """Give up a call of a round and its thread; the others go on in a new one."""
-        if made.leave_behind(call, error):
+        if made.abandon_call(call, error):
             self.close()
             if made.present is not None:
                 self._give(made)

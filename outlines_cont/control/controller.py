@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from outlines_cont.checks import shortened
 from outlines_cont.control.fork_driver import Action, ForkDriver, ForkPlan, ForkView
 from outlines_cont.errors import ScriptError
 from outlines_cont.policies.branch import Branch, check_mask
@@ -78,7 +79,7 @@ class ControllerDriver(ForkDriver):
 
     def _check(self, branches: object, view: ForkView) -> None:
         if not isinstance(branches, Sequence) or not all(isinstance(branch, Branch) for branch in branches):
-            raise ScriptError(f"expected a list of `Branch` from the controller, got {branches!r}"[:300])
+            raise ScriptError(f"expected a list of `Branch` from the controller, got {shortened(repr(branches), 200)}")
         room = len(view.token_ids) - view.start
         for branch in branches:
             if branch.backtrack > room:

@@ -224,7 +224,14 @@ class ControlJob(Job):
 
     def _view(self, row: ControlledRow) -> ForkView:
         return ForkView(
-            row.token_ids, row.start, row.cached, row.backtracked, row.appended, self._reserve, row.outcome, row.trouble
+            row.token_ids,
+            row.start,
+            row.cached,
+            row.backtracked,
+            row.appended,
+            self._reserve,
+            row.outcome,
+            row.driver_error,
         )
 
     def _reserve(self, count: int) -> None:
@@ -252,13 +259,13 @@ class ControlJob(Job):
             elif not call.result:
                 row.finish()
             else:
-                group = self._steered(row, call.result)
+                group = self._apply_plans(row, call.result)
                 if len(group) > 1:
                     forked.append((row, group))
         self._has_waited = not forked and all(row.is_idle and not row.has_ended for row in self.rows)
         return forked
 
-    def _steered(self, row: ControlledRow, plans: list[ForkPlan]) -> list[Row]:
+    def _apply_plans(self, row: ControlledRow, plans: list[ForkPlan]) -> list[Row]:
         """Apply the actions of the drivers to a row and its forks."""
         group = row.split(len(plans))
         self._note(row, plans[0].action)
@@ -309,14 +316,14 @@ class ControlJob(Job):
                 row.waits_for, row.want = (), Want.ASK
         if self.is_stuck and self._shared.is_deadlocked:
             for row in self.rows:
-                self._tell_deadlock(row)
+                self._fail_deadlocked(row)
 
-    def _tell_deadlock(self, row: ControlledRow) -> None:
+    def _fail_deadlocked(self, row: ControlledRow) -> None:
         missing = tuple(name for name in row.waits_for if not self._shared.has([name]))
         names = f" for {', '.join(map(repr, missing))}" if missing else ""
         error = DeadlockError(f"every fork waits{names}; none is left that could wake another", missing)
         if row.waits_for:
-            row.waits_for, row.trouble, row.want = (), error, Want.ASK
+            row.waits_for, row.driver_error, row.want = (), error, Want.ASK
         else:
             row.fail(error)
 
@@ -354,7 +361,7 @@ class ControlJob(Job):
         call = made.present
         error = self._too_slow(call) if call is not None else None
         if call is not None and error is not None:
-            self._caller.leave_behind(made, call, error)
+            self._caller.abandon_call(made, call, error)
         if self._budget.seconds is not None and perf_counter() - self._started > self._budget.seconds:
             made.abandon()
             self._caller.close()

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from outlines_cont import generate
+from outlines_cont.checks import checked_bool, shortened
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller, ControllerDriver, MidProcess
 from outlines_cont.control.event import Event
 from outlines_cont.control.fork_driver import ForkDriver
-from outlines_cont.control.fork_result import Fork, short
+from outlines_cont.control.fork_result import Fork
 from outlines_cont.control.job import ControlJob
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.script import Script, ScriptDriver
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.errors import OptionError, SampleMismatch, ScriptError
-from outlines_cont.flag import checked_bool
 from outlines_cont.generation.options import checked_policies
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.interfaces import LanguageModel
@@ -94,7 +94,9 @@ class Result:
 
     def __repr__(self) -> str:
         count = f"{len(self.forks)} fork{'s' if len(self.forks) != 1 else ''}"
-        errors = ", ".join(f"{fork.index}: {short(fork.error)}" for fork in self.forks if fork.error is not None)
+        errors = ", ".join(
+            f"{fork.index}: {shortened(repr(fork.error), 80)}" for fork in self.forks if fork.error is not None
+        )
         return f"Result({count}, {f'errors: [{errors}], ' if errors else ''}{len(self.events)} events)"
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from fsm import substring
 from outlines_cont import generate
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.control.fork_driver import ForkPiece
 from outlines_cont.drafts.opening import check_draft, open_draft
 from outlines_cont.errors import OptionError
-from outlines_cont.flag import checked_bool
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options
 from outlines_cont.interfaces import LanguageModel
@@ -103,7 +103,7 @@ class Gen:
             if getattr(self, option) and not self.stop_at:
                 raise OptionError(f"expected `stop_at` beside `{option}`, got none: say where the text stops", option)
         tokens, temperature = self.max_tokens, self.temperature
-        if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
+        if tokens is not None and (not is_int(tokens, 1)):
             raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {tokens!r}", "max_tokens")
         if temperature is not None and (
             isinstance(temperature, bool) or not isinstance(temperature, Real) or not 0 <= temperature < 1e30

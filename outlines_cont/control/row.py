@@ -31,7 +31,7 @@ class ControlledRow(Row):
         waits_for: the shared variables that it waits for.
         backtracked: how many tokens the last branch has taken back.
         outcome: of the piece that has ended since the driver was called last.
-        trouble: the error that its driver gets instead.
+        driver_error: the error that its driver gets instead.
         is_idle: whether its last branch was to wait.
         is_reading_on: whether all that is pending is to be fed before its driver is asked again.
         trace: where its driver has failed, as text.
@@ -47,7 +47,7 @@ class ControlledRow(Row):
         self.waits_for: tuple[str, ...] = ()
         self.backtracked = 0
         self.outcome: PieceOutcome | None = None
-        self.trouble: Exception | None = None
+        self.driver_error: Exception | None = None
         self.is_idle = False
         self.is_reading_on = False
         self.trace = ""
@@ -89,7 +89,7 @@ class ControlledRow(Row):
 
     def act(self, action: Action) -> None:
         """Apply an action of the driver."""
-        self.want, self.outcome, self.trouble = Want.WAIT, None, None
+        self.want, self.outcome, self.driver_error = Want.WAIT, None, None
         self.is_idle = self.is_reading_on = False
         self._guard(self._act, action)
 

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from types import coroutine
 from typing import Any, NoReturn
 
+from outlines_cont.checks import is_int, shortened
 from outlines_cont.control.fork_driver import (
     Action,
     End,
@@ -159,7 +160,7 @@ async def fork(count: int) -> int:
         ForkBudgetError: the budget of the program allows fewer.
         OptionError: `count` is not an int, 1 or more.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+    if not is_int(count, 1):
         raise OptionError(f"expected an int, 1 or more, as the number of forks, got {count!r}", "count")
     index: int = await _ask(ForkInto(count))
     return index
@@ -461,7 +462,7 @@ class ScriptDriver(ForkDriver):
         constraint = self._generator.constraint if self._generator is not None else None
         if outcome.reason == "length" and constraint is not None and not constraint.accepts(token_ids):
             raise IncompleteOutput(
-                f"expected a text that conforms to the constraint, but `max_tokens` or the context cut it to {text[:60]!r}. "
+                f"expected a text that conforms to the constraint, but `max_tokens` or the context cut it to {shortened(repr(text))}. "
                 "Raise `max_tokens`.",
                 text,
                 outcome.reason,
@@ -469,7 +470,7 @@ class ScriptDriver(ForkDriver):
         if request.require_stop and outcome.reason != STOP_REASON:
             raise IncompleteOutput(
                 f"expected a text that ends at {' or '.join(map(repr, request.stop_at))}, but it ended before ({outcome.reason}): "
-                f"{text[:60]!r}. Raise `max_tokens`, or leave out `require_stop`.",
+                f"{shortened(repr(text))}. Raise `max_tokens`, or leave out `require_stop`.",
                 text,
                 outcome.reason,
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.errors import OptionError
-from outlines_cont.flag import checked_bool
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 
 _MAX_TOP = 1000
@@ -35,7 +35,7 @@ class StreamOptions:
         Raises:
             OptionError: a value is out of its range, or needs events.
         """
-        if isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= _MAX_TOP:
+        if not is_int(top) or not 0 <= top <= _MAX_TOP:
             raise OptionError(f"expected a number of tokens from 0 to {_MAX_TOP} as `top`, got {top!r}", "top")
         for name, flag in (("events", events), ("retract", retract), ("partial", partial)):
             checked_bool(flag, name)

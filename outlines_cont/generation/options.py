@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict
 
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.drafts.opening import check_draft
 from outlines_cont.engine.guided.guidance import Guidance
 from outlines_cont.errors import OptionError, UnknownOption
-from outlines_cont.flag import checked_bool
 from outlines_cont.policies.policy import Policy
 from outlines_cont.progress import OnProgress
 from outlines_cont.sampling.params import STEPS
@@ -210,12 +210,12 @@ OPTIONS_ELSEWHERE = {
 def _check_max_tokens(max_tokens: object) -> None:
     if max_tokens is None:
         return
-    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
+    if not is_int(max_tokens, 1):
         raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {max_tokens!r}", "max_tokens")
 
 
 def _checked_min_tokens(min_tokens: object, max_tokens: int | None) -> int:
-    if isinstance(min_tokens, bool) or not isinstance(min_tokens, int) or min_tokens < 0:
+    if not is_int(min_tokens, 0):
         raise OptionError(f"expected an int, 0 or more, as `min_tokens`, got {min_tokens!r}", "min_tokens")
     if max_tokens is not None and min_tokens > max_tokens:
         raise OptionError(
@@ -226,7 +226,7 @@ def _checked_min_tokens(min_tokens: object, max_tokens: int | None) -> int:
 
 def _ids(token_ids: object) -> tuple[int, ...]:
     found = tuple(token_ids) if isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes) else None
-    if found is None or not all(isinstance(i, int) and not isinstance(i, bool) for i in found):
+    if found is None or not all(is_int(i) for i in found):
         raise OptionError(
             f"expected a list of token ids as `stop_token_ids`, got {token_ids!r}. For texts write `stop_at`.",
             "stop_token_ids",

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from fsm import FSMError
 from fsm.caller import stacklevel_of_user
+from outlines_cont.checks import shortened
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.engine import Engine, engine_of
@@ -39,7 +40,7 @@ from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.policy import Policy
-from outlines_cont.progress import Teller
+from outlines_cont.progress import ProgressReporter
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
 from outlines_cont.state.row import StateRow
@@ -151,11 +152,11 @@ class Run:
         negatives = open_guidance(maker.model, options.guidance, (self._batch_size, self._num_samples))
         negative_of = [negatives[b] for b, place in enumerate(self._places) for _ in place]
         self._results = [
-            _failed_with(row, negative) if _runs(row, resume) else row
+            _failed_with(row, negative) if _can_run(row, resume) else row
             for row, negative in zip(self._results, negative_of, strict=True)
         ]
         self.rows: list[Row | None] = [
-            _kind(negative)(
+            _row_class(negative)(
                 row,
                 policies,
                 maker.model,
@@ -168,7 +169,7 @@ class Run:
                 min_tokens=options.min_tokens,
                 stop_token_ids=options.stop_token_ids,
             )
-            if _runs(row, resume)
+            if _can_run(row, resume)
             else None
             for row, healing, negative in zip(
                 self._results, chain.from_iterable(opened.healing), negative_of, strict=True
@@ -177,11 +178,11 @@ class Run:
         self._set_draft(maker.draft_of(options), maker.model)
         self._job: Job | None = None
         self._is_collected = False
-        self._told: dict[int, Meter] = {}  # what the drafts of rows had guessed when that was told
-        self._over: set[int] = set()  # rows whose end was told
+        self._reported_drafts: dict[int, Meter] = {}  # what the drafts of rows had guessed when that was told
+        self._reported_ends: set[int] = set()  # rows whose end was told
         self._values: dict[int, StateRow] = {}  # rows that have ended, with their values
         self._partial: dict[int, PartialValue] = {}  # by row, where the values so far are shown
-        self._taken: list[int] | None = None  # the rows that ran, where they are taken out as they end
+        self._running: list[int] | None = None  # the rows that ran, where they are taken out as they end
         self._num_taken = 0
         if resume:
             self._check_resumed()
@@ -191,7 +192,7 @@ class Run:
 
         After the last one the results are complete, even if other calls took the steps.
         """
-        job, tell = self._made(), self._tell
+        job, tell = self._make_job(), self._report
         try:
             self.engine.submit(job)
             for _ in self.engine.steps(job):
@@ -206,7 +207,7 @@ class Run:
         """Submit the rows to the engine and return their job, for a caller that takes the steps of several runs; see
         `collect` and `take_ended`.
         """
-        job = self._made()
+        job = self._make_job()
         self.engine.submit(job)
         return job
 
@@ -223,7 +224,7 @@ class Run:
 
     async def async_steps(self) -> AsyncGenerator[None, None]:
         """The asynchronous form, which does not block the event loop; a cancelled task releases its rows."""
-        job, tell = self._made(), self._tell
+        job, tell = self._make_job(), self._report
         try:
             self.engine.submit(job)
             async with aclosing(self.engine.async_steps(job)) as steps:
@@ -247,12 +248,12 @@ class Run:
         """
         assert self._job is not None
         found: list[EndedRow] = []
-        if self._taken is None:
+        if self._running is None:
             found = [EndedRow(i, self._results[i]) for i, row in enumerate(self.rows) if row is None]
-            self._taken = [i for i, row in enumerate(self.rows) if row is not None]
+            self._running = [i for i, row in enumerate(self.rows) if row is not None]
         with self.engine.lock:
             for at, state_row in list(islice(self._job.done.items(), self._num_taken, None)):
-                number = self._taken[at]
+                number = self._running[at]
                 ended = replace(self._finished(at, state_row), kv=None, logits=None)
                 found.append(EndedRow(number, ended))
                 self._job.done[at] = ended
@@ -262,9 +263,13 @@ class Run:
         return found
 
     @cached_property
-    def _tell(self) -> Callable[..., None]:
+    def _report(self) -> Callable[..., None]:
         """The function that reports progress; it does nothing without `on_progress`."""
-        return _tell_nobody if self._options.on_progress is None else Teller(self._options.on_progress, self._progress)
+        return (
+            _report_nothing
+            if self._options.on_progress is None
+            else ProgressReporter(self._options.on_progress, self._progress)
+        )
 
     def _progress(self) -> tuple[int, int, int, int]:
         """Return how many texts there are, have ended and have failed, and how many tokens they have."""
@@ -292,15 +297,15 @@ class Run:
         """The engine of the model, which all calls share."""
         return engine_of(self._maker.model)
 
-    def _made(self) -> Job:
+    def _make_job(self) -> Job:
         """Return the job of the rows that can run."""
         sampler = self._maker.sampler
-        job = self._search(sampler) if isinstance(sampler, BeamSearch) else self._alone(sampler)
+        job = self._search(sampler) if isinstance(sampler, BeamSearch) else self._independent_job(sampler)
         job.can_fork = False  # a call returns as many rows as it was given
         self._job = job
         return job
 
-    def _alone(self, sampler: Sampler) -> Job:
+    def _independent_job(self, sampler: Sampler) -> Job:
         return Job([row for row in self.rows if row is not None], sampler, self._counts)
 
     def _search(self, search: BeamSearch) -> BeamJob:
@@ -329,11 +334,13 @@ class Run:
     def _collect_found(self, found: list[list[StateRow]]) -> None:
         streams = [[self._results[i].stream for i in place] for place in self._places]
         self._num_samples = max(map(len, found), default=0)
-        padded = [rows + [_missing(rows)] * (self._num_samples - len(rows)) if rows else [] for rows in found]
+        padded = [
+            rows + [_missing_hypothesis(rows)] * (self._num_samples - len(rows)) if rows else [] for rows in found
+        ]
         self._results = [
             replace(row, stream=stream)
             for rows, own in zip(padded, streams, strict=True)
-            for row, stream in zip(rows, _spread(own, self._num_samples), strict=True)
+            for row, stream in zip(rows, _random_streams(own, self._num_samples), strict=True)
         ]
 
     def _warn_of_cuts(self) -> None:
@@ -364,7 +371,7 @@ class Run:
             state = self.state() if self._job is None or self._is_collected else self.snapshot()
             if self._job is not None:
                 self.engine.cancel(self._job)
-                self._tell(is_over=True)
+                self._report(is_over=True)
             return state
 
     def _state_of(self, results: Sequence[StateRow]) -> SequenceState:
@@ -396,7 +403,7 @@ class Run:
             if kind is None:
                 raise OptionError(
                     "expected a generator of JSON beside `partial=True`, such as `generate.json(model, Order)`, got one of "
-                    f"{_short(self._maker.source)}. Leave `partial` out; the text comes as it is written.",
+                    f"{shortened(self._maker.source, 120)}. Leave `partial` out; the text comes as it is written.",
                     "partial",
                 )
             self._partial = {i: PartialValue(kind) for i, row in enumerate(self.rows) if row is not None}
@@ -414,10 +421,10 @@ class Run:
     def _event(self, index: int, feed: Feed | None) -> StreamEvent | None:
         batch, sample = divmod(index, self._num_samples)
         row = self.rows[index]
-        if index in self._over:
+        if index in self._reported_ends:
             return None
         if row is None or feed is None:
-            self._over.add(index)
+            self._reported_ends.add(index)
             error = self._results[index].error
             return (
                 StreamEvent(batch=batch, sample=sample, finish_reason="error", error=error)
@@ -429,7 +436,7 @@ class Run:
         if not news and not is_end:
             return None
         if is_end:
-            self._over.add(index)
+            self._reported_ends.add(index)
         tokens = range(news.start, news.stop)
         return StreamEvent(
             batch=batch,
@@ -451,8 +458,8 @@ class Run:
         """Return what the draft of a row has proposed since the last event, as fields of an event."""
         if row.draft is None:
             return {}
-        before, now = self._told.get(index, Meter()), replace(row.draft.counts)
-        self._told[index] = now
+        before, now = self._reported_drafts.get(index, Meter()), replace(row.draft.counts)
+        self._reported_drafts[index] = now
         return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
 
     def _end_of(self, index: int, row: Row) -> Row | StateRow | None:
@@ -505,8 +512,8 @@ class Run:
         for result in self._results:
             if result.piece and result.piece.source not in ("", self._maker.source):
                 raise ResumeError(
-                    f"expected a state that this generator has cut ({_short(self._maker.source)}), but its last piece is one of "
-                    f"{_short(result.piece.source)}. Resume with the generator that made it."
+                    f"expected a state that this generator has cut ({shortened(self._maker.source, 120)}), but its last piece is one of "
+                    f"{shortened(result.piece.source, 120)}. Resume with the generator that made it."
                 )
         for row in self.rows:
             if row is not None and isinstance(row.error, FSMError):
@@ -516,7 +523,7 @@ class Run:
                 ) from row.error
 
 
-def _tell_nobody(*, is_over: bool = False) -> None:
+def _report_nothing(*, is_over: bool = False) -> None:
     """Report no progress."""
 
 
@@ -545,7 +552,7 @@ def _best(rows: Sequence[StateRow], is_whole: Callable[[StateRow], bool]) -> Sta
     return best_row([row for row in rows if row.error is None and is_whole(row)] or rows)
 
 
-def _spread(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:
+def _random_streams(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:
     """Return random streams for `count` places: those that the places had, and forks of the first for new ones.
 
     A search draws nothing, so its streams belong to places: two rows of a state never have the same.
@@ -553,7 +560,7 @@ def _spread(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:
     return [streams[i] if i < len(streams) else streams[0].fork(i) for i in range(count)]
 
 
-def _missing(rows: Sequence[StateRow]) -> StateRow:
+def _missing_hypothesis(rows: Sequence[StateRow]) -> StateRow:
     """Return an empty row for a hypothesis that an entry lacks, while other entries have more."""
     if rows[-1].error is not None:
         return rows[-1]
@@ -570,7 +577,7 @@ def _searched(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
     return row.searched() if isinstance(sampler, BestOf) else row
 
 
-def _kind(negative: NegativePrompt | None) -> Callable[..., Row]:
+def _row_class(negative: NegativePrompt | None) -> Callable[..., Row]:
     """Return the class of the rows of a batch entry."""
     return Row if negative is None else partial(GuidedRow, negative=negative.row, scale=negative.scale)
 
@@ -581,11 +588,7 @@ def _failed_with(row: StateRow, negative: NegativePrompt | None) -> StateRow:
     return row if error is None else replace(row, error=error, finish_reason="error")
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 120 else f"{text[:80]}...{text[-30:]}"
-
-
-def _runs(row: StateRow, resume: bool) -> bool:
+def _can_run(row: StateRow, resume: bool) -> bool:
     if row.error is not None:
         return False
     return not resume or (row.finish_reason == "length" and row.piece is not None)

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from transformers import DynamicCache
 
+from outlines_cont.checks import is_int
 from outlines_cont.errors import InvalidLogits, NotPicklable, OptionError, OutlinesContError, UserCodeError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.prefix_cache import PrefixCache
@@ -264,9 +265,7 @@ def from_callable(
             f"expected a function from token ids to logits, or an object with such a method `logits`, got {type(logits).__name__}",
             "logits",
         )
-    if context_length is not None and (
-        isinstance(context_length, bool) or not isinstance(context_length, int) or context_length < 1
-    ):
+    if context_length is not None and (not is_int(context_length, 1)):
         raise OptionError(f"expected a number of tokens as `context_length`, got {context_length!r}", "context_length")
     first = finite(called(function, np.zeros(1, np.int64), None).reshape(-1), 1)
     tokens = _tokenizer(tokenizer, len(first))

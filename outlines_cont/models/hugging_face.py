@@ -25,6 +25,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from outlines_cont.checks import is_int
 from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, OptionError
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
@@ -384,7 +385,7 @@ def from_transformers(
 
 def check_prefix_cache_bytes(value: object) -> None:
     """Raise `OptionError` for anything but a number of bytes."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+    if value is not None and (not is_int(value, 0)):
         raise OptionError(
             f"expected a number of bytes, 0 or more, as `prefix_cache_bytes`, got {value!r}. 0 turns the reuse of prefixes off.",
             "prefix_cache_bytes",

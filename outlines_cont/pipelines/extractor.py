@@ -12,6 +12,7 @@ from typing import Any, cast
 import fsm
 from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, with_ends
+from outlines_cont.checks import is_int
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.prompt import Item
@@ -123,7 +124,7 @@ class Extractor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments; elsewhere it is made again."""
-        return _made_again, (self._arguments,)
+        return _unpickled, (self._arguments,)
 
     def __call__(self, data: Any) -> Any:
         """Return the records of rows, as these came: a list of dicts for a list, columns for columns, a frame for a frame.
@@ -245,7 +246,7 @@ class Extractor:
         return token_ids if token_ids[: len(start)] == start else [*start, *token_ids]
 
 
-def _made_again(arguments: dict[str, Any]) -> Extractor:
+def _unpickled(arguments: dict[str, Any]) -> Extractor:
     return Extractor(**arguments)
 
 
@@ -265,5 +266,5 @@ def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
 
 
 def _check_count(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not is_int(value, least):
         raise OptionError(f"expected an int, {least} or more, as `{name}`, got {value!r}", name)

@@ -195,12 +195,12 @@ class Flow:
         """Return a sample as JSON; what it has failed with agrees with nothing."""
         value, error = self._value(vote)
         try:
-            return _Nothing() if error is not None else self._recipe.schema.dump(value)
+            return _UnequalToAll() if error is not None else self._recipe.schema.dump(value)
         except Exception:
-            return _Nothing()
+            return _UnequalToAll()
 
 
-class _Nothing:
+class _UnequalToAll:
     """A value that is equal to no other."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from outlines_cont.errors import OptionError
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
 from outlines_cont.pipelines.extractor import Extractor
-from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions
+from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions
 from outlines_cont.pipelines.reports.calibration import Calibration
 from outlines_cont.pipelines.reports.report import Report
 from outlines_cont.pipelines.reports.report_page import write_page
@@ -100,14 +100,14 @@ def run(
         gold=gold,
     )
 
-    def look_back(file: Path) -> None:
+    def write_reports(file: Path) -> None:
         if report is not None:
             found = Report(lines.text_field, gold)
             found.add_file(file)
             write_page(found, Path(report), f"{path.name} → {output.name}")
 
     rows = RowSource(str(path), InputFormat(input_format), lines.text_field, None)
-    extraction = Extraction(rows, output, lines, resume=resume, at_end=look_back)
+    extraction = Extraction(rows, output, lines, resume=resume, at_end=write_reports)
     make = (lambda: extractor) if isinstance(extractor, Extractor) else extractor
     load: Callable[[], Outcomes] = (lambda: RayWorkers(make, options)) if has_workers else make
     started = monotonic()

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
+from outlines_cont.checks import checked_bool
 from outlines_cont.engine.prefill import prefilled
 from outlines_cont.errors import (
     BatchMismatch,
@@ -22,7 +23,6 @@ from outlines_cont.errors import (
     SlicingError,
     UnsupportedModel,
 )
-from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds

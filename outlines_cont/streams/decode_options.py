@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import Any, Self
 
+from outlines_cont.checks import checked_bool
 from outlines_cont.errors import OptionError, TokenizerError
-from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.policies.search.stop_text import StopText, checked_texts
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from outlines_cont.checks import is_int, is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.streams.decode_options import DecodeOptions, int_token_id
@@ -174,7 +175,7 @@ class TokenStream:
 
         Cost: n steps.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= self.num_tokens:
+        if not is_int(n) or not 0 <= n <= self.num_tokens:
             raise OptionError(
                 f"expected an int from 0 to {self.num_tokens}, the tokens of the stream, as `n`, got {n!r}", "n"
             )
@@ -330,5 +331,5 @@ def _again(
 def _check_uniform(uniform: object, rng: object) -> None:
     if rng is not None:
         raise OptionError("expected `uniform` or `rng`, got both: the first is the number, the second draws it", "rng")
-    if isinstance(uniform, bool) or not isinstance(uniform, int | float) or not 0 <= uniform < 1:
+    if not is_number(uniform) or not 0 <= uniform < 1:
         raise OptionError(f"expected a number from 0 up to 1, without 1, as `uniform`, got {uniform!r}", "uniform")

@@ -36,7 +36,7 @@ class ProgramBatch:
             program.close()
 
     @property
-    def goes_on(self) -> bool:
+    def has_unfinished(self) -> bool:
         """Whether some program has not come to its end, or was not begun yet."""
         return bool(self._running) or not self._is_exhausted
 
@@ -75,7 +75,7 @@ def drive(
 ) -> Generator[TemplateResult, None, None]:
     """Run programs, and yield their results in their order."""
     with ProgramBatch(model, programs, window) as batch:
-        while batch.goes_on:
+        while batch.has_unfinished:
             batch.fill()
             yield from batch.results()
             if batch.job is not None:
@@ -89,7 +89,7 @@ async def drive_async(
 ) -> AsyncGenerator[TemplateResult, None]:
     """The asynchronous form, which does not block the event loop."""
     with ProgramBatch(model, programs, window) as batch:
-        while batch.goes_on:
+        while batch.has_unfinished:
             batch.fill()
             for result in batch.results():
                 yield result

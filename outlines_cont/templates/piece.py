@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import fsm
 from outlines_cont import generate
+from outlines_cont.checks import shortened
 from outlines_cont.errors import OptionError, TemplateError
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions
@@ -173,7 +174,7 @@ def _usage(kind: str) -> str:
 def _check_name(kind: str, name: object) -> None:
     if name is not None and (not isinstance(name, str) or not name):
         raise TemplateError(
-            f"expected a name, or none, as the first argument, as in `{_usage(kind)}`, got {name!r}"[:300]
+            f"expected a name, or none, as the first argument, as in `{_usage(kind)}`, got {shortened(repr(name), 200)}"
         )
 
 

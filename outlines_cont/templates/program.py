@@ -133,7 +133,7 @@ class TemplateProgram:
     def start(self) -> None:
         """Run to the first piece, or to the end."""
         self._main = self._written_by()
-        self._go_on(partial(self._main.send, None))
+        self._advance(partial(self._main.send, None))
 
     def resume(self) -> None:
         """Take in the piece that has ended, and run to the next one, or to the end."""
@@ -143,7 +143,7 @@ class TemplateProgram:
             send = partial(self._main.send, self._taken(self._request))
         except Exception as error:
             send = partial(self._throw, error)
-        self._go_on(send)
+        self._advance(send)
 
     def check(self) -> bool:
         """Return whether there is time left; without it the program has failed."""
@@ -151,7 +151,7 @@ class TemplateProgram:
             self._usage.check_time()
         except Exception as error:
             self.cancel()
-            self._go_on(partial(self._throw, error))
+            self._advance(partial(self._throw, error))
             return False
         return True
 
@@ -194,7 +194,7 @@ class TemplateProgram:
                 await parts.athrow(error)  # type: ignore[attr-defined]  # where it was written, so that it has a line
         self._flush()
 
-    def _go_on(self, send: Callable[[], _Request]) -> None:
+    def _advance(self, send: Callable[[], _Request]) -> None:
         """Run the template to its next piece, and begin that; or to its end."""
         usage, program = enter(self._usage), _current.set(self)
         try:

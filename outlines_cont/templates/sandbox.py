@@ -14,18 +14,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence, Set, Sized
 from types import CodeType
 from typing import Any
 
-from jinja2 import StrictUndefined, Undefined
+from jinja2 import Undefined
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import _PassArg, pass_context, pass_environment
 
 from outlines_cont.errors import TemplateError
+from outlines_cont.jinja_sandbox import BoundedSandbox
 from outlines_cont.templates.budget import usage
 from outlines_cont.templates.marked_text import MarkedText, joined
 from outlines_cont.templates.source_place import PlacedLexer
-
-_MAX_POWER_BITS = 4096
 
 
 def _words(text: str) -> list[str]:
@@ -56,18 +54,11 @@ _METHODS = {
 }
 
 
-class TemplateSandbox(ImmutableSandboxedEnvironment):
+class TemplateSandbox(BoundedSandbox):
     """The environment of all templates."""
 
-    # All of them, or Python's compiler would compute those of constants before any limit holds.
-    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
-
     def __init__(self) -> None:
-        # Nothing is HTML, so nothing is escaped. Without the optimizer nothing is computed before the template runs.
         super().__init__(
-            undefined=StrictUndefined,
-            autoescape=False,
-            optimized=False,
             enable_async=True,
             keep_trailing_newline=True,
             extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"],
@@ -114,8 +105,6 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
                     used.characters(len(sized) * max(count, 0))
         elif operator == "%" and isinstance(left, str | bytes):
             raise SecurityError("a text is formatted by `%`; join texts by `~` instead")
-        elif operator == "**":
-            _check_power(left, right)
         result = super().call_binop(context, operator, left, right)
         if isinstance(result, Sized):
             used.characters(len(result))
@@ -133,11 +122,6 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         if isinstance(argument, slice) and isinstance(found, Sized):
             usage().characters(len(found))
         return found
-
-
-def _check_power(left: Any, right: Any) -> None:
-    if isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > _MAX_POWER_BITS:
-        raise SecurityError(f"a power of more than {_MAX_POWER_BITS} bits is not computed")
 
 
 def _range(*bounds: int) -> range:

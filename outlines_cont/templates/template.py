@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import aclosing
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any, overload
 
 from jinja2 import TemplateSyntaxError, pass_context
@@ -17,6 +16,7 @@ from jinja2.runtime import Context
 
 from fsm.caller import stacklevel_of_user
 from outlines_cont import generate
+from outlines_cont.checks import file_text, shortened
 from outlines_cont.engine.engine import check_model, engine_of
 from outlines_cont.errors import (
     BatchMismatch,
@@ -117,17 +117,11 @@ class Template:
         Raises:
             TemplateError: the file cannot be read, or is not a valid template.
         """
-        try:
-            source = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TemplateError(
-                f"expected a UTF-8 text file as the template, but {str(path)!r} cannot be read: {error}"
-            ) from error
+        source = file_text(path, "as the template", TemplateError)
         return cls(source.removesuffix("\n"), special=special, origin=repr(str(path)))
 
     def __repr__(self) -> str:
-        shown = self.source if len(self.source) <= 60 else f"{self.source[:57]}..."
-        return f"Template({shown!r})"
+        return f"Template({shortened(self.source)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text."""
@@ -324,7 +318,7 @@ class Template:
     ) -> Iterator[TemplateProgram]:
         for index, row in enumerate(rows):
             if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
-                raise OptionError(f"expected a dict with names as row {index}, got {row!r}"[:300], "rows")
+                raise OptionError(f"expected a dict with names as row {index}, got {shortened(repr(row), 200)}", "rows")
             stream = streams.of(index)
             begun = None if state is None else _with_stream(state, stream)
             given = {**values, **row}

@@ -68,19 +68,19 @@ class ToolStream(Closing):
         with closing(self):
             while (stream := self._stream) is not None:
                 for event in stream:
-                    yield from self._told(event)
+                    yield from self._events_of(event)
                 self._stream = None
-                yield from self._go_on()
+                yield from self._start_rest()
 
     async def __aiter__(self) -> AsyncIterator[StreamEvent]:
         """The asynchronous form, which does not block the event loop."""
         async with aclosing(self):
             while (stream := self._stream) is not None:
                 async for event in stream:
-                    for told in self._told(event):
+                    for told in self._events_of(event):
                         yield told
                 self._stream = None
-                for told in await asyncio.to_thread(self._go_on):
+                for told in await asyncio.to_thread(self._start_rest):
                     yield told
 
     def close(self) -> None:
@@ -93,12 +93,12 @@ class ToolStream(Closing):
         self._stream = None
         await self._running.aclose()
 
-    def _told(self, event: StreamEvent) -> Iterator[StreamEvent]:
+    def _events_of(self, event: StreamEvent) -> Iterator[StreamEvent]:
         """Yield the events of the reply for one event of the running generator."""
         if self._calls is not None:
-            yield from _told_of_calls(self._calls, event)
+            yield from _call_events(self._calls, event)
         elif not self._is_text:
-            told = self._beyond(event)
+            told = self._without_resumed(event)
             if told.text or told.token_ids or told.value is not None or told.finish_reason:
                 yield told
         else:
@@ -113,14 +113,14 @@ class ToolStream(Closing):
             if told.text or told.token_ids or told.value is not None:
                 yield told
 
-    def _beyond(self, event: StreamEvent) -> StreamEvent:
+    def _without_resumed(self, event: StreamEvent) -> StreamEvent:
         """Return the event of a resumed text without the part that earlier events contained."""
         text, tokens = min(len(event.text), self._seen[0]), min(len(event.token_ids), self._seen[1])
         self._seen = self._seen[0] - text, self._seen[1] - tokens
         ids, logprobs, top = event.token_ids[tokens:], event.logprobs[tokens:], event.top[tokens:]
         return replace(event, text=event.text[text:], token_ids=ids, logprobs=logprobs, top=top)
 
-    def _go_on(self) -> list[StreamEvent]:
+    def _start_rest(self) -> list[StreamEvent]:
         """Begin the rest of the reply, where there is one, and return the event with which the text before it ends."""
         last, reply = self._last, self._reply
         if not self._is_text or last is None:
@@ -153,7 +153,7 @@ class ToolStream(Closing):
         return [replace(last, finish_reason="", stop=None)]
 
 
-def _told_of_calls(calls: OpenCalls, event: StreamEvent) -> Iterator[StreamEvent]:
+def _call_events(calls: OpenCalls, event: StreamEvent) -> Iterator[StreamEvent]:
     """Yield an event for each call that the text of an event belongs to."""
     news = list(calls.push(event.text))
     if not news:

@@ -12,6 +12,7 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, meta
 
+from outlines_cont.checks import file_text
 from outlines_cont.pipelines.prompts.sandbox import Sandbox
 from outlines_cont.pipelines.prompts.template_process import SHARED, TemplateLimits
 from outlines_cont.pipelines.rows.errors import SetupError
@@ -79,13 +80,7 @@ class PromptTemplate:
         Raises:
             SetupError: the file cannot be read, is not UTF-8, or is not a usable template.
         """
-        try:
-            source = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SetupError(
-                f"expected a UTF-8 text file as the prompt template, but {str(path)!r} cannot be read: {error}"
-            ) from error
-        return cls(source, repr(str(path)))
+        return cls(file_text(path, "as the prompt template", SetupError), repr(str(path)))
 
     def render(self, values: Mapping[str, Any]) -> str:
         """Return the prompt of one row.

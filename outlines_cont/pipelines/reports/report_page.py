@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from outlines_cont.checks import shortened
 from outlines_cont.pipelines.reports.report import FieldCounts, Report, Value, shares
 from outlines_cont.pipelines.reports.report_charts import histogram, reliability
 
@@ -255,6 +256,6 @@ def _json(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    shown = shortened(text, _LONGEST)
     title = f' title="{escape(text[:2000], quote=True)}"' if shown != text else ""
     return f"<span{title}>{escape(shown)}</span>"

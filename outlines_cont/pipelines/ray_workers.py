@@ -77,9 +77,9 @@ class RayWorkers:
         """
         is_ours = self._begin()
         try:
-            crew = RayCrew(self._ray, self._make, self._cpus, self._options.gpus)
+            pool = RayWorkerPool(self._ray, self._make, self._cpus, self._options.gpus)
             given = (Failure.of(row) if isinstance(row, Exception) else dict(row) for row in rows)
-            yield from BlockRunner(crew, self._options.workers, self._options.block_size).outcomes(given)
+            yield from BlockRunner(pool, self._options.workers, self._options.block_size).outcomes(given)
         finally:
             if is_ours:
                 self._ray.shutdown()
@@ -119,7 +119,7 @@ class RayWorkers:
         return True
 
 
-class RayCrew:
+class RayWorkerPool:
     """Workers as actors of Ray.
 
     Args:
@@ -141,7 +141,7 @@ class RayCrew:
         self._loading: dict[Any, Any] = {}
         self._running: dict[Any, tuple[Any, int]] = {}
 
-    def hire(self) -> Any:
+    def start_worker(self) -> Any:
         """Begin an actor, and have it load its model."""
         worker = self._actor.remote()
         self._loading[worker.load.remote(self._make)] = worker
@@ -168,7 +168,7 @@ class RayCrew:
             except self._ray.exceptions.RayError as error:
                 return BlockReport(worker, start, None, _first_line(error))
 
-    def dismiss(self, worker: Any) -> None:
+    def stop_worker(self, worker: Any) -> None:
         """End an actor at once."""
         self._loading = {ref: other for ref, other in self._loading.items() if other is not worker}
         self._running = {ref: place for ref, place in self._running.items() if place[0] is not worker}
