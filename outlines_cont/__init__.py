@@ -80,8 +80,7 @@ if TYPE_CHECKING:
         UserCodeError,
         VocabularyMismatch,
     )
-    from outlines_cont.events.event import StreamEvent
-    from outlines_cont.events.open_call import OpenCall
+    from outlines_cont.events.event import OpenCall, StreamEvent
     from outlines_cont.generation.options import PieceOptions
     from outlines_cont.generation.state_stream import StateStream
     from outlines_cont.policies.branch import Branch, TokenSet
@@ -207,7 +206,7 @@ _HOMES = {
     "Guidance": "engine.guided.guidance",
     "GuidedConversation": "conversation.guided_conversation",
     "Mark": "conversation",
-    "OpenCall": "events.open_call",
+    "OpenCall": "events.event",
     "PieceOptions": "generation.options",
     "Policy": "policies.policy",
     "Progress": "progress",
@@ -253,7 +252,7 @@ _OLD_MODULES = {
     "options": "generation.options",
     "span": "state.span",
     "streams.event": "events.event",
-    "streams.open_call": "events.open_call",
+    "streams.open_call": "events.event",
     "streams.state_stream": "generation.state_stream",
     "tokens": "state.tokens",
     "tree": "conversation.tree",

@@ -25,7 +25,7 @@ from outlines_cont.cli.options import Draft, DType, ExtractOptions, Whitespace
 from outlines_cont.cli.threads import wait_passively
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OutlinesContError
-from outlines_cont.pipelines.rows.input_format import InputFormat
+from outlines_cont.pipelines.rows.row import InputFormat
 
 if TYPE_CHECKING:
     from outlines_cont.cli.demo import DemoRow

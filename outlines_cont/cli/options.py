@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
-from outlines_cont.pipelines.rows.input_format import InputFormat
+from outlines_cont.pipelines.rows.row import InputFormat
 
 
 class DType(StrEnum):

@@ -12,10 +12,9 @@ from outlines_cont.checks import file_text
 from outlines_cont.cli.options import DType
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
-from outlines_cont.pipelines.rows.input_format import InputFormat
 from outlines_cont.pipelines.rows.outcome import Failure
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
-from outlines_cont.pipelines.rows.row import InputRow
+from outlines_cont.pipelines.rows.row import InputFormat, InputRow
 from outlines_cont.pipelines.tables.output import FileOutput, Output, StreamOutput, check_output, json_line
 
 if TYPE_CHECKING:

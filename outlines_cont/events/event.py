@@ -1,14 +1,33 @@
-"""`StreamEvent`: what is new in one row since the event before: text, tokens, log-probabilities, finish reason."""
+"""`StreamEvent`: what is new in one row since the event before: text, tokens, log-probabilities, finish reason; and `OpenCall`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from outlines_cont.events.open_call import OpenCall
-
 Alternatives = tuple[tuple[int, float], ...]
 """Token ids with the model's log-probabilities, the most probable first."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call, from its name on.
+
+    Attributes:
+        index: its number among those of the reply, from 0.
+        id: that which `ToolCall.id` will be.
+        name: of the tool.
+        text: what is new of its arguments, as JSON; all texts of a call, joined, are its arguments.
+        arguments: the arguments so far, by name; with the types of the tool, as far as they are whole, and strings as far as they go.
+        is_whole: whether the arguments have come to their end.
+    """
+
+    index: int
+    id: str
+    name: str
+    text: str
+    arguments: dict[str, Any]
+    is_whole: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,6 @@ from outlines_cont.models.loading import load_network
 from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.opening import Opening, reopened
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
-from outlines_cont.models.weights_mark import weights_mark
 from outlines_cont.unknown_option import knows_its_options
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
@@ -90,7 +89,7 @@ class HuggingFaceModel:
         self.memo: dict[object, Any] = {}
         self.kv_store = KVStore(kv_budget_bytes)
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
-        self._prefix_cache = PrefixCache(self.kv_store, size, lambda: weights_mark(model))
+        self._prefix_cache = PrefixCache(self.kv_store, size, lambda: _weights_mark(model))
         parameters = inspect.signature(model.forward).parameters
         self._cache_name = "past_key_values" if "past_key_values" in parameters else "cache_params"
         self._takes_mask = "attention_mask" in parameters
@@ -410,3 +409,23 @@ def _eos_token_ids(model: PreTrainedModel, tokenizer: TokenizerProtocol) -> froz
     for source in sources:
         ids.update([source] if isinstance(source, int) else source or [])
     return frozenset(ids)
+
+
+def _weights_mark(network: torch.nn.Module) -> list[tuple[int, int, int]]:
+    """Return the identity, the place in memory and the version of every parameter and buffer; compare two of them with `==`.
+
+    It differs after an optimizer's step, `load_state_dict`, the assignment of a parameter, `.to(...)`, or any change in place of the
+    tensor itself. It does not see what is written through `parameter.data`, which has a version of its own.
+
+    Cost: 0.3 us for each module and parameter; nothing is read from the device.
+    """
+    marks = []
+    below: list[torch.nn.Module] = [network]
+    while below:
+        module = below.pop()
+        below += [child for child in module._modules.values() if child is not None]
+        for tensors in (module._parameters, module._buffers):
+            for tensor in tensors.values():
+                if tensor is not None:
+                    marks.append((id(tensor), tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version))
+    return marks

@@ -15,8 +15,8 @@ from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions
 from outlines_cont.pipelines.reports.calibration import Calibration
 from outlines_cont.pipelines.reports.report import Report
 from outlines_cont.pipelines.reports.report_page import write_page
-from outlines_cont.pipelines.rows.input_format import InputFormat
 from outlines_cont.pipelines.rows.reading import RowSource
+from outlines_cont.pipelines.rows.row import InputFormat
 from outlines_cont.progress import OnProgress, Progress
 
 

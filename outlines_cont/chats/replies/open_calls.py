@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from outlines_cont.chats.tool import Tool, call_id
 from outlines_cont.chats.tool_form import ToolForm
-from outlines_cont.events.open_call import OpenCall
+from outlines_cont.events.event import OpenCall
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
 

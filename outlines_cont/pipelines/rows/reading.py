@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
-from outlines_cont.pipelines.rows.input_format import InputFormat
-from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS, InputRow
+from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS, InputFormat, InputRow
 from outlines_cont.pipelines.rows.table_rows import csv_columns, csv_rows, parquet_columns, parquet_count, parquet_rows
 
 STDIN = "-"
