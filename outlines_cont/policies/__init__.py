@@ -7,8 +7,8 @@ from outlines_cont.policies.constraint import Constraint
 from outlines_cont.policies.free_text import FreeText
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.policies.replace import Replace, replace
-from outlines_cont.policies.search.phrase_list import load_phrases
 from outlines_cont.policies.stop import StopAt
+from outlines_cont.text_search.phrase_list import load_phrases
 
 __all__ = [
     "Ban",

@@ -20,10 +20,10 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
-from outlines_cont.policies.search.pattern_search import PatternSearch, checked_pattern
-from outlines_cont.policies.search.phrase_trie import PhraseTrie
-from outlines_cont.policies.search.text_symbols import SymbolReader
 from outlines_cont.policies.text_scan import Match, ScanState, TextScan
+from outlines_cont.text_search.pattern_search import PatternSearch, checked_pattern
+from outlines_cont.text_search.phrase_trie import PhraseTrie
+from outlines_cont.text_search.text_symbols import SymbolReader
 from outlines_cont.unknown_option import knows_its_options
 
 Banned: TypeAlias = str | re.Pattern[str] | Expression

@@ -10,7 +10,7 @@ from typing import Any, Self
 from outlines_cont.checks import checked_bool
 from outlines_cont.errors import OptionError, TokenizerError
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.policies.search.stop_text import StopText, checked_texts
+from outlines_cont.text_search.stop_text import StopText, checked_texts
 
 
 @dataclass(frozen=True, slots=True)

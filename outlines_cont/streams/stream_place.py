@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from outlines_cont.policies.search.stop_text import StopMatch, StopText
 from outlines_cont.streams.decode_options import DecodeOptions
 from outlines_cont.streams.text_decoder import TextDecoder
+from outlines_cont.text_search.stop_text import StopMatch, StopText
 
 _START = TextDecoder()
 

@@ -232,3 +232,14 @@ def test_a_dead_end_of_every_hypothesis_is_its_error() -> None:
     state = continuous(generate.regex(model, "a{2}", sampler=samplers.beam_search(2), force=False))("x")
     assert state.shape[:2] == (1, 1)
     assert isinstance(state.errors[0][0], DeadEnd)
+
+
+def test_an_ended_text_that_is_spelled_in_several_ways_is_one_hypothesis() -> None:
+    model = random_model()
+    spellings = {
+        tuple(ids)
+        for ids in ([*model.tokenizer.encode("the")], [*model.tokenizer.encode("t"), *model.tokenizer.encode("he")])
+    }
+    assert len(spellings) == 2
+    state = continuous(generate.choice(model, ["the"], sampler=samplers.beam_search(6), force=False))("a")
+    assert state.values == [["the"]]

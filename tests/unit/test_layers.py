@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -19,56 +20,63 @@ LEAVES = {
 }
 
 # From the bottom to the top: a room may import those that stand behind it, and each of these stands above it in the table.
-# A room is a folder, or a module that lies in the package itself.
+# A room is a folder, or a module that lies in the package itself; names without a package are of `outlines_cont`.
 ROOMS = """
-fsm.recipe                      <-
-fsm.terms                       <-
-fsm.automaton                   <- fsm.terms
-fsm.schema.formats              <- fsm.terms
-fsm.schema.numbers              <- fsm.terms
-outlines_cont.kv                <-
-outlines_cont.models.tokenizer  <-
-outlines_cont.models            <- outlines_cont.kv outlines_cont.models.tokenizer
-outlines_cont.moved             <-
-outlines_cont.pipelines.rows    <-
-outlines_cont.pipelines.prompts <- outlines_cont.pipelines.rows
-outlines_cont.pipelines.tables  <- outlines_cont.pipelines.rows
-outlines_cont.sampling.kernels  <-
-outlines_cont.sampling.warpers  <- outlines_cont.sampling.kernels
-outlines_cont.sampling          <- outlines_cont.sampling.kernels outlines_cont.sampling.warpers
-outlines_cont.samplers          <- outlines_cont.sampling outlines_cont.sampling.kernels outlines_cont.sampling.warpers
-fsm.drawing                     <- fsm.automaton fsm.terms fsm.tokens
-fsm.expression                  <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
-fsm.languages                   <- fsm.automaton fsm.expression fsm.recipe fsm.terms
-fsm.pattern                     <- fsm.expression fsm.recipe fsm.terms
-fsm.lark                        <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.terms
-fsm.tokens                      <- fsm.automaton fsm.drawing fsm.expression fsm.terms
-fsm.types                       <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.terms
-outlines_cont.policies.search   <- fsm fsm.automaton fsm.pattern fsm.terms
-fsm.schema                      <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.formats fsm.schema.numbers fsm.terms
-fsm.schema.documents            <- fsm.pattern fsm.schema fsm.schema.formats fsm.terms
-outlines_cont.adapters          <- fsm fsm.automaton fsm.schema fsm.tokens outlines_cont.engine.drawing outlines_cont.models.tokenizer outlines_cont.policies
-outlines_cont.chat              <- fsm outlines_cont.chats outlines_cont.chats.replies outlines_cont.continuation outlines_cont.generate outlines_cont.generation outlines_cont.samplers outlines_cont.sampling outlines_cont.state
-outlines_cont.chats             <- fsm fsm.schema outlines_cont.events outlines_cont.models.tokenizer outlines_cont.state
-outlines_cont.chats.replies     <- outlines_cont.chats outlines_cont.continuation outlines_cont.events outlines_cont.generate outlines_cont.generation outlines_cont.models.tokenizer outlines_cont.sampling outlines_cont.state
-outlines_cont.cli               <- fsm fsm.automaton outlines_cont outlines_cont.chat outlines_cont.continuation outlines_cont.conversation outlines_cont.generate outlines_cont.generation outlines_cont.models outlines_cont.pipelines outlines_cont.pipelines.prompts outlines_cont.pipelines.reports outlines_cont.pipelines.rows outlines_cont.pipelines.tables outlines_cont.samplers outlines_cont.state outlines_cont.templates
-outlines_cont.continuation      <- outlines_cont.events outlines_cont.generate outlines_cont.generation outlines_cont.sampling outlines_cont.state
-outlines_cont.control           <- fsm outlines_cont.drafts outlines_cont.engine outlines_cont.engine.guessing outlines_cont.generate outlines_cont.generation outlines_cont.models.tokenizer outlines_cont.policies outlines_cont.samplers outlines_cont.sampling outlines_cont.state
-outlines_cont.conversation      <- fsm fsm.expression outlines_cont.engine outlines_cont.engine.drawing outlines_cont.engine.guided outlines_cont.kv outlines_cont.models outlines_cont.policies outlines_cont.samplers outlines_cont.sampling outlines_cont.state outlines_cont.streams
-outlines_cont.drafts            <- outlines_cont.engine.drawing outlines_cont.engine.guessing outlines_cont.kv outlines_cont.policies
-outlines_cont.engine            <- outlines_cont.engine.drawing outlines_cont.engine.guessing outlines_cont.engine.guided outlines_cont.kv outlines_cont.policies outlines_cont.samplers outlines_cont.sampling outlines_cont.state
-outlines_cont.state             <- outlines_cont.engine outlines_cont.kv outlines_cont.models.tokenizer outlines_cont.sampling outlines_cont.sampling.kernels
-outlines_cont.pipelines.reports <- outlines_cont.pipelines.rows outlines_cont.state
-outlines_cont.policies          <- fsm fsm.automaton outlines_cont.models.tokenizer outlines_cont.policies.search outlines_cont.state
-outlines_cont.engine.drawing    <- outlines_cont.policies outlines_cont.samplers outlines_cont.sampling
-outlines_cont.engine.guessing   <- outlines_cont.engine.drawing outlines_cont.policies outlines_cont.sampling
-outlines_cont.engine.guided     <- outlines_cont.engine.drawing outlines_cont.engine.guessing outlines_cont.kv outlines_cont.policies outlines_cont.state
-outlines_cont.streams           <- outlines_cont.engine.drawing outlines_cont.models.tokenizer outlines_cont.policies outlines_cont.policies.search outlines_cont.samplers outlines_cont.sampling
-outlines_cont.events            <- outlines_cont.engine outlines_cont.policies outlines_cont.samplers outlines_cont.streams
-outlines_cont.generation        <- fsm outlines_cont.chats outlines_cont.drafts outlines_cont.engine outlines_cont.engine.guessing outlines_cont.engine.guided outlines_cont.events outlines_cont.policies outlines_cont.samplers outlines_cont.sampling outlines_cont.state
-outlines_cont.generate          <- fsm fsm.automaton fsm.expression fsm.schema outlines_cont.drafts outlines_cont.events outlines_cont.generation outlines_cont.policies outlines_cont.samplers outlines_cont.sampling outlines_cont.state
-outlines_cont.pipelines         <- fsm outlines_cont.chat outlines_cont.engine outlines_cont.events outlines_cont.generate outlines_cont.generation outlines_cont.models.tokenizer outlines_cont.pipelines.prompts outlines_cont.pipelines.reports outlines_cont.pipelines.rows outlines_cont.pipelines.tables outlines_cont.samplers outlines_cont.state
-outlines_cont.templates         <- fsm outlines_cont.engine outlines_cont.events outlines_cont.generate outlines_cont.generation outlines_cont.models.tokenizer outlines_cont.policies outlines_cont.samplers outlines_cont.sampling outlines_cont.state
+fsm.recipe           <-
+fsm.terms            <-
+fsm.automaton        <- fsm.terms
+fsm.schema.formats   <- fsm.terms
+fsm.schema.numbers   <- fsm.terms
+kv                   <-
+models.tokenizer     <-
+models               <- kv models.tokenizer
+moved                <-
+pipelines.rows       <-
+pipelines.prompts    <- pipelines.rows
+pipelines.tables     <- pipelines.rows
+sampling.kernels     <-
+sampling.warpers     <- sampling.kernels
+sampling             <- sampling.kernels sampling.warpers
+samplers             <- sampling sampling.kernels sampling.warpers
+fsm.drawing          <- fsm.automaton fsm.terms fsm.tokens
+fsm.expression       <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
+fsm.languages        <- fsm.automaton fsm.expression fsm.recipe fsm.terms
+fsm.pattern          <- fsm.expression fsm.recipe fsm.terms
+fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.terms
+fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms
+fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.terms
+text_search          <- fsm fsm.automaton fsm.pattern fsm.terms
+fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.formats
+                        fsm.schema.numbers fsm.terms
+fsm.schema.documents <- fsm.pattern fsm.schema fsm.schema.formats fsm.terms
+adapters             <- fsm fsm.automaton fsm.schema fsm.tokens engine.drawing models.tokenizer policies
+chat                 <- fsm chats chats.replies continuation generate generation samplers sampling state
+chats                <- fsm fsm.schema events models.tokenizer state
+chats.replies        <- chats continuation events generate generation models.tokenizer sampling state
+cli                  <- fsm fsm.automaton chat continuation conversation generate generation models outlines_cont
+                        pipelines pipelines.prompts pipelines.reports pipelines.rows pipelines.tables samplers state
+                        templates
+continuation         <- events generate generation sampling state
+control              <- fsm drafts engine engine.guessing generate generation models.tokenizer policies samplers
+                        sampling state
+conversation         <- fsm fsm.expression engine engine.drawing engine.guided kv models policies samplers sampling
+                        state streams
+drafts               <- engine.drawing engine.guessing kv policies
+engine               <- engine.drawing engine.guessing engine.guided kv policies samplers sampling state
+state                <- engine kv models.tokenizer sampling sampling.kernels
+pipelines.reports    <- pipelines.rows state
+policies             <- fsm fsm.automaton models.tokenizer state text_search
+engine.drawing       <- policies samplers sampling
+engine.guessing      <- engine.drawing policies sampling
+engine.guided        <- engine.drawing engine.guessing kv policies state
+streams              <- engine.drawing models.tokenizer policies samplers sampling text_search
+events               <- engine policies samplers streams
+generation           <- fsm chats drafts engine engine.guessing engine.guided events policies samplers sampling state
+generate             <- fsm fsm.automaton fsm.expression fsm.schema drafts events generation policies samplers
+                        sampling state
+pipelines            <- fsm chat engine events generate generation models.tokenizer pipelines.prompts
+                        pipelines.reports pipelines.rows pipelines.tables samplers state
+templates            <- fsm engine events generate generation models.tokenizer policies samplers sampling state
 """
 
 # The most modules that a chain of imports may have, in each package.
@@ -112,8 +120,12 @@ def imports() -> dict[str, set[str]]:
 
 def table() -> dict[str, set[str]]:
     """What each room may import."""
-    rows = (line.split("<-") for line in ROOMS.strip().splitlines())
-    return {name.strip(): set(allowed.split()) for name, allowed in rows}
+    rows = (entry.split("<-") for entry in re.split(r"\n(?! )", ROOMS.strip()))
+    return {_full(name.strip()): {_full(room) for room in allowed.split()} for name, allowed in rows}
+
+
+def _full(name: str) -> str:
+    return name if name.partition(".")[0] in PACKAGES else f"outlines_cont.{name}"
 
 
 def leaves() -> set[str]:

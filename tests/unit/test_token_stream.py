@@ -57,7 +57,7 @@ def test_the_stop_text_that_is_complete_first_is_reported_and_of_those_that_end_
 
 def test_which_stop_is_reported_does_not_depend_on_the_hash_seed() -> None:
     code = (
-        "from outlines_cont.streams.stop_text import StopText; "
+        "from outlines_cont.text_search.stop_text import StopText; "
         "print(StopText.of({'ab', 'abcd', 'b', 'cd', 'xab'}).push(b'xxabcd')[0].match)"
     )
     root = Path(__file__).parents[2]

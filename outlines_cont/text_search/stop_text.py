@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from outlines_cont.errors import OptionError
-from outlines_cont.policies.search.stop_trie import StopTrie
+from outlines_cont.text_search.stop_trie import StopTrie
 
 
 @dataclass(frozen=True, slots=True)
