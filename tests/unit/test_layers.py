@@ -37,7 +37,7 @@ pipelines.tables     <- pipelines.rows
 sampling.kernels     <-
 sampling.warpers     <- sampling.kernels
 sampling             <- sampling.kernels sampling.warpers
-samplers             <- sampling sampling.kernels sampling.warpers
+samplers             <- sampling sampling.warpers
 fsm.drawing          <- fsm.automaton fsm.terms fsm.tokens
 fsm.expression       <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
 fsm.languages        <- fsm.automaton fsm.expression fsm.recipe fsm.terms
