@@ -143,7 +143,7 @@ class Chat:
 
     @property
     def value(self) -> Any:
-        """What the generator made of the last reply; None where it was cut, or none has written it."""
+        """The value of the last reply; None where it was cut, or not written by a generator."""
         return next((turn.value for turn in reversed(self._turns) if turn.message["role"] == "assistant"), None)
 
     @property
@@ -232,7 +232,7 @@ class Chat:
             reply: the generator that writes it, such as `generate.text(model)`; or a text, as an example. None is free text, and
                 calls where the conversation has tools.
             tools: what may be called from now on, as in `Chat(model, tools=...)`; None leaves it as it is.
-            rng: a seed; None goes on with the random stream of the conversation.
+            rng: a seed; None continues the random stream of the conversation.
             **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
 
         Raises:
@@ -331,8 +331,8 @@ class Chat:
                 print(event.text, end="")
             chat = stream.chat
 
-        A call is told from its name on: `event.call` has what is new of its arguments, as JSON, and the arguments so far. What spells it
-        is not part of `event.text`.
+        A tool call is reported from its name on: `event.call` has the new text of its arguments, as JSON, and the arguments so far. Its
+        text is not part of `event.text`.
 
         Args:
             generator, tools: as in `assistant`.
@@ -344,7 +344,7 @@ class Chat:
             A stream to iterate over, also with `async for`; its `chat` is the conversation at every moment.
 
         Raises:
-            As `assistant` does, what can be told at once.
+            As `assistant` does, for arguments that can be checked at once.
             OptionError: `retract` in a reply that may call.
         """
         if tools is not None:
@@ -410,7 +410,7 @@ class Chat:
         """Return the conversation before the last `n` messages of the user; what came before them is not fed again.
 
         Raises:
-            ChatError: the user has said less.
+            ChatError: there are fewer messages of the user.
         """
         asked = [index for index, turn in enumerate(self._turns) if turn.message["role"] == "user"]
         if not is_int(n) or not 1 <= n <= len(asked):
@@ -494,7 +494,7 @@ class Chat:
         return "\n".join(f"{turn.message['role']}: {turn.message.get('content') or ''}" for turn in self._turns)
 
     def __eq__(self, other: object) -> bool:
-        """The same model, template and messages; not what was computed for them."""
+        """Whether model, template and messages are equal; computed states are ignored."""
         if not isinstance(other, Chat):
             return NotImplemented
         return self._template == other._template and [t.message for t in self._turns] == [

@@ -87,9 +87,9 @@ class Continuation:
 
         Args:
             prompt: as for a call.
-            top: tell for each drawn token so many of the most probable ones, with their log-probabilities.
-            retract: show text at once, though a stop text or a policy may yet take it back; an event then says how much.
-            partial: of a generator of JSON, tell the value so far; see `StreamEvent.value`.
+            top: for each drawn token, report so many of the most probable ones, with their log-probabilities.
+            retract: report text at once, though a stop text or a policy may still remove it; a later event then says how much.
+            partial: for a generator of JSON, report the value so far; see `StreamEvent.value`.
             rng: as for a call.
             **options: as for a call.
 

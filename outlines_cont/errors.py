@@ -308,7 +308,7 @@ class LengthWarning(UserWarning):
 
 
 class UnboundedWarning(LengthWarning):
-    """A schema has values that may be of any length, and a call gives no `max_tokens`; told once for each schema."""
+    """A schema has values that may be of any length, and a call gives no `max_tokens`; raised once per schema."""
 
 
 class DraftWarning(UserWarning):

@@ -156,7 +156,7 @@ class Generator:
             events: yield a `StreamEvent` for each row that has news, with its tokens and how the piece has ended.
             top: in events, for each drawn token so many of the most probable ones, with their log-probabilities.
             retract: in events, show text at once, though a stop text or a policy may yet take it back; an event then says how much.
-            partial: of a generator of JSON, yield the value so far instead, each time that it has changed; in events, tell it.
+            partial: for a generator of JSON, yield the value so far instead, whenever it has changed; with `events`, add it to them.
             rng: as for a call.
             **options: as for a call.
 

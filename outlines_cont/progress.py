@@ -89,12 +89,12 @@ class ProgressReporter:
     """Calls a callback with the progress: when a row ends, some times a second, and at the end.
 
     Args:
-        tell: the callback.
+        report: the callback.
         counts: a function that returns (rows, done, failed, tokens).
     """
 
-    def __init__(self, tell: OnProgress, counts: Callable[[], tuple[int, int, int, int]]) -> None:
-        self._tell, self._counts = tell, counts
+    def __init__(self, report: OnProgress, counts: Callable[[], tuple[int, int, int, int]]) -> None:
+        self._report, self._counts = report, counts
         self._started = self._last = monotonic()
         self._done, self._is_over = -1, False
 
@@ -107,4 +107,4 @@ class ProgressReporter:
         now = monotonic()
         if is_over or done != self._done or now - self._last >= _INTERVAL:
             self._done, self._last = done, now
-            self._tell(Progress(rows, done, failed, tokens, now - self._started, is_over))
+            self._report(Progress(rows, done, failed, tokens, now - self._started, is_over))

@@ -28,7 +28,7 @@ class AllowedTokens:
         self._local = threading.local()
 
     def of(self, inputs: Any) -> AllowedTokens:
-        """Return the same constraint for one call of `generate`, whose texts begin behind `inputs`; see `ConstraintProcessor.of`."""
+        """Return the same constraint for one call of `generate`, whose texts begin after `inputs`; see `ConstraintProcessor.of`."""
         GivenPrompts(inputs)  # raises for an invalid argument now, not at the first call
         return AllowedTokens(self._masks, lambda: GivenPrompts(inputs))
 
@@ -51,7 +51,7 @@ class AllowedTokens:
             input_ids: (T,) int64, prompt and text.
 
         Raises:
-            AmbiguousPrompt: it cannot be told where the text begins, or it does not begin behind the prompts that `of` was given.
+            AmbiguousPrompt: the beginning of the text cannot be determined, or it does not begin after the prompts that `of` was given.
         """
         row = input_ids.detach().cpu().numpy().astype(np.int64, copy=False)
         start = self._prompts(int(batch_id)).start(row[None])
@@ -62,7 +62,7 @@ class AllowedTokens:
         return allowed
 
     def _prompts(self, batch_id: int) -> Prompts:
-        """Return what tells prompts from texts in the rows of one prompt; threads run calls of their own."""
+        """Return the `Prompts` of the rows of one prompt; each thread has its own."""
         if not hasattr(self._local, "prompts"):
             self._local.prompts = {}
         by_batch: dict[int, Prompts] = self._local.prompts

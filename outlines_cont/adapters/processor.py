@@ -89,11 +89,11 @@ class _ThreadLocal(threading.local):
 class ConstraintProcessor(LogitsProcessor):
     """Lets only such tokens pass as a constraint allows. Make one with `adapters.logits_processor`.
 
-    What may follow is told by the ids of each row alone, so rows may come in any order, as in beam search, be left-padded, and be given
+    The mask of a row depends on its ids alone, so rows may come in any order, as in beam search, be left-padded, and be given
     to `generate` again. One object serves any number of calls.
 
     Where the text of a row begins, `of(inputs)` says. Without it a call whose rows are those of the step before with one token more goes
-    on with their texts, and any other begins new ones behind its rows. So what `generate` returned can be given to it again, and its text
+    on with their texts, and any other begins new ones after its rows. So what `generate` returned can be given to it again, and its text
     goes on. A prompt that is a row of the last step with one more token, which the constraint would allow, is taken for such a step; and
     assisted generation, which goes back in its row, is refused with `AmbiguousPrompt`. With `of(inputs)` all of that is exact.
     """
@@ -104,7 +104,7 @@ class ConstraintProcessor(LogitsProcessor):
         self._local = _ThreadLocal(masks.is_refused)
 
     def of(self, inputs: Any) -> ConstraintProcessor:
-        """Return the same constraint for one call of `generate`, whose texts begin behind `inputs`.
+        """Return the same constraint for one call of `generate`, whose texts begin after `inputs`.
 
         Args:
             inputs: what `tokenizer(prompts, return_tensors="pt", padding=True)` returns, the `input_ids` in it, or their number of columns.
@@ -137,7 +137,7 @@ class ConstraintProcessor(LogitsProcessor):
             (B, V). A row that has ended, and one with a token that is not allowed (a beam or a guess that is given up), may only end.
 
         Raises:
-            AmbiguousPrompt: it cannot be told where the texts begin, or they do not begin behind the prompts that `of` was given.
+            AmbiguousPrompt: the beginning of the texts cannot be determined, or they do not begin after the prompts that `of` was given.
             VocabularyMismatch: the logits are narrower than the vocabulary.
             DeadEnd: another processor has left none of the allowed tokens of a row.
         """
@@ -162,7 +162,7 @@ class ConstraintProcessor(LogitsProcessor):
                 allowed = self._masks.token_fsm.allowed_token_ids(states[row])
                 raise DeadEnd(
                     f"expected that some of the {len(allowed):,} tokens that the constraint allows can be written in row {row}, "
-                    f"{rows.shape[1] - start} tokens behind its prompt, but the scores of all of them are minus infinity: the model, or "
+                    f"{rows.shape[1] - start} tokens after its prompt, but the scores of all of them are minus infinity: the model, or "
                     f"another logits processor of the call (`min_new_tokens`, `bad_words_ids`, `no_repeat_ngram_size`, `suppress_tokens`), "
                     f"has excluded them. The first of them are {allowed[:8].tolist()}. Leave that processor out."
                 )

@@ -30,7 +30,7 @@ _ADVICE = (
 
 
 class Prompts(Protocol):
-    """Tells where the text of rows begins."""
+    """Finds where the text of rows begins."""
 
     def start(self, rows: Rows) -> int:
         """Return the number of columns of (B, T) int64 rows that belong to the prompts."""
@@ -96,7 +96,7 @@ class SeenPrompts:
         """Return where the texts begin: the width of the rows, if they are prompts of a new call.
 
         Raises:
-            AmbiguousPrompt: it cannot be told.
+            AmbiguousPrompt: it cannot be determined.
         """
         if not self._is_continued(rows):
             self._begin(rows)

@@ -130,7 +130,7 @@ class ChatTemplate:
     def text(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, is_open: bool = False
     ) -> str:
-        """Return what the template writes; for people, and to see how it does it.
+        """Return the rendered template, for display and debugging.
 
         Raises:
             ChatError: the template refuses the messages, or it is not a Jinja template.

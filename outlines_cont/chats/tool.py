@@ -27,7 +27,7 @@ class ToolCall:
     Attributes:
         name: of the tool.
         arguments: by name; of a function of Python with the types of its hints, else what JSON holds.
-        id: tells the call from others in the conversation.
+        id: identifies the call in the conversation.
         function: the function of Python, or what makes an object of the pydantic model; None where the tool was described otherwise.
     """
 
@@ -61,7 +61,7 @@ class Tool:
         description: what it does, for the model.
         parameters: the JSON schema of its arguments, as it is shown to the model.
         expression: the JSON of its arguments.
-        function: the function of Python behind it, or what makes an object of a pydantic model, if there is one.
+        function: the Python function, or what makes an object of a pydantic model, if there is one.
         model: the pydantic model of its arguments, if there is one.
     """
 

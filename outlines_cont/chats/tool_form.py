@@ -44,7 +44,7 @@ class ToolForm:
     is_generic: bool = False
 
     def marker(self, special: str | None) -> str:
-        """Return what tells a call from other text: the special token that begins it, a tag in brackets, or else all of `before`.
+        """Return the text by which a call is recognised: the special token that begins it, a tag in brackets, or else all of `before`.
 
         Args:
             special: the first special token in `before`, if there is one.
@@ -60,7 +60,7 @@ class ToolForm:
         return _TAG.match(self.before) is None
 
     def expression(self, tools: Sequence[Tool], marker: str) -> fsm.Expression:
-        """Return what may follow `marker`."""
+        """Return the language of the texts that may follow `marker`."""
         calls = [fsm.choice([tool.name + self.between]) + tool.expression for tool in tools]
         call = calls[0]
         for other in calls[1:]:
@@ -130,7 +130,7 @@ def form_of(template: ChatTemplate) -> ToolForm:
 
 
 def _written(template: ChatTemplate, count: int) -> str | None:
-    """Return what a template writes for a reply with calls, up to the end of the reply; None where it refuses."""
+    """Return the text of a template for a reply with calls, up to the end of the reply; None if it raises."""
     asked: list[dict[str, Any]] = [{"role": "user", "content": "x"}]
     calls = [
         {"type": "function", "id": _IDS[i], "function": {"name": _NAMES[i], "arguments": {_KEYS[i]: "value"}}}

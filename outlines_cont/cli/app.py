@@ -135,7 +135,7 @@ SamplerOption = Annotated[
     ),
 ]
 DraftOption = Annotated[
-    Draft, typer.Option(help="Guess tokens by looking up what stood there before: the same records in fewer forwards.")
+    Draft, typer.Option(help="Speculative decoding by prompt lookup: the same records in fewer forwards.")
 ]
 SeedOption = Annotated[
     int,
@@ -673,7 +673,7 @@ def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbo
             typer.echo(f"Note: {said} Say --max-tokens, or bound them in the schema.", err=True)
         with progress_bar(command.tally, False if stream else progress) as bar:
             say = partial(typer.echo, err=True) if verbose and not options.has_workers else None
-            # What Ray tells of its workers must not come between the rows.
+            # Messages of Ray about its workers must not appear between the rows.
             with redirect_stdout(sys.stderr):
                 for tally in command.run(partial(_load_extractor, say=say), growing):
                     advance(bar, tally)
@@ -749,7 +749,7 @@ def _extract_interrupted(output: Path | None) -> str:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Show what is to be said of a schema once, and without a place in the source, which is ours and not the user's."""
+    """Show each warning once, and without its place in our source."""
     from fsm import SchemaWarning
 
     shown, said = warnings.showwarning, set[str]()

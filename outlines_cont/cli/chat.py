@@ -72,7 +72,7 @@ class ChatSession:
         return self._chats[self._at]
 
     def run(self, lines: Iterator[str]) -> None:
-        """Answer line by line, up to the end or `/quit`. What goes wrong is told, and the conversation stays what it was."""
+        """Answer line by line, up to the end or `/quit`. Errors are printed, and the conversation stays as it was."""
         for line in lines:
             text = line.strip()
             if text == "/quit":
@@ -94,7 +94,7 @@ class ChatSession:
             self._say(f"There is no {text.split()[0]}; /help says what there is.")
 
     def _reply(self, asked: Chat) -> None:
-        """Have a reply written, and say what it has cost."""
+        """Generate a reply, and print its cost."""
         started = time.monotonic()
         stream = asked.stream(self._writer, max_tokens=self._max_tokens)
         model: Any = asked.model
@@ -123,7 +123,7 @@ class ChatSession:
     def _fork(self, number: str) -> None:
         if number:
             if not number.isdecimal() or not 1 <= int(number) <= len(self._chats):
-                raise SetupError(f"expected a number from 1 to {len(self._chats)} behind /fork, got {number!r}")
+                raise SetupError(f"expected a number from 1 to {len(self._chats)} after /fork, got {number!r}")
             self._at = int(number) - 1
         else:
             self._chats.append(self.chat)
@@ -132,19 +132,19 @@ class ChatSession:
 
     def _back(self, number: str) -> None:
         if number and not number.isdecimal():
-            raise SetupError(f"expected a number behind /back, got {number!r}")
+            raise SetupError(f"expected a number after /back, got {number!r}")
         self._chats[self._at] = self.chat.back(int(number or 1))
         self._say(f"{len(self.chat)} messages are left.")
 
     def _system(self, text: str) -> None:
         if not text:
-            raise SetupError("expected a text behind /system, how the model is to behave")
+            raise SetupError("expected a text after /system, how the model is to behave")
         self._chats[self._at] = self._begun[:0].system(text)
         self._say("A new conversation.")
 
     def _save(self, name: str) -> None:
         if not name:
-            raise SetupError("expected a file behind /save")
+            raise SetupError("expected a file after /save")
         try:
             self.chat.save(name)
         except OSError as error:
@@ -153,9 +153,9 @@ class ChatSession:
 
     def _load(self, name: str) -> None:
         if not name:
-            raise SetupError("expected a file behind /load")
+            raise SetupError("expected a file after /load")
         if not Path(name).is_file():
-            raise SetupError(f"expected a file behind /load that /save has written, but there is none at {name!r}")
+            raise SetupError(f"expected a file after /load that /save has written, but there is none at {name!r}")
         self._chats[self._at] = Chat.load(name, self.chat.model, template=self.chat.template)
         self._say(f"{len(self.chat)} messages.")
 

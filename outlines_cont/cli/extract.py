@@ -47,7 +47,7 @@ class ExtractCommand:
         source = RowSource(options.input, options.input_format, options.text_field, stdin)
         self.template = _template(options)
         self.schema = load_schema(options.schema)
-        # A bad one is told before a model is loaded.
+        # Checked before a model is loaded.
         self.unbounded = fsm.json_schema(self.schema.schema, **options.schema_options).report.unbounded
         parse_sampler(options.sampler)
         lines = LineOptions(
@@ -112,7 +112,7 @@ class WorkerLoad:
     folder: str
 
     def __call__(self) -> Outcomes:
-        """Return what turns rows into records."""
+        """Return the extractor."""
         if os.path.isdir(self.folder):  # on another machine paths are those of its own working folder
             os.chdir(self.folder)
         return self.load(self.options, load_schema(self.options.schema), _template(self.options))
@@ -162,7 +162,7 @@ def _check_options(options: ExtractOptions) -> None:
 
 
 def _check_model(name: str) -> None:
-    """Tell a path that does not exist from a hub id, which only the hub knows."""
+    """Raise `SetupError` for a name that is a path which does not exist, not a hub id."""
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if looks_like_path and not Path(name).exists():
         raise SetupError(

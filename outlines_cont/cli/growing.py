@@ -16,7 +16,7 @@ _MOST_ROWS = 20
 
 
 class ShowOne(Protocol):
-    """Takes a record so far, of a call that has no other."""
+    """Shows the record so far of a call with only one."""
 
     def __call__(self, number: int, value: Any, is_whole: bool) -> None:
         """Show the value so far, the final one where `is_whole`; None before there is one."""
@@ -53,7 +53,7 @@ class GrowingRecords:
             self._console.print(f"{label}: {name}: {_shown(field)}", markup=False, highlight=False, soft_wrap=True)
 
     def show_one(self, label: str) -> ShowOne:
-        """Return what shows the record of a call that has no other."""
+        """Return a function that shows the record of a call with only one."""
         return lambda _, value, is_whole: self.show(label, value, is_whole)
 
     def __enter__(self) -> Self:

@@ -20,7 +20,7 @@ class DType(StrEnum):
 
 
 class Draft(StrEnum):
-    """What guesses tokens of a record; see docs/draft.md."""
+    """The draft of a record for speculative decoding; see docs/draft.md."""
 
     NONE = "none"
     LOOKUP = "lookup"
@@ -112,5 +112,5 @@ class ExtractOptions:
 
     @property
     def schema_options(self) -> dict[str, Any]:
-        """What `fsm.json_schema` is given besides the schema."""
+        """The options of `fsm.json_schema`."""
         return {"whitespace": self.whitespace.value, "key_order": "any" if self.any_order else "schema"}

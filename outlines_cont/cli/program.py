@@ -59,7 +59,7 @@ class ProgramOptions:
 
 
 def parse_values(settings: Sequence[str]) -> dict[str, str]:
-    """Return what `--set NAME=VALUE` says; a value `@FILE` is the text of a file.
+    """Return the values of `--set NAME=VALUE` by name; a value `@FILE` is the text of a file.
 
     Raises:
         SetupError: there is no `=`, a name comes twice, or a file cannot be read.
@@ -147,7 +147,7 @@ class ProgramRun:
 
 
 def json_fields(result: TemplateResult) -> dict[str, Any]:
-    """Return what a result is as JSON."""
+    """Return a result as JSON."""
     return {"output": result.text, "captures": dict(result.captures)}
 
 

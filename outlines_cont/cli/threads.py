@@ -20,7 +20,7 @@ _LONG = 0.5
 
 
 def wait_passively() -> None:
-    """Let threads of OpenMP sleep while they wait, unless the environment says something else. To be called before torch is imported."""
+    """Make OpenMP threads wait passively, unless the environment sets a policy. Call it before torch is imported."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 

@@ -18,7 +18,7 @@ class Call:
         result: what it has returned.
         error: what it has raised.
         seconds: how long it took, or has taken so far; 0 before it begins.
-        is_over: whether it has come to an end, or was left behind.
+        is_over: whether it has come to an end, or was left after.
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:

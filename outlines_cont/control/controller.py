@@ -24,7 +24,7 @@ class Controller(ABC):
 
     @abstractmethod
     def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
-        """Return what comes next: several branches to fork, none to stop.
+        """Return the next branch; several to fork, none to stop.
 
         Args:
             branch_index: which of the branches that were returned last this sequence has followed.

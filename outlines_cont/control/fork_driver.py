@@ -124,7 +124,7 @@ class ForkDriver(ABC):
         return False
 
     def close(self) -> None:
-        """Let go of what it holds; called in a thread, as `call` is, once its fork has ended. Nothing, where it is never open."""
+        """Release resources; called in a thread, as `call` is, once its fork has ended. By default nothing."""
         return
 
 

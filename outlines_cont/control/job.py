@@ -288,7 +288,7 @@ class ControlJob(Job):
             self.events.append(Capture(fork.index, name, text))
 
     def _cancel(self, row: ControlledRow) -> None:
-        """Let a fork keep its text, but no keys and values."""
+        """Cancel a fork: it keeps its text, but not its keys and values."""
         fork = self.forks[row.fork_index]
         fork.text = self._text(row.token_ids[row.start :])
         fork.error = ProgramCancelled(

@@ -308,7 +308,7 @@ def _driver(model: LanguageModel, controller: Any, shared: Shared, policies: tup
 
 
 def _takes(function: Callable[..., Any], *arguments: object) -> bool:
-    """Return whether a function can be called with some arguments, as far as that can be told."""
+    """Return whether a function accepts some arguments, as far as its signature is known."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of a built-in

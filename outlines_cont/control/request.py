@@ -43,7 +43,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Append a text; `following` cuts everything behind a label before that."""
+    """Append a text; `following` cuts everything after a label before that."""
 
     text: str
     following: Label | None = None
@@ -150,7 +150,7 @@ class _Stop(StopAt):
 
     @property
     def finish_reason(self) -> str:
-        """What `require_stop` looks for."""
+        """The reason that `require_stop` checks."""
         return STOP_REASON
 
 

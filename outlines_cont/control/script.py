@@ -47,7 +47,7 @@ _current: ContextVar[ScriptDriver] = ContextVar("script")
 _OF_CALLS = "It is an option of a call of a generator: `continuous(generator)(result.state, {}=...)` goes on where a program has ended."
 # What a call of a generator takes, and a piece of a script does not.
 _NOT_OF_PIECES = {
-    "heal": "A piece takes back no token, as labels may point behind it. End what `fixed` appends where a token may end, such as behind a "
+    "heal": "A piece takes back no token, as labels may point after it. End what `fixed` appends where a token may end, such as after a "
     "word, or spell it anew with what follows: `fixed(text, following=label)`.",
     "guidance": f"A fork has no second sequence beside it. {_OF_CALLS.format('guidance')}",
     "min_tokens": _OF_CALLS.format("min_tokens"),
@@ -67,10 +67,10 @@ async def fixed(text: str, *, following: Label | None = None) -> None:
 
     Args:
         text: it is encoded where it stands; tokens before it stay as they are.
-        following: a place; what stands behind it is cut first. Only the new tokens are fed.
+        following: a place; what stands after it is cut first. Only the new tokens are fed.
 
     Raises:
-        ScriptError: the label is behind the end: the text before it was cut.
+        ScriptError: the label is after the end: the text before it was cut.
         TokenizerError: the text cannot be spelled.
     """
     if not isinstance(text, str):
@@ -108,10 +108,10 @@ async def gen(
         choice: it is one of these.
         json: it is JSON that validates against this schema, or type.
         grammar: it is a text of this grammar, in the language of Lark.
-        substring_of: it occurs in this text; behind it stands `substring_end`, which is not returned.
+        substring_of: it occurs in this text; after it stands `substring_end`, which is not returned.
         substring_end: the mark that ends a substring; empty for the model's own end of text.
         stop_at: a text, or several; the generated text ends exactly before the first of them.
-        keep_stop: let it end exactly behind the stop text instead.
+        keep_stop: let it end exactly after the stop text instead.
         max_tokens: the most tokens, forced ones included.
         policies: more policies that steer the piece, beside those of `control.run`.
         temperature: in place of the sampler's; 0 takes the most probable token.
@@ -174,7 +174,7 @@ def label() -> Label:
 
 
 def text_since(place: Label) -> str:
-    """Return the text behind a place.
+    """Return the text after a place.
 
     Raises:
         ScriptError: the text before it was cut.
@@ -214,7 +214,7 @@ class SharedVariables:
         return version
 
     def append(self, name: str, value: Any) -> int:
-        """Write a variable with `value` behind what it holds; return its version."""
+        """Write a variable with `value` after what it holds; return its version."""
         version: int = _shared("append", name, value)
         return version
 
@@ -333,7 +333,7 @@ class ScriptDriver(ForkDriver):
         return Label(len(self.token_ids), len(self._cuts))
 
     def text_since(self, place: Label) -> str:
-        """Return the text behind a place."""
+        """Return the text after a place."""
         self._check(place)
         return self._model.tokenizer.text_bytes(self.token_ids[place.position :]).decode(errors="replace")
 
@@ -507,13 +507,13 @@ class ScriptDriver(ForkDriver):
         return fork
 
     def _awaited(self, request: Request, then: ForkPiece | WaitFor | Read) -> Action:
-        """Return what the row has to do before a request is answered."""
+        """Return the action that precedes the answer to a request."""
         action = self._action(then)
         self._asked = request
         return action
 
     def _action(self, then: ForkPiece | WaitFor | Read | End) -> Action:
-        """Return what the row has to do, and forget that the script has asked for it."""
+        """Return the pending action of the row, and clear it."""
         action = Action(then, self._kept, tuple(self.token_ids[self._kept :]), tuple(self._captures), self._log)
         self._captures, self._log = [], ""
         return action

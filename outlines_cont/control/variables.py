@@ -87,7 +87,7 @@ class Shared:
             return version
 
     def append(self, name: str, value: Any) -> int:
-        """Write a variable with `value` behind what it holds, a text, bytes or a list; where it is missing, it becomes `value`.
+        """Write a variable with `value` after what it holds, a text, bytes or a list; where it is missing, it becomes `value`.
 
         Texts become one text; `append(name, [item])` makes a list, item by item.
 

@@ -51,7 +51,7 @@ class StreamEvent:
         error: what the row has failed with.
         value: with `partial=True` the value so far, at the end the final one; the same object as before where it is equal. None where
             there is none yet.
-        call: in a conversation with tools what is new of a call; its text is told there, and not in `text`. See `Chat.stream`.
+        call: in a conversation with tools, what is new in a tool call; its text is not part of `text`. See `Chat.stream`.
         proposed_tokens, accepted_tokens, saved_forwards: what the draft of the row has guessed since the event before, how much of that
             was right, and how many forwards the row has not needed for it; see `Meter`. 0 without a draft.
     """

@@ -35,7 +35,7 @@ class Feed(Protocol):
     """Gives the changes of a row between two steps."""
 
     def pull(self, row: Row) -> News:
-        """Return what has changed since the last call."""
+        """Return the changes since the last call."""
 
 
 class CertainFeed:
@@ -53,7 +53,7 @@ class CertainFeed:
         self._is_over = False
 
     def pull(self, row: Row) -> News:
-        """Return what has become certain. Cost: the tokens that are not certain."""
+        """Return the text and tokens that have become final. Cost: the tokens that are not final."""
         if self._is_over:
             return News("", 0, 0)
         place = row.certain_until()
@@ -75,7 +75,7 @@ class EarlyFeed:
     def __init__(self, row: Row) -> None:
         self._start = row.text_start
         self._token = row.piece_start
-        # For each token the decoder behind it, and what it has added to the text.
+        # For each token the decoder after it, and what it has added to the text.
         self._shown: list[tuple[TextDecoder, str]] = []
         self._first = TextDecoder()
         self._flushed = ""
@@ -83,7 +83,7 @@ class EarlyFeed:
         row.low_water = row.piece_start
 
     def pull(self, row: Row) -> News:
-        """Return what has changed. Cost: the tokens that are new or were taken back."""
+        """Return the changes. Cost: the tokens that are new or were taken back."""
         if self._is_over:
             return News("", 0, 0)
         low = max(row.low_water - row.piece_start, 0)

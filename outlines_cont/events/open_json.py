@@ -83,7 +83,7 @@ class OpenJSON:
             self._at = found.end()
             self._close_scalar(self._at)
         else:
-            self._at = found.end() + 1  # behind what is escaped, also where that comes later
+            self._at = found.end() + 1  # after what is escaped, also where that comes later
 
     def _read_mark(self) -> None:
         scalar = _SCALAR.match(self.text, self._at)

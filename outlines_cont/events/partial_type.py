@@ -36,7 +36,7 @@ _LISTS: dict[str, Callable[[list[Any]], Any]] = {"list": list, "set": set, "froz
 
 @dataclass(frozen=True, eq=False)
 class PartialShape:
-    """What an open object or array can be.
+    """One reading of an open object or array.
 
     Attributes:
         build: makes the value so far of its members, a dict by the names of `member`, or a list.
@@ -101,7 +101,7 @@ class PartialType:
         return MISSING
 
     def shapes(self, opening: str) -> list[PartialShape]:
-        """Return what an object (`{`) or an array (`[`) that is being written can be."""
+        """Return the readings of an object (`{`) or an array (`[`) that is being written."""
         return self._objects if opening == "{" else self._arrays
 
     @cached_property
@@ -196,7 +196,7 @@ class PartialType:
         return self._root(schema, "[")
 
     def _root(self, schema: Any, opening: str) -> PartialShape | None:
-        """Return what a model around one value can be."""
+        """Return the reading of a model around one value."""
         if schema["type"] != "model" or not schema.get("root_model"):
             return None
         shapes = self._part(schema["schema"], schema.get("config")).shapes(opening)

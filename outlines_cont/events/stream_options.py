@@ -18,7 +18,7 @@ class StreamOptions:
 
     Attributes:
         events: as events, instead of texts.
-        top: how many of the most probable tokens an event tells for each token.
+        top: how many of the most probable tokens an event has for each token.
         retract: show text that may yet be taken back, and take it back.
         partial: show the value so far.
     """

@@ -31,10 +31,10 @@ def warn_of_lengths(model: LanguageModel, source: str, unbounded: Unbounded, lim
         unbounded: the values that the schema does not bound.
         limit: the default for the most tokens of a piece.
     """
-    told: set[str] = model.memo.setdefault("told_lengths", set())
-    if source in told:
+    warned: set[str] = model.memo.setdefault("warned_lengths", set())
+    if source in warned:
         return
-    told.add(source)
+    warned.add(source)
     warnings.warn(
         f"{named_lengths(unbounded)} may be of any length, and no `max_tokens` is given: a piece is cut after {limit} tokens. "
         "Pass `max_tokens=...`, or bound the values by the keywords in brackets, in pydantic by `Field(max_length=...)`.",

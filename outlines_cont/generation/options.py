@@ -89,7 +89,7 @@ class Options:
 
         Raises:
             UnknownOption: an option is unknown.
-            OptionError: a value is out of its range. What only a single row can tell fails that row.
+            OptionError: a value is out of its range. What depends on a single row is checked there, and fails that row.
         """
         known = {field.name for field in fields(cls)} - {"has_max_tokens"}
         for name in given:
@@ -187,9 +187,7 @@ _OF_SCHEMAS = ("whitespace", "strict", "key_order", "formats", "registry", "dial
 def _unknown(name: str, known: list[str]) -> UnknownOption:
     advice = _ELSEWHERE.get(name, "")
     if name in _OF_SAMPLERS:
-        advice = (
-            "How tokens are drawn is said when a generator is made: `sampler=samplers.multinomial(temperature=0.7)`."
-        )
+        advice = "Sampling options are given when a generator is made: `sampler=samplers.multinomial(temperature=0.7)`."
     elif name in _OF_GENERATORS or name in _OF_SCHEMAS:
         maker = "text(model" if name == "sampler" else "json(model, schema"
         advice = f"Give it to the function that makes the generator: `generate.{maker}, {name}=...)`."

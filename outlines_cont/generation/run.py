@@ -178,8 +178,8 @@ class Run:
         self._set_draft(maker.draft_of(options), maker.model)
         self._job: Job | None = None
         self._is_collected = False
-        self._reported_drafts: dict[int, Meter] = {}  # what the drafts of rows had guessed when that was told
-        self._reported_ends: set[int] = set()  # rows whose end was told
+        self._reported_drafts: dict[int, Meter] = {}  # the counts of drafts that events have reported
+        self._reported_ends: set[int] = set()  # rows whose end an event has reported
         self._values: dict[int, StateRow] = {}  # rows that have ended, with their values
         self._partial: dict[int, PartialValue] = {}  # by row, where the values so far are shown
         self._running: list[int] | None = None  # the rows that ran, where they are taken out as they end
@@ -192,15 +192,15 @@ class Run:
 
         After the last one the results are complete, even if other calls took the steps.
         """
-        job, tell = self._make_job(), self._report
+        job, report = self._make_job(), self._report
         try:
             self.engine.submit(job)
             for _ in self.engine.steps(job):
-                tell()
+                report()
                 yield
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
-            tell(is_over=True)
+            report(is_over=True)
         self._collect(job)
 
     def submit(self) -> Job:
@@ -224,16 +224,16 @@ class Run:
 
     async def async_steps(self) -> AsyncGenerator[None, None]:
         """The asynchronous form, which does not block the event loop; a cancelled task releases its rows."""
-        job, tell = self._make_job(), self._report
+        job, report = self._make_job(), self._report
         try:
             self.engine.submit(job)
             async with aclosing(self.engine.async_steps(job)) as steps:
                 async for _ in steps:
-                    tell()
+                    report()
                     yield
         finally:
             self.engine.cancel(job)
-            tell(is_over=True)
+            report(is_over=True)
         self._collect(job)
 
     def cancel(self) -> None:
@@ -535,7 +535,7 @@ def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
 
 
 def _widened(prompt: Any, count: int) -> Any:
-    """Return what is given with `count` forks of every row of a state; texts as they are."""
+    """Return a prompt with `count` forks of every row of its states; texts as they are."""
     if isinstance(prompt, list | tuple):
         return [item.fork(count) if isinstance(item, SequenceState) else item for item in prompt]
     return prompt.fork(count) if isinstance(prompt, SequenceState) else prompt

@@ -41,7 +41,7 @@ class StateStream(Closing):
         """Run, and yield the news of each row after each step. A stream can be iterated once.
 
         Raises:
-            BaseException: what interrupts the run. A row that fails alone is told in its last event, and the others go on.
+            BaseException: whatever interrupts the run. A row that fails alone has its error in its last event, and the others continue.
         """
         # The generator is held by the loop alone, so that it is closed where the loop is left.
         return self._events()

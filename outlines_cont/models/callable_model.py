@@ -86,8 +86,8 @@ class CallableModel:
         self.prefix_cache = PrefixCache(self.kv_store, 0)
         self._meters = MeterBoard()
         self._name = name
-        told = f"{name or secrets.token_hex()} {vocab_size} {dtype} {tokenizer.fingerprint}"
-        self.fingerprint = hashlib.sha256(told.encode()).hexdigest()
+        facts = f"{name or secrets.token_hex()} {vocab_size} {dtype} {tokenizer.fingerprint}"
+        self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()
 
     def __copy__(self) -> Self:
         """Return the object itself: it is immutable."""
@@ -209,7 +209,7 @@ def finite(line: NDArray[Any], length: int) -> torch.Tensor:
 
 
 def _array(found: object, expected: str) -> NDArray[Any]:
-    """Return what a function has returned as an array of float32 or float64."""
+    """Return the result of a function as an array of float32 or float64."""
     if isinstance(found, torch.Tensor):
         found = found.detach().cpu()
         found = (found if found.dtype == torch.float64 else found.float()).numpy()

@@ -185,7 +185,7 @@ class HuggingFaceModel:
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """What may be done with the model's cache; `print` it. A short probe runs once per class, config and float type."""
+        """The operations that the model's KV cache supports; `print` it. A short probe runs once per class, config and float type."""
         key = (type(self.hugging_face), self._config_text, self.dtype, self.device.type)
         if key not in _CAPABILITIES:
             _CAPABILITIES[key] = probe(self.hugging_face, self.forward, lambda: branch_error(self, self.vocab_size))

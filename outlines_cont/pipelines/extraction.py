@@ -37,7 +37,7 @@ class ShowRecord(Protocol):
 
 
 class Outcomes(Protocol):
-    """What turns rows into outcomes: an `Extractor`, or workers that have one each."""
+    """An object that turns rows into outcomes: an `Extractor`, or workers with one each."""
 
     def outcomes(
         self, rows: Iterable[Mapping[str, Any] | Exception], show: Callable[[Any, Any, bool], None] | None = None
@@ -79,7 +79,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineOptions:
-    """What a line of output holds.
+    """The contents of a line of output.
 
     Attributes:
         text_field: the field of a row that holds the message.
@@ -247,7 +247,7 @@ def check_destination(path: Path, source: Path | None, *, resume: bool, overwrit
 
 
 def _details(outcome: Outcome, calibration: Calibration | None) -> dict[str, Any]:
-    """Return what is known of a record beside itself, as JSON; log-probabilities to three decimals."""
+    """Return the details of a record as JSON; log-probabilities to three decimals."""
     usage = outcome.usage
     found: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,

@@ -33,7 +33,7 @@ from outlines_cont.state.tokens import Tokens, start_ids
 from outlines_cont.unknown_option import names_of, unknown_option
 
 Row = str | Mapping[str, Any]
-# So many times the rows in flight may have ended, or wait, behind one that has not: then no other begins before it has.
+# So many times the rows in flight may have ended, or wait, after one that has not: then no other begins before it has.
 _AHEAD = 16
 
 
@@ -50,7 +50,7 @@ class Extractor:
         max_tokens: the most tokens of a record.
         sampler: how tokens are drawn; greedy by default.
         seed: of the random numbers; each row has its own, by its prompt.
-        samples: how many more records are sampled for each row; which share of them has the same value is told for each value.
+        samples: how many more records are sampled for each row; `agreement` is the share of them with the same value, for each value.
         batch_size: the most rows that run at once, samples included.
         draft: what guesses the next tokens; see `PieceOptions`.
         is_scored: whether the log-probabilities of records are wanted: `weight`, and those of the values.
@@ -218,7 +218,7 @@ class Extractor:
     def _prompt_of(
         self, prompt: str | PromptTemplate | MakePrompt | None, chat: Chat | None
     ) -> tuple[MakePrompt, str, bool]:
-        """Return what makes prompts, what tells it from others, and whether it needs a message."""
+        """Return the function that makes prompts, a text that identifies it, and whether it needs a message."""
         if callable(prompt):
             return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", False
         template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or DEFAULT_SOURCE)

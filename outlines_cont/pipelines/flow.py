@@ -129,7 +129,7 @@ class Flow:
         return self._with_reuse(ready)
 
     def _with_reuse(self, ready: list[tuple[Any, Outcome]]) -> list[tuple[Any, Outcome]]:
-        """Note in the first outcome how many tokens were reused since the one before."""
+        """Add the number of reused tokens since the last call to the first outcome."""
         now = self._window.meter.reused_tokens
         if ready and now > self._told:
             (key, outcome), *others = ready

@@ -21,7 +21,7 @@ _NO_RAY = "running several workers needs Ray: `pip install 'outlines-cont[ray]'`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """What workers there are.
+    """The number of workers and their resources.
 
     Attributes:
         workers: how many, each with a model of its own.
@@ -148,7 +148,7 @@ class RayWorkerPool:
         return worker
 
     def give(self, worker: Any, block: Block) -> None:
-        """Let an actor have a block; one that still loads has it when it has loaded."""
+        """Send a block to an actor; one that still loads runs it afterwards."""
         self._running[worker.run.remote(block.rows)] = worker, block.start
 
     def wait(self) -> BlockReport:
@@ -179,7 +179,7 @@ class RayWorkerPool:
         try:
             failure = self._ray.get(ready)
         except self._ray.exceptions.RayError:
-            return  # it has died, which its blocks will tell
+            return  # it has died, which its blocks will report
         if failure is not None:
             raise SetupError(f"a worker cannot begin: {failure.message}")
 

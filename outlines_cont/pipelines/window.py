@@ -23,7 +23,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 
-# What is the error of rows, and no mistake of ours: smaller groups of rows tell which.
+# Errors of rows, as opposed to bugs: the group is bisected to find the rows that cause them.
 _OF_ROWS = (OutlinesContError, FSMError, torch.OutOfMemoryError)
 
 
@@ -39,8 +39,8 @@ class WindowEntry:
     """A prompt to be continued.
 
     Attributes:
-        key: by which its end is told.
-        generator: what goes on with it.
+        key: identifies it when it ends.
+        generator: the generator that continues it.
         given: the prompt.
         seed: of its random numbers; None where none are drawn.
         show: takes the value while it is written; None shows nothing.
@@ -98,7 +98,7 @@ class _Call:
 
     @property
     def job(self) -> Job | None:
-        """What the engine runs; None where nothing of it is left."""
+        """The job of the engine; None once it is over."""
         return None if self._job is None or self._job.is_over else self._job
 
     @property
@@ -108,7 +108,7 @@ class _Call:
 
     @property
     def unended(self) -> list[WindowEntry]:
-        """The entries whose end was not told."""
+        """The entries whose end was not reported."""
         return [self.entries[at] for at in self._rows]
 
     def take_ended(self, step: int) -> list[Ended]:
@@ -159,7 +159,7 @@ class Window:
         self._steps = 0
         self._opened: AbstractContextManager[Meter] = model.meter()  # type: ignore[attr-defined]
         self.meter = self._opened.__enter__()
-        """What the model has done since the window was made."""
+        """The work of the model since the window was made."""
 
     def __enter__(self) -> Self:
         return self
@@ -178,7 +178,7 @@ class Window:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is in flight, and nothing has ended that was not told."""
+        """Whether nothing is in flight, and every end was reported."""
         return not (self._calls or self._waiting or self._failed)
 
     @property
@@ -191,7 +191,7 @@ class Window:
         return sum(call.num_running for call in self._calls)
 
     def add(self, entries: Sequence[WindowEntry]) -> None:
-        """Put prompts in; those of one generator are read together. What cannot run is told by the next `step`."""
+        """Put prompts in; those of one generator are read together. What cannot run is reported by the next `step`."""
         for generator in {id(entry.generator): entry.generator for entry in entries}.values():
             self._begin([entry for entry in entries if entry.generator is generator])
 

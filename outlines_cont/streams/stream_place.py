@@ -37,7 +37,7 @@ class StreamPlace:
         decoder: Has seen those that are certain.
         is_start: A prefix space, which is not part of the text, may still come.
         before: The place before the last token, or before what came at the end without one; None at the beginning.
-        token_id: The last token; None at the beginning, after a flush, and after what was pushed behind the end.
+        token_id: The last token; None at the beginning, after a flush, and after what was pushed after the end.
         num_tokens: How many tokens were pushed.
         num_chars: How many characters are certain.
         new_text: Those of them that the last push or flush has made certain.

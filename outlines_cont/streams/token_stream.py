@@ -59,11 +59,11 @@ class TokenStream:
                 have more (`model.eos_token_ids`).
             skip_special_tokens: Special tokens have no text; otherwise they are shown as they are written, such as `</s>`, and
                 stop texts may stand in that.
-            keep_stop: The text keeps the stop text; what comes behind it is left out all the same.
+            keep_stop: The text keeps the stop text; what comes after it is left out all the same.
             stop_in_prompt: A stop text also counts where it begins in the prompt, not where it lies in it as a whole.
             prompt: What stands before the first token, text or ids: for `stop_in_prompt`, and for penalties, which count it.
                 If it has no text, the first token begins one, and the space that some tokenizers put there is left out.
-                None: nothing is known of it, and the first token goes on with a text.
+                None: unknown, and the first token continues a text.
 
         Raises:
             OptionError: An option has another type or value, or an id is not a token of the tokenizer.

@@ -33,7 +33,7 @@ class TemplateBudget:
 
 
 class TemplateUsage:
-    """What one run has used so far. Every method raises `TemplateBudgetError` where that is more than the budget allows."""
+    """Counters of one run. Every method raises `TemplateBudgetError` where that is more than the budget allows."""
 
     def __init__(self, budget: TemplateBudget) -> None:
         self.budget = budget

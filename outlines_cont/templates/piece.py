@@ -35,7 +35,7 @@ class TemplatePiece:
         generator: what writes it, with its sampler.
         given: the options of the call, as they stand in the template.
         options: the same, checked.
-        rng: a seed of its own; None goes on with the random numbers of the row.
+        rng: its own seed; None continues the random numbers of the row.
     """
 
     name: str | None
@@ -52,7 +52,7 @@ def piece_of(
     model: LanguageModel,
     sampler: Sampler | BeamSearch | None,
 ) -> TemplatePiece:
-    """Return what `{{ kind(*args, **options) }}` asks for.
+    """Return the piece that `{{ kind(*args, **options) }}` requests.
 
     Args:
         kind: the name of the function.
@@ -201,7 +201,7 @@ def _made(model: LanguageModel, maker: _Maker) -> Generator:
 
 
 def _frozen(value: Any) -> Any:
-    """Return what tells equal arguments; JSON by its text, which keeps the order of keys and tells 1 from True."""
+    """Return a hashable key of arguments; JSON by its text, which keeps the order of keys and distinguishes 1 from True."""
     if isinstance(value, tuple):
         return tuple(map(_frozen, value))
     if isinstance(value, Mapping | list | str | int | float | None):
@@ -210,7 +210,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _sampled(generator: Generator, sampler: Any) -> Generator:
-    """Return the generator with another sampler, where there is one; a template goes on with one text, whatever is drawn.
+    """Return the generator with another sampler, if one is given; a template continues with one text.
 
     Raises:
         OptionError: it is not a sampler, or makes several texts.

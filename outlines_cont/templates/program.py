@@ -136,7 +136,7 @@ class TemplateProgram:
         self._advance(partial(self._main.send, None))
 
     def resume(self) -> None:
-        """Take in the piece that has ended, and run to the next one, or to the end."""
+        """Resume with the finished piece, and run to the next one, or to the end."""
         assert self._request is not None
         assert self._main is not None
         try:
@@ -232,7 +232,7 @@ class TemplateProgram:
         return request is not None and isinstance(request.piece.generator.sampler, BeamSearch | BestOf)
 
     def _has_begun(self, request: _Request) -> bool:
-        """Begin a piece; where that fails, tell the template where it waits, so that the error has a line, and return False."""
+        """Begin a piece; if that fails, raise in the template, so that the error has a line, and return False."""
         try:
             self._begin(request)
         except Exception as error:
@@ -259,7 +259,7 @@ class TemplateProgram:
         self.run = run
 
     def _taken(self, request: _Request) -> Any:
-        """Take in a piece; return its value."""
+        """Add a finished piece to the state; return its value."""
         assert self.run is not None
         before, run, self.run = self._state, self.run, None
         generator = request.piece.generator

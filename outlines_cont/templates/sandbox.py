@@ -176,7 +176,7 @@ def _counted(
 
 
 def _passed(kind: _PassArg, first: Any) -> Any:
-    """Return what a function of Jinja wants to be given in front of its arguments, out of the context or the environment."""
+    """Return the context, or part of it, that a function of Jinja takes before its arguments."""
     if not isinstance(first, Context) or kind is _PassArg.context:
         return first
     return first.environment if kind is _PassArg.environment else first.eval_ctx

@@ -21,7 +21,7 @@ class TemplateEvent:
     Attributes:
         text: new text, whole characters.
         name: under which it is generated; None for text of the template, and for a generator without a name.
-        event: what a generator has told, with tokens and log-probabilities; None for text of the template, and for a search, whose
+        event: the event of a generator, with tokens and log-probabilities; None for text of the template, and for a search, whose
             text comes as a whole.
     """
 
@@ -44,7 +44,7 @@ class TemplateStream(Closing):
 
     @property
     def result(self) -> TemplateResult:
-        """What there is now, with the state in the middle of a piece, too."""
+        """The result so far, also in the middle of a piece."""
         return self._program.result()
 
     def __iter__(self) -> Iterator[TemplateEvent]:

@@ -250,7 +250,7 @@ class Template:
 
         Args:
             model: what writes.
-            top: tell for each drawn token so many of the most probable ones, with their log-probabilities.
+            top: for each drawn token, report so many of the most probable ones, with their log-probabilities.
             state: as for `run`; so are the others.
 
         Returns:

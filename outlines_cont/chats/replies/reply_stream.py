@@ -29,7 +29,7 @@ class ChatStream(Closing, Generic[ChatT]):
         """The conversation with the reply as far as it was written; a reply that was cut has no value where it is constrained.
 
         Raises:
-            Exception: what the row has failed with.
+            Exception: the error of the row.
         """
         return self._replied(self._stream.state)
 

@@ -53,7 +53,7 @@ class ToolStream(Closing):
         self._running: StateStream = self._stream
         self._done: SequenceState | None = None
         self._held = ""  # text that may begin a call
-        self._seen = 0, 0  # how many characters and tokens of the text were there, told or held
+        self._seen = 0, 0  # how many characters and tokens of the text there were, reported or held
         self._last: StreamEvent | None = None
         self._is_text = True  # whether what runs is the text before the calls
         self._calls: OpenCalls | None = None

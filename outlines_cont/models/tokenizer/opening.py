@@ -15,7 +15,7 @@ from outlines_cont.models.tokenizer.token_bytes import TokenTable
 
 
 class TokenizerBackend(Protocol):
-    """One tokenizer library behind three ways of encoding. What the user gave is never changed."""
+    """The methods of a tokenizer library that `Tokenizer` uses. The tokenizer of the user is never changed."""
 
     @property
     def table(self) -> TokenTable:

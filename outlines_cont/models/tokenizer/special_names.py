@@ -42,7 +42,7 @@ class SpecialNames:
         return sum(token_id in known for token_id in token_ids)
 
     def parts(self, text: str) -> list[str]:
-        """Return a text cut behind the first character of every name in it, so that no part holds one."""
+        """Return a text cut after the first character of every name in it, so that no part holds one."""
         cuts = [0]
         while self._pattern is not None and (found := self._pattern.search(text, cuts[-1])) is not None:
             cuts.append(found.start() + 1)
@@ -80,7 +80,7 @@ class SpecialNames:
 
 
 def _encoded_inside(text: str, tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of a text behind a special token; as at a beginning, where a letter of it has only a special token."""
+    """Return the ids of a text after a special token; as at a beginning, where a letter of it has only a special token."""
     try:
         return encode_letters(text, tokenizer)
     except TokenizerError:
@@ -112,7 +112,7 @@ def mapped_texts(value: Any, change: Callable[[str], Any]) -> Any:
 def encode_letters(text: str, tokenizer: Tokenizer, before: Sequence[int] = ()) -> list[int]:
     """Return ids of a text that goes on after `before`, as `encode_inside` does, in which markup is letters.
 
-    Markup is cut behind its first character, and the parts are encoded one by one.
+    Markup is cut after its first character, and the parts are encoded one by one.
     """
     if not tokenizer.markup_tokens or not text:
         return tokenizer.encode_inside(text, before)

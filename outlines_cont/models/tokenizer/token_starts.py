@@ -97,7 +97,7 @@ class TokenStarts:
 
     def _beginning_with(self, text: bytes) -> slice:
         """Return where the tokens stand that begin with `text`, one byte or more."""
-        # The least text behind all that begin so; bytes of 255 cannot grow.
+        # The least text after all that begin so; bytes of 255 cannot grow.
         head = text.rstrip(b"\xff")
         stop = bisect_left(self._texts, head[:-1] + bytes([head[-1] + 1])) if head else len(self._texts)
         return slice(bisect_left(self._texts, text), stop)

@@ -32,7 +32,7 @@ class RowPrompt:
         return "text" in self.template.names
 
     def values(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the template may name.
+        """Return the variables of the template.
 
         Raises:
             RowError: the text is missing, blank or no text.

@@ -33,7 +33,7 @@ _NUM_TEMPLATES = 64
 
 @dataclass(frozen=True, slots=True)
 class TemplateLimits:
-    """What filling in one row may take.
+    """The limits of rendering one row.
 
     Attributes:
         max_characters: of the text.
@@ -186,13 +186,13 @@ def _send(answer: dict[str, str]) -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """Have the system end this process after so much processor time; 0 for never."""
+    """Limit the processor time of this process; 0 is no limit."""
     if _HAS_TIMER:
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _limit_memory(limit: int) -> None:
-    """Let this process have so much more memory than it has, where the system can say how much that is."""
+    """Limit the memory of this process to its present use and so many bytes more, where the system reports its use."""
     try:
         import resource
 

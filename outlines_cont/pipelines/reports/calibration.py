@@ -125,7 +125,7 @@ def _isotonic(levels: Mapping[float, list[float]]) -> tuple[tuple[float, float],
 
 
 def _at(curve: tuple[tuple[float, float], ...], share: float) -> float:
-    """Return the curve at a share; before its first point and behind its last as there."""
+    """Return the curve at a share; before its first point and after its last as there."""
     at = bisect_left(curve, (share, 0.0))
     if at == 0:
         return curve[0][1]

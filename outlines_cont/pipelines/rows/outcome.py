@@ -21,7 +21,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """Return an error as a failure."""
+        """Return the failure of an error."""
         return cls(type(error).__name__, str(error))
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a row took.
+    """The cost of a row.
 
     Attributes:
         prompt_tokens: tokens of the prompt.
@@ -49,7 +49,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one row.
+    """The result of one row.
 
     Attributes:
         record: the record as JSON; None where the row failed (or the record is `null`).

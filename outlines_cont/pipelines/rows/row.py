@@ -13,7 +13,7 @@ OUTPUT_FIELDS = ("_line", "_digest", "_details", "record", "error")
 
 
 class InputFormat(StrEnum):
-    """What the lines of an input are; `auto` goes by its name."""
+    """The format of the lines of an input; `auto` infers it from the name."""
 
     AUTO = "auto"
     JSONL = "jsonl"

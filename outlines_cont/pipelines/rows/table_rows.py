@@ -42,7 +42,7 @@ def csv_rows(file: BinaryIO) -> Iterator[InputRow]:
 
 
 def csv_columns(file: BinaryIO) -> list[str]:
-    """Return what the first line of a CSV file names."""
+    """Return the column names in the first line of a CSV file."""
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:
         return next(csv.reader(text), [])

@@ -113,7 +113,7 @@ class FileOutput:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What an output holds already.
+    """The contents of an existing output.
 
     Attributes:
         rows: how many rows.
