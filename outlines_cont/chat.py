@@ -28,6 +28,7 @@ from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFil
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import PieceOptions
 from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
@@ -70,7 +71,7 @@ class _Record(BaseModel):
     tools: list[dict[str, Any]] = []
 
 
-class Chat:
+class Chat(Immutable):
     """A conversation: messages, and what the model has computed for them. It never changes; every method returns another.
 
         chat = Chat(model).system("You take orders.").user("Two lamps, please.")
@@ -503,14 +504,6 @@ class Chat:
 
     def __hash__(self) -> int:
         return hash((id(self.model), self.template, str(self)))
-
-    def __copy__(self) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
 
     def _changed(self, **changes: Any) -> Self:
         """Return a copy with other turns or another state. What was computed stays the base of the next state."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self, Unpack
+from typing import Unpack
 
 from outlines_cont.events.stream_options import StreamOptions, check_streamed
 from outlines_cont.generate import Generator
@@ -11,23 +11,16 @@ from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.run import Run
 from outlines_cont.generation.state_stream import StateStream
+from outlines_cont.immutable import Immutable
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
 
 
 @dataclass(frozen=True, slots=True)
-class Continuation:
+class Continuation(Immutable):
     """A generator as a function from a prompt or a state to a state."""
 
     generator: Generator
-
-    def __copy__(self) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
 
     def __call__(
         self,

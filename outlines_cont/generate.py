@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import FunctionType
-from typing import Any, ParamSpec, Self, Unpack
+from typing import Any, ParamSpec, Unpack
 
 from pydantic import TypeAdapter
 
@@ -34,6 +34,7 @@ from outlines_cont.generation.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, 
 from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.run import Run
 from outlines_cont.generation.shown import Shown, squeezed
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
 from outlines_cont.policies.branch import TokenSet
@@ -47,7 +48,7 @@ from outlines_cont.unknown_option import knows_its_options
 
 
 @dataclass(frozen=True, eq=False)
-class Generator:
+class Generator(Immutable):
     """Writes one piece of text after a prompt or a state. Make one with `generate.text`, `generate.json` and so on.
 
     Attributes:
@@ -74,14 +75,6 @@ class Generator:
     unbounded: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
-
-    def __copy__(self) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the call that made the generator, its model and sampler among the arguments; elsewhere it is made again.

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from outlines_cont.pipelines.ray_workers import num_cores
+
 _VARIABLE = "OMP_NUM_THREADS"
 # A thread more must save so much of a forward's time; else it is better left to others.
 _MIN_SAVING = 0.15
@@ -63,7 +65,7 @@ def set_threads(model: Any, num_rows: int) -> ThreadChoice:
         return _fastest(lambda: model.hugging_face(input_ids))
 
     with torch.inference_mode():
-        choice = choose_threads(forward, _num_cores())
+        choice = choose_threads(forward, num_cores())
     assert choice.threads is not None
     torch.set_num_threads(choice.threads)
     return choice
@@ -101,9 +103,3 @@ def _fastest(run: Callable[[], object]) -> float:
         if best > _LONG:
             break
     return best
-
-
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -10,7 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from transformers import DynamicCache
 
 from outlines_cont.checks import is_int
 from outlines_cont.errors import InvalidLogits, NotPicklable, OptionError, OutlinesContError, UserCodeError
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
@@ -43,7 +44,7 @@ _IDS_ONLY = Finding(True, "a function of token ids: rows are whole sequences of 
 _CAPABILITIES = Capabilities(_IDS_ONLY, _IDS_ONLY, _IDS_ONLY, Finding(False, _NO_KV), Finding(False, _NO_KV))
 
 
-class CallableModel:
+class CallableModel(Immutable):
     """A model that is a function, ready for the generators. Make one with `models.from_callable`.
 
     Attributes:
@@ -88,14 +89,6 @@ class CallableModel:
         self._name = name
         facts = f"{name or secrets.token_hex()} {vocab_size} {dtype} {tokenizer.fingerprint}"
         self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()
-
-    def __copy__(self) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Refuse: nothing says how another process gets the function.

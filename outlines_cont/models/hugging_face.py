@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from transformers import (
@@ -27,6 +27,7 @@ from transformers import (
 
 from outlines_cont.checks import is_int
 from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, OptionError
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
 from outlines_cont.kv.growing import GrowingCache
@@ -51,7 +52,7 @@ _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 _FINGERPRINT_VALUES = 64
 
 
-class HuggingFaceModel:
+class HuggingFaceModel(Immutable):
     """A causal language model with its tokenizer, ready for the generators. Make one with `models.transformers`.
 
     Attributes:
@@ -110,14 +111,6 @@ class HuggingFaceModel:
             "`prefix_cache_bytes=0`, or write `model.prefix_cache.max_bytes = 0`; to empty it call `model.prefix_cache.clear()`.",
             "prefix_cache",
         )
-
-    def __copy__(self) -> Self:
-        """Return the object itself: it is immutable, and its weights exist once."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the object itself: it is immutable, and its weights exist once."""
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle how the model was opened, no weights. A process that has it open gets that one, others open it, once.

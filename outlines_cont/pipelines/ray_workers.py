@@ -89,7 +89,7 @@ class RayWorkers:
         options = self._options
         if options.cpus is not None:
             return options.cpus
-        return max(_num_cores() // options.workers, 1) if self._is_here else 1
+        return max(num_cores() // options.workers, 1) if self._is_here else 1
 
     @property
     def _is_here(self) -> bool:
@@ -103,7 +103,7 @@ class RayWorkers:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if self._is_here:
             options |= {
-                "num_cpus": max(self._options.workers * self._cpus, _num_cores()),
+                "num_cpus": max(self._options.workers * self._cpus, num_cores()),
                 "include_dashboard": False,  # it answers to anybody who reaches its port
                 "object_store_memory": _OBJECT_STORE_BYTES,
                 # Workers are what the machine is for: with the niceness of Ray, 15, they stand still beside anything else that runs.
@@ -189,5 +189,6 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
-def _num_cores() -> int:
+def num_cores() -> int:
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

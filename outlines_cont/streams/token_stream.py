@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from outlines_cont.checks import is_int, is_number
 from outlines_cont.errors import OptionError
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.streams.decode_options import DecodeOptions, int_token_id
 from outlines_cont.streams.stream_place import Stop, StreamPlace
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
-class TokenStream:
+class TokenStream(Immutable):
     """Text out of token ids that come one by one. A value: every push returns a new stream, and the old one stays valid.
 
     Invariants. The texts that became certain with each push and with `flush`, joined, are the bytes of all tokens before the stop,
@@ -247,14 +248,6 @@ class TokenStream:
 
     def __hash__(self) -> int:
         return hash((self._place.num_tokens, self._place.num_chars, self._place.finish_reason))
-
-    def __copy__(self) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the options and the tokens; places are linked, and would be pickled by a deep recursion."""

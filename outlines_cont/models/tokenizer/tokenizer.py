@@ -12,9 +12,10 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from outlines_cont.errors import TokenizerError
+from outlines_cont.immutable import Immutable
 from outlines_cont.models.tokenizer.opening import open_backend
 from outlines_cont.models.tokenizer.special_names import encode_letters
 from outlines_cont.models.tokenizer.spelling import Speller
@@ -27,7 +28,7 @@ _CONTEXT_BYTES = 64
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 
 
-class Tokenizer:
+class Tokenizer(Immutable):
     """A tokenizer whose tokens are bytes. The wrapped tokenizer is never changed.
 
     Two invariants hold for every text of Unicode characters. `text_bytes(encode_inside(text)) == text.encode()`, or
@@ -75,14 +76,6 @@ class Tokenizer:
         self.drops_prefix_space = table.has_prefix_space
         self._control_ids = (table.special_token_ids - table.unknown_token_ids) | table.markup_tokens.keys()
         self._joinable = tuple([token or b"" for token in self.token_bytes])
-
-    def __copy__(self) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the object itself: it is immutable."""
-        return self
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Return the ids of the start of a text, as the wrapped tokenizer gives them.
