@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -234,12 +235,18 @@ def test_a_dead_end_of_every_hypothesis_is_its_error() -> None:
     assert isinstance(state.errors[0][0], DeadEnd)
 
 
-def test_an_ended_text_that_is_spelled_in_several_ways_is_one_hypothesis() -> None:
-    model = random_model()
-    spellings = {
-        tuple(ids)
-        for ids in ([*model.tokenizer.encode("the")], [*model.tokenizer.encode("t"), *model.tokenizer.encode("he")])
-    }
-    assert len(spellings) == 2
-    state = continuous(generate.choice(model, ["the"], sampler=samplers.beam_search(6), force=False))("a")
-    assert state.values == [["the"]]
+def test_a_spelling_that_is_behind_at_first_may_turn_out_the_best() -> None:
+    tokenizer = FakeTokenizer()
+    i, ng, inside, g, x, t = (tokenizer.encode(text)[0] for text in ("i", "ng", "in", "g", "x", "t"))
+    likely = {(): {inside: 0.5, i: 0.4}, (i,): {ng: 0.9}, (i, ng): {x: 0.9}, (inside,): {g: 0.9}}
+    likely[inside, g] = {x: 0.01, t: 0.99}
+
+    def logits(token_ids: np.ndarray) -> np.ndarray:
+        row = np.full(len(tokenizer), -12.0, np.float32)
+        for token_id, probability in likely.get(tuple(token_ids[2:].tolist()), {}).items():
+            row[token_id] = np.log(probability)
+        return row
+
+    model = models.from_callable(logits, tokenizer)
+    state = continuous(generate.regex(model, "ingx", sampler=samplers.beam_search(4), force=False))("a")
+    assert [row.token_ids[2:] for row in state.rows[0]] == [(i, ng, x)]

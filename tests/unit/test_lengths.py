@@ -15,6 +15,7 @@ import fsm
 from fsm.terms.endless import is_endless
 from outlines_cont import LengthWarning, UnboundedWarning, continuous, generate
 from outlines_cont.cli.app import app
+from outlines_cont.generation.lengths import named_lengths
 from tests.fakes import random_model
 
 
@@ -142,3 +143,11 @@ def test_the_command_says_so_before_it_runs(tmp_path: Path) -> None:
     assert "Note" not in CliRunner().invoke(app, [*given, "--max-tokens", "1024"]).stderr
     described = CliRunner().invoke(app, ["schema", str(tmp_path / "name.json")])
     assert "any length: '#' (`maxProperties`), '#/properties/name' (`maxLength`)" in described.stdout.replace("\n", " ")
+
+
+def test_five_values_are_named_and_more_are_counted() -> None:
+    unbounded = [(f"#/properties/{name}", "maxLength") for name in "abcdefg"]
+    assert " and " not in named_lengths(unbounded[:5])
+    assert named_lengths(unbounded[:5]).count("maxLength") == 5
+    assert named_lengths(unbounded[:6]).endswith("'#/properties/e' (`maxLength`) and 1 more")
+    assert named_lengths(unbounded).endswith(" and 2 more")

@@ -295,3 +295,12 @@ def test_a_table_without_the_column_of_right_records_is_refused(folder: Path) ->
         pipelines.run("in.csv", made, "o.jsonl", report="r.html", gold="gld")
     with pytest.raises(OptionError, match="expected `report` beside `gold='gold'`"):
         pipelines.run("in.csv", made, "o.jsonl", gold="gold")
+
+
+def test_a_tenth_of_confidence_stands_at_the_mean_of_what_was_said_in_it() -> None:
+    report = Report("text", "gold")
+    report.add(line(0, {"a": "b"}, {"a": "b"}, {"a": 1.0}))
+    report.chances[95, True] = 3
+    report.chances[91, False] = 1
+    text = page(report, "means")
+    assert "confidence 0.94: 3 of 4 right (75%)" in text

@@ -19,10 +19,12 @@ from pydantic import BaseModel, Field
 
 from outlines_cont import OptionError, UnknownOption, engine_of, generate, models, pipelines, samplers
 from outlines_cont.engine.engine import Engine
+from outlines_cont.generation.options import Options
 from outlines_cont.pipelines.reports.scores import agreement
 from outlines_cont.pipelines.rows.json_paths import leaves, places
 from outlines_cont.pipelines.rows.outcome import Outcome
 from outlines_cont.pipelines.rows.schema import RecordSchema
+from outlines_cont.pipelines.window import Window, WindowEntry
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
 
 SCHEMA = {
@@ -468,3 +470,16 @@ def test_an_extractor_names_the_option_that_was_meant_and_what_comes_first() -> 
     assert pipelines.Extractor(
         model, SCHEMA, whitespace="none", force=False
     ).columns  # what `generate.json` takes is taken
+
+
+def test_a_window_whose_prompts_have_ended_is_empty_and_takes_more() -> None:
+    model = random_model()
+    write = generate.regex(model, "[ab]{1,3}")
+    with Window(model, 4, Options.of({"max_tokens": 5})) as window:
+        for turn in range(2):
+            window.add([WindowEntry((turn, n), write, text) for n, text in enumerate("ab")])
+            ended = []
+            while not window.is_empty:
+                ended += window.step()
+            assert {found.key for found in ended} == {(turn, 0), (turn, 1)}
+            assert window.num_free == 4

@@ -70,6 +70,7 @@ def test_a_bar_is_shown_on_a_terminal_only_and_goes_when_the_call_is_interrupted
     generate.text(model)(["a", "b"], max_tokens=3, on_progress=bar)
     assert "letters" in shown.getvalue()
     assert "2/2" in shown.getvalue()
+    assert "1 failed" not in shown.getvalue()
     assert "tokens/s" in shown.getvalue()
     generate.text(model)("a", max_tokens=3, on_progress=ProgressBar(console=Console(file=hidden)))
     assert hidden.getvalue() == ""

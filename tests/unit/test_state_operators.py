@@ -173,3 +173,14 @@ def test_operations_on_rows_that_failed_keep_their_errors() -> None:
     assert state.weights[1].item() == 0
     mixed = continuous(generate.text(random_model()))(["of", state], max_tokens=1)
     assert [error is None for (error,) in mixed.errors] == [True, True, False]
+
+
+def test_a_state_leaves_comparison_with_other_types_to_them() -> None:
+    class Anything:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    state = continuous(generate.text(random_model()))("a", max_tokens=2)
+    assert state == Anything()
+    assert (state == 3) is False
+    assert (state != 3) is True
