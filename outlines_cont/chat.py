@@ -164,7 +164,7 @@ class Chat(Immutable):
             ContextLengthError: the conversation is too long.
         """
         if self._state is None:
-            self._state = self._made_state()
+            self._state = self._compute_state()
         return self._state
 
     @property
@@ -196,7 +196,7 @@ class Chat(Immutable):
         check_role(checked["role"], self.template)
         content = message.get("content")
         text = content if isinstance(content, str) and set(message) <= {"role", "content"} else None
-        return self._changed(turns=(*self._turns, _Turn(checked, text)))
+        return self._copy_with(turns=(*self._turns, _Turn(checked, text)))
 
     def tool(self, result: Any) -> Self:
         """Return the conversation with the result of the first call without a result; anything but text is written as JSON.
@@ -242,7 +242,7 @@ class Chat(Immutable):
             Exception: the error of the row. A reply that was cut is not an error; its `value` may be None.
         """
         if isinstance(reply, str):
-            return self._spoken(reply)
+            return self._with_text_reply(reply)
         (chat,) = self.replies([self], reply, tools=tools, rng=rng, **options)
         return chat
 
@@ -268,13 +268,15 @@ class Chat(Immutable):
             )
         self._check(generator)
         options = with_ends(options, [self])
-        chat = self if tools is None else self._changed(state=self.state)._set_tools(tools)
+        chat = self if tools is None else self._copy_with(state=self.state)._set_tools(tools)
         piece = chat.state.rows[0][0].piece
         if chat._may_call(generator, bool(tools)) or (
             chat._tools and (piece is None or piece.source != generator.source)
         ):
-            return chat._called(chat._tool_reply(generator).resumed(chat.state, chat._turns[-1].text or "", options))
-        return chat._replied(continuous(generator).resume(chat.state, **options))
+            return chat._with_calls(
+                chat._tool_reply(generator).resumed(chat.state, chat._turns[-1].text or "", options)
+            )
+        return chat._with_reply(continuous(generator).resume(chat.state, **options))
 
     @classmethod
     def replies(
@@ -301,7 +303,7 @@ class Chat(Immutable):
         if not chats:
             return []
         if tools is not None:
-            chats = [chat._changed()._set_tools(tools) for chat in chats]
+            chats = [chat._copy_with()._set_tools(tools) for chat in chats]
         may_call = chats[0]._may_call(generator, bool(tools))
         generator = generate.text(chats[0].model) if generator is None else generator
         for chat in chats:
@@ -312,7 +314,7 @@ class Chat(Immutable):
         done = continuous(generator)(states, rng=rng, **with_ends(options, chats))
         done = done.best() if isinstance(generator.sampler, BeamSearch) else done
         parts = [SequenceState(done.model, (group,), done.seeds[b]) for b, group in enumerate(done.rows)]
-        return [chat._replied(part) for chat, part in zip(chats, parts, strict=True)]
+        return [chat._with_reply(part) for chat, part in zip(chats, parts, strict=True)]
 
     def stream(
         self,
@@ -350,11 +352,13 @@ class Chat(Immutable):
         """
         if tools is not None:
             return (
-                self._changed()._set_tools(tools)._streamed(generator, bool(tools), top, retract, partial, rng, options)
+                self._copy_with()
+                ._set_tools(tools)
+                ._open_stream(generator, bool(tools), top, retract, partial, rng, options)
             )
-        return self._streamed(generator, False, top, retract, partial, rng, options)
+        return self._open_stream(generator, False, top, retract, partial, rng, options)
 
-    def _streamed(
+    def _open_stream(
         self,
         generator: Generator | None,
         is_asked: bool,
@@ -382,11 +386,11 @@ class Chat(Immutable):
                 rng=rng,
                 options=with_ends(options, [self]),
             )
-            return ChatStream(calling, self._called)
+            return ChatStream(calling, self._with_calls)
         stream = continuous(generator).stream(
             self.state, top=top, retract=retract, partial=partial, rng=rng, **with_ends(options, [self])
         )
-        return ChatStream(stream, self._replied)
+        return ChatStream(stream, self._with_reply)
 
     @classmethod
     def _tool_replies(cls, chats: Sequence[Self], generator: Generator, rng: Rng, options: PieceOptions) -> list[Self]:
@@ -396,7 +400,7 @@ class Chat(Immutable):
                 "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
             )
         parts = first._tool_reply(generator).written([chat.state for chat in chats], rng, with_ends(options, chats))
-        return [chat._called(part) for chat, part in zip(chats, parts, strict=True)]
+        return [chat._with_calls(part) for chat, part in zip(chats, parts, strict=True)]
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
         """Return `n` conversations with the same messages, each with a random stream of its own, unless `same`.
@@ -405,7 +409,7 @@ class Chat(Immutable):
         """
         _ = self.state.logits  # fed once for all of them
         many = self.state.fork(n, same=same)
-        return [self._changed(state=SequenceState(self.model, ((row,),), self.state.seed)) for row in many.rows[0]]
+        return [self._copy_with(state=SequenceState(self.model, ((row,),), self.state.seed)) for row in many.rows[0]]
 
     def back(self, n: int = 1) -> Self:
         """Return the conversation before the last `n` messages of the user; what came before them is not fed again.
@@ -462,7 +466,7 @@ class Chat(Immutable):
             raise StateFileError(
                 f"expected a conversation with this model and template in {path!r}, got something else: {error}"
             ) from error
-        return chat._changed(turns=turns, state=SequenceState(model, rows, seed))
+        return chat._copy_with(turns=turns, state=SequenceState(model, rows, seed))
 
     def __getitem__(self, key: slice) -> Self:
         """Return the conversation of some of its messages: `chat[:3]` has the first three. Keys and values are kept as far as they fit.
@@ -474,7 +478,7 @@ class Chat(Immutable):
             raise TypeError(
                 f"expected a slice of messages, such as `chat[:3]`, got {key!r}. `chat.messages[{key!r}]` is one message."
             )
-        return self if self._turns[key] == self._turns else self._changed(turns=self._turns[key])
+        return self if self._turns[key] == self._turns else self._copy_with(turns=self._turns[key])
 
     def __len__(self) -> int:
         """How many messages there are."""
@@ -505,7 +509,7 @@ class Chat(Immutable):
     def __hash__(self) -> int:
         return hash((id(self.model), self.template, str(self)))
 
-    def _changed(self, **changes: Any) -> Self:
+    def _copy_with(self, **changes: Any) -> Self:
         """Return a copy with other turns or another state. What was computed stays the base of the next state."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
@@ -574,7 +578,7 @@ class Chat(Immutable):
                 "sampler",
             )
 
-    def _made_state(self) -> SequenceState:
+    def _compute_state(self) -> SequenceState:
         """Return the state of the messages, with what fits of what was computed."""
         known = self._turns[-1].text if self._is_reply else None  # None for calls, too
         asked = self._turns[:-1] if known is not None else self._turns
@@ -594,9 +598,9 @@ class Chat(Immutable):
             return self._template.token_ids(as_text(messages, self._tools), is_open=is_open)
         return self._template.token_ids(messages, [tool.message for tool in self._tools], is_open=is_open)
 
-    def _called(self, state: SequenceState) -> Self:
+    def _with_calls(self, state: SequenceState) -> Self:
         """Return the conversation with the reply that a state ends with, which may be calls."""
-        chat = self._replied(state)
+        chat = self._with_reply(state)
         last = chat._turns[-1]
         assert self._form is not None
         text = last.text or ""
@@ -605,9 +609,9 @@ class Chat(Immutable):
         if not calls:
             return chat
         message = {**last.message, "content": text[:at].rstrip(), "tool_calls": call_messages(calls, self._num_calls)}
-        return chat._changed(turns=(*chat._turns[:-1], _Turn(message)), state=state)
+        return chat._copy_with(turns=(*chat._turns[:-1], _Turn(message)), state=state)
 
-    def _spoken(self, text: str) -> Self:
+    def _with_text_reply(self, text: str) -> Self:
         """Return the conversation with a text at the end of the reply, or as a new one."""
         if not self._is_reply or self._turns[-1].message.get("tool_calls"):
             return self.message({"role": "assistant", "content": text})
@@ -616,21 +620,21 @@ class Chat(Immutable):
             if text
             else self.state
         )
-        return self._longer(text, None, state)
+        return self._with_extended_reply(text, None, state)
 
-    def _replied(self, state: SequenceState) -> Self:
+    def _with_reply(self, state: SequenceState) -> Self:
         """Return the conversation with the reply that a state ends with."""
         row = state.rows[0][0]
         if row.error is not None:
             raise row.error
         before = self.state.rows[0][0]
-        self._learn(before, row)
+        self._cache_prefix(before, row)
         old, new = (row_text(known, self.model.tokenizer) for known in (before, row))
         # A character of which the last piece wrote a part was U+FFFD until now.
         same = len(old) if new.startswith(old) else _num_common(old, new)
-        return self._longer(new[same:], row.value, state, len(old) - same)
+        return self._with_extended_reply(new[same:], row.value, state, len(old) - same)
 
-    def _learn(self, before: StateRow, after: StateRow) -> None:
+    def _cache_prefix(self, before: StateRow, after: StateRow) -> None:
         """Keep the keys and values of what a reply began with, so that another reply to the same feeds only the last token again."""
         length = len(before.token_ids) - 1
         is_new = before.logits is None and before.cached < length
@@ -640,14 +644,14 @@ class Chat(Immutable):
         if is_new and is_kept and after.kv is not None:
             self._state = replace(self.state, rows=((replace(before, kv=after.kv[:length]),),))
 
-    def _longer(self, text: str, value: Any, state: SequenceState, cut: int = 0) -> Self:
+    def _with_extended_reply(self, text: str, value: Any, state: SequenceState, cut: int = 0) -> Self:
         """Return the conversation with `text` at the end of its reply, in place of its last `cut` characters."""
         turns = self._turns if self._is_reply else (*self._turns, _Turn({"role": "assistant", "content": ""}, ""))
         last = turns[-1]
         content, known = last.message.get("content") or "", last.text or ""
         message = {**last.message, "content": content[: max(len(content) - cut, 0)] + text}
         whole = replace(last, message=message, text=known[: max(len(known) - cut, 0)] + text, value=value)
-        return self._changed(turns=(*turns[:-1], whole), state=state)
+        return self._copy_with(turns=(*turns[:-1], whole), state=state)
 
 
 def _form(form: ToolForm | str | None) -> ToolForm | None:

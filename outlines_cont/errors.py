@@ -21,16 +21,16 @@ class OutlinesContError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the message and the attributes; without this an error would break the process pool that it comes from."""
-        return _again, (type(self), self.args, vars(self))
+        return _unpickle, (type(self), self.args, vars(self))
 
 
-def _blank(kind: type[OutlinesContError]) -> OutlinesContError:
+def _without_init(kind: type[OutlinesContError]) -> OutlinesContError:
     """Return an instance of an error class without calling its constructor, which may require more than a message."""
     return OutlinesContError.__new__(kind)  # `kind.__new__` may be that of a built-in that rejects subclasses
 
 
-def _again(kind: type[OutlinesContError], args: tuple[object, ...], facts: dict[str, object]) -> OutlinesContError:
-    error = _blank(kind)
+def _unpickle(kind: type[OutlinesContError], args: tuple[object, ...], facts: dict[str, object]) -> OutlinesContError:
+    error = _without_init(kind)
     error.args = args
     vars(error).update(facts)
     return error
@@ -47,7 +47,7 @@ def located(error: Exception, batch: int, sample: int | None = None) -> Exceptio
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         return error
-    copied = _blank(type(error))
+    copied = _without_init(type(error))
     copied.args = (f"{where}: {error}",)
     vars(copied).update(vars(error))
     return copied.with_traceback(error.__traceback__)
@@ -55,7 +55,7 @@ def located(error: Exception, batch: int, sample: int | None = None) -> Exceptio
 
 def located_at(error: OutlinesContError, place: str, line: int | None, column: int | None) -> OutlinesContError:
     """Return a copy of an error for a template: its message begins with the place, which it also has as `line` and `column`."""
-    copied = _blank(type(error))
+    copied = _without_init(type(error))
     copied.args = (f"{place}: {error}",)
     vars(copied).update(vars(error) | {"line": line, "column": column})
     return copied.with_traceback(error.__traceback__)

@@ -128,7 +128,7 @@ class _TokenSampler(ABC):
         penalties, warpers = self.params.penalties, self.params.warpers
         if temperature == 0:
             return Greedy(penalties=penalties)
-        return Multinomial(warpers=_tempered(warpers, Temperature(temperature)), penalties=penalties)
+        return Multinomial(warpers=_with_temperature(warpers, Temperature(temperature)), penalties=penalties)
 
     def __str__(self) -> str:
         """The steps in their order, such as `mask > temperature 0.7 > top_k 50 > draw`."""
@@ -263,7 +263,7 @@ def _no_temperature(sampler: object, temperature: float) -> OptionError:
     )
 
 
-def _tempered(warpers: tuple[Warper, ...], temperature: Temperature) -> tuple[Warper, ...]:
+def _with_temperature(warpers: tuple[Warper, ...], temperature: Temperature) -> tuple[Warper, ...]:
     """Return the warpers with another temperature: in place of the first `Temperature`, or else before all but `DRY`."""
     first = next((i for i, warper in enumerate(warpers) if not isinstance(warper, DRY)), len(warpers))
     at = next((i for i, warper in enumerate(warpers) if isinstance(warper, Temperature)), first)

@@ -14,7 +14,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def near(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return ' Did you mean ...?' for a name that is close to a known one, else an empty text."""
     found = get_close_matches(name, [*names], 1)
     return f" Did you mean {found[0]!r}?" if found else ""

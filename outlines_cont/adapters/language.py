@@ -25,7 +25,7 @@ def expression_of(constraint: Any, checks: str) -> Expression:
     """
     if checks not in CHECKS:
         raise OptionError(f"expected 'refuse' or 'ignore' as `checks`, got {checks!r}", "checks")
-    expression = _made(constraint)
+    expression = _to_expression(constraint)
     listed = [] if checks == "ignore" else _binding_checks(expression)
     if listed:
         raise OptionError(
@@ -43,7 +43,7 @@ def _binding_checks(expression: Expression) -> list[str]:
     return list(dict.fromkeys(str(check) for check in checks_of(expression.node) if check != DISTINCT_KEYS or counts))
 
 
-def _made(constraint: Any) -> Expression:
+def _to_expression(constraint: Any) -> Expression:
     if isinstance(constraint, Expression):
         return constraint
     is_tokenizer = hasattr(constraint, "vocab_size") or hasattr(constraint, "token_bytes")  # a model has the first, too

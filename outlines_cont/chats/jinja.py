@@ -10,7 +10,7 @@ from jinja2 import TemplateError, TemplateSyntaxError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outlines_cont.errors import ChatError, OptionError
-from outlines_cont.unknown_option import near
+from outlines_cont.unknown_option import did_you_mean
 
 # Tags that transformers adds to Jinja; they only mark what a reply is.
 _GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
@@ -42,7 +42,7 @@ def check_option(name: str, source: str) -> None:
     if name in read and name != "tools":
         return
     known = [*read, "tools", "tool_form", "template", "rng"]
-    advice = near(name, known) or f" It reads {', '.join(sorted(read)) or 'none'}."
+    advice = did_you_mean(name, known) or f" It reads {', '.join(sorted(read)) or 'none'}."
     raise OptionError(
         f"expected options that the chat template reads, got {name!r}, which it does not read.{advice}", name
     )
@@ -54,7 +54,7 @@ def check_role(role: str, source: str | None) -> None:
         return
     raise ChatError(
         f"expected a role that models know, one of {', '.join(_ROLES)}, or one that the chat template mentions, got {role!r}."
-        f"{near(role, _ROLES)}"
+        f"{did_you_mean(role, _ROLES)}"
     )
 
 

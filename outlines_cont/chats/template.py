@@ -47,7 +47,7 @@ class ChatTemplate:
             OptionError: the template reads no such option.
             ChatError: it is not valid Jinja.
         """
-        found = cls._found(model, source, options, tools)
+        found = cls._find(model, source, options, tools)
         if found.source is not None:
             names_read(found.source)
             for name in options:
@@ -55,7 +55,7 @@ class ChatTemplate:
         return found
 
     @classmethod
-    def _found(cls, model: LanguageModel, source: str | None, options: Mapping[str, Any], tools: bool) -> ChatTemplate:
+    def _find(cls, model: LanguageModel, source: str | None, options: Mapping[str, Any], tools: bool) -> ChatTemplate:
         if source is not None:
             return cls(model, source, options)
         tokenizer = getattr(model.tokenizer, "hugging_face", None)

@@ -102,11 +102,11 @@ class Tool:
     @classmethod
     def _of_model(cls, name: str, doc: str, model: type[BaseModel], function: Callable[..., Any] | None) -> Tool:
         schema = model.model_json_schema()
-        described = _described(doc)
+        described = _argument_docs(doc)
         properties: dict[str, Any] = {}
         for key, part in schema.get("properties", {}).items():
             described_by = [("description", described[key])] if key in described else []
-            properties[key] = {**dict(described_by), **_untitled(part)}
+            properties[key] = {**dict(described_by), **_without_title(part)}
         kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "required") if key in schema}
         parameters = {"type": "object", "properties": properties, **kept}
         return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, _language(model), function, model)
@@ -141,11 +141,11 @@ def call_id(number: int) -> str:
     return f"call{number:05d}"
 
 
-def _untitled(part: Mapping[str, Any]) -> dict[str, Any]:
+def _without_title(part: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in part.items() if key != "title"}
 
 
-def _described(doc: str) -> dict[str, str]:
+def _argument_docs(doc: str) -> dict[str, str]:
     """Return what the section on arguments of a docstring says of each."""
     parts = _SECTION.split(doc, maxsplit=1)
     found: dict[str, str] = {}

@@ -120,13 +120,13 @@ class Gen:
         key = (self.regex, self.choice, self.grammar, self.substring_of, self.substring_end, self.force)
         # Many programs that begin at once would all make the same.
         with _making:
-            generator = known.pop(key, None) or self._made(model)
+            generator = known.pop(key, None) or self._make_generator(model)
             known[key] = generator
             if len(known) > _NUM_GENERATORS:
                 known.popitem(last=False)
         return generator
 
-    def _made(self, model: LanguageModel) -> Generator:
+    def _make_generator(self, model: LanguageModel) -> Generator:
         if self.regex is not None:
             return generate.regex(model, self.regex, force=self.force)
         if self.choice is not None:

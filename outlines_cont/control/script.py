@@ -360,12 +360,12 @@ class ScriptDriver(ForkDriver):
             if isinstance(request, End):
                 action = self._action(request)
             elif self._journal.is_replaying:
-                answer = self._replayed(request)
+                answer = self._replay(request)
             else:
                 try:
                     answer, action = self._handle(request, view, forks)
                 except Exception as error:
-                    answer = self._noted(JournalEntry(repr(request), error=error))
+                    answer = self._add_entry(JournalEntry(repr(request), error=error))
         plans = [ForkPlan(self, action, parent)]
         for fork in forks:
             plans += fork._run(view, None, index + len(plans), index)
@@ -406,13 +406,13 @@ class ScriptDriver(ForkDriver):
         )
         raise ScriptError("a script went on after awaiting something that is not a request")
 
-    def _replayed(self, request: Request) -> JournalEntry:
+    def _replay(self, request: Request) -> JournalEntry:
         try:
             return self._journal.next(repr(request))
         except ScriptError as error:
             return JournalEntry(repr(request), error=error)
 
-    def _noted(self, entry: JournalEntry) -> JournalEntry:
+    def _add_entry(self, entry: JournalEntry) -> JournalEntry:
         self._journal.add(entry)
         return entry
 
@@ -423,35 +423,35 @@ class ScriptDriver(ForkDriver):
         match request:
             case Fixed(text, following):
                 self._append(text, following)
-                return self._noted(JournalEntry(repr(request))), None
+                return self._add_entry(JournalEntry(repr(request))), None
             case ForkInto(count):
                 if count > 1 and len(self.token_ids) - min(view.cached, self._kept) > 1:
-                    return None, self._awaited(request, Read())
+                    return None, self._action_before_answer(request, Read())
                 view.reserve(count - 1)
-                forks += [self._forked(JournalEntry(repr(request), index)) for index in range(1, count)]
-                return self._noted(JournalEntry(repr(request), 0)), None
+                forks += [self._fork_driver(JournalEntry(repr(request), index)) for index in range(1, count)]
+                return self._add_entry(JournalEntry(repr(request), 0)), None
             case Wait(names):
                 if self.shared.has(names):
-                    return self._noted(JournalEntry(repr(request), [self.shared.get(name) for name in names])), None
-                return None, self._awaited(request, WaitFor(names))
+                    return self._add_entry(JournalEntry(repr(request), [self.shared.get(name) for name in names])), None
+                return None, self._action_before_answer(request, WaitFor(names))
             case Gen():
                 self._generator = request.generator(self._model)
-                return None, self._awaited(request, request.piece(self._generator, self._policies))
+                return None, self._action_before_answer(request, request.piece(self._generator, self._policies))
 
     def _answered(self, view: ForkView) -> JournalEntry:
         """Return the answer to the request that was made before the model ran."""
         request, self._asked = self._asked, None
         question = repr(request)
         if view.error is not None:
-            return self._noted(JournalEntry(question, error=view.error))
+            return self._add_entry(JournalEntry(question, error=view.error))
         if isinstance(request, Wait):
-            return self._noted(JournalEntry(question, [self.shared.get(name) for name in request.names]))
+            return self._add_entry(JournalEntry(question, [self.shared.get(name) for name in request.names]))
         assert isinstance(request, Gen)
         assert view.outcome is not None
         try:
-            return self._noted(JournalEntry(question, self._text(request, view.outcome)))
+            return self._add_entry(JournalEntry(question, self._text(request, view.outcome)))
         except Exception as error:
-            return self._noted(JournalEntry(question, error=error))
+            return self._add_entry(JournalEntry(question, error=error))
 
     def _text(self, request: Gen, outcome: PieceOutcome) -> str:
         """Return the text of a piece that has ended, and capture it where it has a name."""
@@ -501,12 +501,12 @@ class ScriptDriver(ForkDriver):
                 "cut. Take a new one."
             )
 
-    def _forked(self, entry: JournalEntry) -> ScriptDriver:
+    def _fork_driver(self, entry: JournalEntry) -> ScriptDriver:
         fork = ScriptDriver(self._script, self._model, self.shared, self._policies, self._journal.fork(entry))
         fork.token_ids, fork._kept, fork._cuts = [*self.token_ids], self._kept, [*self._cuts]
         return fork
 
-    def _awaited(self, request: Request, then: ForkPiece | WaitFor | Read) -> Action:
+    def _action_before_answer(self, request: Request, then: ForkPiece | WaitFor | Read) -> Action:
         """Return the action that precedes the answer to a request."""
         action = self._action(then)
         self._asked = request

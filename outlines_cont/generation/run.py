@@ -137,7 +137,7 @@ class Run:
         self._maker = maker
         sampler = maker.sampler
         if isinstance(sampler, BestOf) and not resume:
-            prompt = _widened(prompt, sampler.samples)
+            prompt = _fork_rows(prompt, sampler.samples)
         num_samples = None if resume else _num_samples(sampler, prompt)
         opened = open_prompt(maker.model, prompt, num_samples, rng, heal=options.heal and not resume)
         if maker.unbounded and not options.has_max_tokens and not resume:
@@ -145,7 +145,7 @@ class Run:
         self._seed = opened.seed
         self._batch_size = len(opened.rows)
         self._num_samples = max(map(len, opened.rows), default=0)
-        self._results = [_searched(row, sampler) for group in opened.rows for row in group]
+        self._results = [_as_search_start(row, sampler) for group in opened.rows for row in group]
         self._counts = Meter(reused_tokens=opened.reused)
         # Hypotheses are compared by all of their tokens.
         score_last = score_last or isinstance(sampler, BeamSearch | BestOf)
@@ -451,10 +451,10 @@ class Run:
             stop=row.stop if is_end else None,
             error=end.error if end is not None else None,
             value=self._value(index, news, end) if self._partial else None,
-            **self._drafted(index, row),
+            **self._draft_counts(index, row),
         )
 
-    def _drafted(self, index: int, row: Row) -> dict[str, Any]:
+    def _draft_counts(self, index: int, row: Row) -> dict[str, Any]:
         """Return what the draft of a row has proposed since the last event, as fields of an event."""
         if row.draft is None:
             return {}
@@ -534,7 +534,7 @@ def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
     return None if isinstance(sampler, BestOf) and has_rows else sampler.num_samples
 
 
-def _widened(prompt: Any, count: int) -> Any:
+def _fork_rows(prompt: Any, count: int) -> Any:
     """Return a prompt with `count` forks of every row of its states; texts as they are."""
     if isinstance(prompt, list | tuple):
         return [item.fork(count) if isinstance(item, SequenceState) else item for item in prompt]
@@ -570,7 +570,7 @@ def _missing_hypothesis(rows: Sequence[StateRow]) -> StateRow:
     return replace(rows[-1], error=error, finish_reason="error", value=None, kv=None, logits=None)
 
 
-def _searched(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
+def _as_search_start(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
     """Return a row as the start of a search, or of sampling."""
     if isinstance(sampler, BeamSearch):
         return row.searched(sampler.length_penalty)

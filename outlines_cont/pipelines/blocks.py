@@ -125,7 +125,7 @@ class BlockRunner:
                 is_over = self._give(source)
                 if is_over and not any(worker.blocks for worker in self._workers):
                     return
-                self._take(self._pool.wait())
+                self._receive(self._pool.wait())
                 while self._next in self._ended:
                     found = self._ended.pop(self._next)
                     self._next += len(found)
@@ -140,7 +140,7 @@ class BlockRunner:
         while True:
             block = self._again[0] if self._again else self._block(source)
             if block is None:
-                return not self._again and self._taken - self._next < self._most
+                return not self._again and self._taken - self._next < self._max_ahead
             worker = self._free(block)
             if worker is None:
                 if not self._again:
@@ -152,17 +152,17 @@ class BlockRunner:
             self._pool.give(worker.handle, block)
 
     @property
-    def _most(self) -> int:
+    def _max_ahead(self) -> int:
         return _AHEAD * self._num_workers * self._block_size
 
     @property
-    def _most_dead(self) -> int:
+    def _max_deaths(self) -> int:
         """How many workers may die in a row: a row that kills them is found by bisection, if workers have worked before."""
         found = 2 * _MOST_DEATHS * self._num_workers + 2 * self._block_size.bit_length()
         return found if self._has_worked else self._num_workers + 1
 
     def _block(self, source: Iterator[Any]) -> Block | None:
-        if self._taken - self._next >= self._most:
+        if self._taken - self._next >= self._max_ahead:
             return None
         rows = list(islice(source, self._block_size))
         if not rows:
@@ -180,7 +180,7 @@ class BlockRunner:
             self._workers.append(idle)
         return idle
 
-    def _take(self, report: BlockReport) -> None:
+    def _receive(self, report: BlockReport) -> None:
         worker = next((worker for worker in self._workers if worker.handle is report.worker), None)
         if worker is None or report.start not in worker.blocks:
             return  # from a worker that was released meanwhile
@@ -199,13 +199,13 @@ class BlockRunner:
         self._dead_in_a_row += 1
         was_alone = len(worker.blocks) == 1
         for block in sorted(worker.blocks.values(), key=lambda block: block.start, reverse=True):
-            self._again.extendleft(reversed(self._retried(block, why, was_alone)))
-        if self._dead_in_a_row > self._most_dead:
+            self._again.extendleft(reversed(self._bisected(block, why, was_alone)))
+        if self._dead_in_a_row > self._max_deaths:
             raise WorkersFailed(
                 f"expected workers that work, but {self._dead_in_a_row} of them have died one after the other, the last of them so: {why}"
             )
 
-    def _retried(self, block: Block, why: str, was_alone: bool) -> list[Block]:
+    def _bisected(self, block: Block, why: str, was_alone: bool) -> list[Block]:
         """Return the blocks, halves or whole, to be tried again after the death of a worker."""
         again = replace(block, deaths=block.deaths + 1)
         if not block.is_suspect or not was_alone:

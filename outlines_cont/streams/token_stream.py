@@ -259,7 +259,15 @@ class TokenStream(Immutable):
         tokens = [(place.token_id, place.logprob, place.num_drawn) for place in places]
         flushed = "" if self.stop else self.finish_reason
         is_past = self.finished and not self.new_text
-        return _again, (options.tokenizer, options.stop_at, options.stop_token_ids, settings, tokens, flushed, is_past)
+        return _unpickle, (
+            options.tokenizer,
+            options.stop_at,
+            options.stop_token_ids,
+            settings,
+            tokens,
+            flushed,
+            is_past,
+        )
 
     def __repr__(self) -> str:
         shown = self.text if self._place.num_chars <= 60 else f"...{self.text[-50:]}"
@@ -304,7 +312,7 @@ def _stream(options: DecodeOptions, place: StreamPlace, tally: TokenTally | None
     return stream
 
 
-def _again(
+def _unpickle(
     tokenizer: Tokenizer,
     stop_at: tuple[str, ...],
     stop_token_ids: frozenset[int],

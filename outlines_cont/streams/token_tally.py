@@ -29,10 +29,10 @@ class TokenTally:
         try:
             last, counts = self._last.pop()
         except IndexError:
-            return self._anew(place)
+            return self._count(place)
         since = list(takewhile(lambda at: at is not last and at.num_tokens > last.num_tokens, place.back()))
         if (since[-1].before if since else place) is not last:
-            return self._anew(place)
+            return self._count(place)
         for at in reversed(since):
             assert at.token_id is not None
             counts.add(at.token_id, True, at.logprob)
@@ -42,7 +42,7 @@ class TokenTally:
         """Take back the counts of `place`."""
         self._last[:] = [(place, counts)]
 
-    def _anew(self, place: StreamPlace) -> TokenCounts:
+    def _count(self, place: StreamPlace) -> TokenCounts:
         pushed = [(at.token_id, at.logprob) for at in place.back() if at.token_id is not None][::-1]
         given = len(self._prompt)
         return TokenCounts(

@@ -12,7 +12,7 @@ from jinja2.exceptions import SecurityError, TemplateRuntimeError
 
 from outlines_cont.errors import BudgetError, OutlinesContError, TemplateBudgetError, TemplateError, located_at
 from outlines_cont.templates.source_place import SourcePlace
-from outlines_cont.unknown_option import near
+from outlines_cont.unknown_option import did_you_mean
 
 _FILE = "<template>"
 _QUOTED = re.compile(r"'([^']*)'")
@@ -55,7 +55,7 @@ def failure(
     quoted = _QUOTED.match(str(error))
     if isinstance(error, UndefinedError) and line is not None and quoted is not None:
         column = names.get((line, quoted[1]), column)
-        error = UndefinedError(f"{error.message}.{near(quoted[1], known) or _advice(error.message, quoted[1])}")
+        error = UndefinedError(f"{error.message}.{did_you_mean(quoted[1], known) or _advice(error.message, quoted[1])}")
     place = "the template" if line is None else where(line, column)
     return _told(error, place, line, column, _shown(source, line))
 

@@ -89,7 +89,7 @@ def piece_of(
             f"expected a generator of {model!r}, the model that runs, got one of {generator.model!r}", "generator"
         )
     chosen = options.get("sampler", None if isinstance(made, Generator) else sampler)
-    return TemplatePiece(name, _sampled(generator, chosen), call, checked, options.get("rng"))
+    return TemplatePiece(name, _with_sampler(generator, chosen), call, checked, options.get("rng"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,35 +181,35 @@ def _check_name(kind: str, name: object) -> None:
 def _generator(model: LanguageModel, maker: _Maker) -> Generator:
     """Return a generator; equal ones are made once, as in a loop or for many rows."""
     try:
-        key = (maker.kind, _frozen(maker.args), _frozen(maker.options))
+        key = (maker.kind, _cache_key(maker.args), _cache_key(maker.options))
         hash(key)
     except TypeError:  # nothing to look it up by
-        return _made(model, maker)
+        return _make_generator(model, maker)
     known: OrderedDict[object, Generator] = model.memo.setdefault("templates", OrderedDict())
     # Many rows that begin at once in several threads would all make the same.
     with _making:
-        generator = known.pop(key, None) or _made(model, maker)
+        generator = known.pop(key, None) or _make_generator(model, maker)
         known[key] = generator
         if len(known) > _NUM_GENERATORS:
             known.popitem(last=False)
     return generator
 
 
-def _made(model: LanguageModel, maker: _Maker) -> Generator:
+def _make_generator(model: LanguageModel, maker: _Maker) -> Generator:
     generator: Generator = getattr(generate, maker.kind)(model, *maker.args, **maker.options)
     return generator
 
 
-def _frozen(value: Any) -> Any:
+def _cache_key(value: Any) -> Any:
     """Return a hashable key of arguments; JSON by its text, which keeps the order of keys and distinguishes 1 from True."""
     if isinstance(value, tuple):
-        return tuple(map(_frozen, value))
+        return tuple(map(_cache_key, value))
     if isinstance(value, Mapping | list | str | int | float | None):
         return json_module.dumps(value if not isinstance(value, Mapping) else dict(value))
     return type(value), value
 
 
-def _sampled(generator: Generator, sampler: Any) -> Generator:
+def _with_sampler(generator: Generator, sampler: Any) -> Generator:
     """Return the generator with another sampler, if one is given; a template continues with one text.
 
     Raises:

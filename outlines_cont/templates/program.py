@@ -132,7 +132,7 @@ class TemplateProgram:
 
     def start(self) -> None:
         """Run to the first piece, or to the end."""
-        self._main = self._written_by()
+        self._main = self._write()
         self._advance(partial(self._main.send, None))
 
     def resume(self) -> None:
@@ -140,7 +140,7 @@ class TemplateProgram:
         assert self._request is not None
         assert self._main is not None
         try:
-            send = partial(self._main.send, self._taken(self._request))
+            send = partial(self._main.send, self._add_piece(self._request))
         except Exception as error:
             send = partial(self._throw, error)
         self._advance(send)
@@ -183,7 +183,7 @@ class TemplateProgram:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _written_by(self) -> None:
+    async def _write(self) -> None:
         """Run the template; what it writes between two pieces is put into the state when the second one begins."""
         parts = self._template.root_render_func(self._template.new_context({**self._values}))
         async for part in parts:  # type: ignore[attr-defined]
@@ -249,16 +249,16 @@ class TemplateProgram:
     def _begin(self, request: _Request) -> None:
         """Begin a piece after what was written."""
         self._flush()
-        state = self._opened()
+        state = self._current_state()
         piece = request.piece
-        run = Run(piece.generator, state, self._limited(piece.options), rng=piece.rng)
+        run = Run(piece.generator, state, self._limit_tokens(piece.options), rng=piece.rng)
         self._feeds = []
         if self._shown is not None and not self._is_searching:
             self._feeds = run.feeds(self._shown)
         run.submit()
         self.run = run
 
-    def _taken(self, request: _Request) -> Any:
+    def _add_piece(self, request: _Request) -> Any:
         """Add a finished piece to the state; return its value."""
         assert self.run is not None
         before, run, self.run = self._state, self.run, None
@@ -279,7 +279,7 @@ class TemplateProgram:
             self._reasons.setdefault(request.piece.name, []).append(row.finish_reason)
         return value
 
-    def _limited(self, options: Options) -> Options:
+    def _limit_tokens(self, options: Options) -> Options:
         """Return the options of a piece with no more tokens than the budget has left."""
         limit, used = self._settings.budget.tokens, self._num_tokens
         self._limit = None
@@ -300,10 +300,10 @@ class TemplateProgram:
         for text in given_parts(written, control_names_of(self._settings.model.tokenizer)):
             if self._shown is not None:
                 self.news.append((None, text.text, None))
-            self._state = self._begun(text) if self._state is None else self._state + text
+            self._state = self._state_with(text) if self._state is None else self._state + text
         self._usage.tokens(self._num_tokens)
 
-    def _begun(self, text: Tokens) -> SequenceState:
+    def _state_with(self, text: Tokens) -> SequenceState:
         model = self._settings.model
         token_ids, num_start = prompt_ids(text, model)
         self._usage.tokens(len(token_ids))
@@ -311,10 +311,10 @@ class TemplateProgram:
         row = prompt_row(token_ids, model, self._stream, num_start)
         return SequenceState(model, ((row,),), self._stream.seed)
 
-    def _opened(self) -> SequenceState:
+    def _current_state(self) -> SequenceState:
         """Return the state; where nothing was written yet, that of an empty text."""
         if self._state is None:
-            state = self._begun(Tokens(""))
+            state = self._state_with(Tokens(""))
             if not state.rows[0][0].token_ids:
                 raise EmptyPrompt(
                     "expected some text before the first generator: the tokenizer puts no token at the beginning, so there would be "

@@ -51,7 +51,7 @@ from outlines_cont.templates.rewriting import (
 from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
 from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.templates.stream import TemplateStream
-from outlines_cont.unknown_option import near
+from outlines_cont.unknown_option import did_you_mean
 
 Values = Mapping[str, Any]
 
@@ -125,7 +125,7 @@ class Template:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text."""
-        return _again, (self.source, self.special)
+        return _unpickle, (self.source, self.special)
 
     @overload
     def run(
@@ -272,7 +272,8 @@ class Template:
             if name not in self.names:
                 read = ", ".join(sorted(self.names)) or "none"
                 raise OptionError(
-                    f"expected values that the template reads ({read}), got {name!r}.{near(name, self.names)}", name
+                    f"expected values that the template reads ({read}), got {name!r}.{did_you_mean(name, self.names)}",
+                    name,
                 )
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -341,7 +342,7 @@ class Template:
             )
 
 
-def _again(source: str, special: bool) -> Template:
+def _unpickle(source: str, special: bool) -> Template:
     """Return a template that was pickled."""
     return Template(source, special=special)
 

@@ -108,16 +108,16 @@ class TemplateProcess:
         finally:
             clock.cancel()
         self.close()
-        return {"error": _ended(limits)}
+        return {"error": _time_limit_message(limits)}
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.close()
-            self._owner, self._process = os.getpid(), _begun()
+            self._owner, self._process = os.getpid(), _start_process()
         return self._process
 
 
-def _begun() -> subprocess.Popen[bytes]:
+def _start_process() -> subprocess.Popen[bytes]:
     code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import answer_requests; answer_requests()"
     try:
         process = subprocess.Popen(
@@ -133,7 +133,7 @@ def _begun() -> subprocess.Popen[bytes]:
     return process
 
 
-def _ended(limits: TemplateLimits) -> str:
+def _time_limit_message(limits: TemplateLimits) -> str:
     return (
         f"expected a template that is filled in within {limits.max_seconds:g} s of processor time, the limit `max_seconds`, but it goes "
         "on beyond it. Leave out loops inside of loops and what makes much of little, or raise the limit: "
@@ -141,7 +141,7 @@ def _ended(limits: TemplateLimits) -> str:
     )
 
 
-def _out_of_memory(limit: int) -> str:
+def _memory_limit_message(limit: int) -> str:
     return (
         f"expected a template that is filled in with {limit:,} bytes of memory, the limit `max_memory_bytes`, but it takes more. "
         "Leave out what makes much of little, or raise the limit: `PromptTemplate(source, max_memory_bytes=...)`."
@@ -175,7 +175,7 @@ def answer_requests() -> None:
         except TemplateError as error:
             answer = {"error": str(error)}
         except MemoryError:
-            answer = {"error": _out_of_memory(max_memory_bytes)}
+            answer = {"error": _memory_limit_message(max_memory_bytes)}
         _limit_time(0)
         _send(answer)
 
