@@ -1,4 +1,7 @@
-"""Programs in Python that control decoding: controllers token by token, scripts text by text. The design follows AICI."""
+"""Programs in Python that control decoding: controllers token by token, scripts text by text. The design follows AICI.
+
+A program is a job of the engine, beside the calls of generators. Imports `generate`, `generation` and the layers below them.
+"""
 
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller
