@@ -23,6 +23,13 @@ def is_int(value: object, least: int | None = None) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)
 
 
+def check_int(option: str, value: object, least: int, *, is_optional: bool = False) -> None:
+    """Raise `OptionError` for anything but an int of `least` or more, or None where `is_optional`."""
+    if not is_int(value, least) and not (is_optional and value is None):
+        kind = f"an int, {least} or more, {'or None ' if is_optional else ''}as"
+        raise OptionError(f"expected {kind} `{option}`, got {value!r}", option)
+
+
 def is_number(value: object) -> TypeGuard[int | float]:
     """Return whether a value is an int or a float, NaN included; a bool is not."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -81,7 +81,7 @@ def token_table(tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | No
         OptionError: an id or a size that the tokenizer has not.
         TokenizerError: the tokens of the tokenizer do not join to the text.
     """
-    if vocab_size is not None and (not is_int(vocab_size, 1)):
+    if vocab_size is not None and not is_int(vocab_size, 1):
         raise OptionError(f"expected a number of tokens as `vocab_size`, got {vocab_size!r}", "vocab_size")
     ends = None if eos_token_ids is None else _ids(eos_token_ids)
     # Tokens may have been added since.

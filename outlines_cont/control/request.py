@@ -11,7 +11,7 @@ from typing import Any
 
 from fsm import substring
 from outlines_cont import generate
-from outlines_cont.checks import checked_bool, is_int
+from outlines_cont.checks import check, check_int, checked_bool
 from outlines_cont.control.fork_driver import ForkPiece
 from outlines_cont.drafts.opening import check_draft, open_draft
 from outlines_cont.errors import OptionError
@@ -95,7 +95,7 @@ class Gen:
         for option in ("regex", "grammar", "substring_of", "substring_end", "name"):
             value = getattr(self, option)
             if not isinstance(value, str) and (value is not None or option == "substring_end"):
-                raise OptionError(f"expected a text as `{option}`, got {value!r}", option)
+                check(option, value, False, "a text")
         check_draft(self.draft)
         for option in ("keep_stop", "require_stop", "force"):
             checked_bool(getattr(self, option), option)
@@ -103,14 +103,9 @@ class Gen:
             if getattr(self, option) and not self.stop_at:
                 raise OptionError(f"expected `stop_at` beside `{option}`, got none: say where the text stops", option)
         tokens, temperature = self.max_tokens, self.temperature
-        if tokens is not None and (not is_int(tokens, 1)):
-            raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {tokens!r}", "max_tokens")
-        if temperature is not None and (
-            isinstance(temperature, bool) or not isinstance(temperature, Real) or not 0 <= temperature < 1e30
-        ):
-            raise OptionError(
-                f"expected a number, 0 or more, or None as `temperature`, got {temperature!r}", "temperature"
-            )
+        check_int("max_tokens", tokens, 1, is_optional=True)
+        is_real = isinstance(temperature, Real) and not isinstance(temperature, bool) and 0 <= temperature < 1e30
+        check("temperature", temperature, temperature is None or is_real, "a number, 0 or more, or None")
 
     def generator(self, model: LanguageModel) -> Generator:
         """Return the generator of the piece; equal ones are made once, as in a loop."""

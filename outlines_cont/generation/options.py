@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict
 
-from outlines_cont.checks import checked_bool, is_int
+from outlines_cont.checks import check, check_int, checked_bool, is_int
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.drafts.opening import check_draft
 from outlines_cont.engine.guided.guidance import Guidance
@@ -95,7 +95,7 @@ class Options:
         for name in given:
             if name not in known:
                 raise _unknown(name, sorted(known))
-        _check_max_tokens(given.get("max_tokens"))
+        check_int("max_tokens", given.get("max_tokens"), 1, is_optional=True)
         min_tokens = _checked_min_tokens(given.get("min_tokens", 0), given.get("max_tokens"))
         stop_at = _texts(given.get("stop_at"))
         flags = {name: checked_bool(given.get(name, False), name) for name in ("keep_stop", "stop_in_prompt", "heal")}
@@ -123,9 +123,8 @@ def _checked_draft(draft: object) -> object:
 
 
 def _checked_callable(value: object) -> OnProgress | None:
-    if value is not None and not callable(value):
-        raise OptionError(f"expected a function, or `ProgressBar()`, as `on_progress`, got {value!r}", "on_progress")
-    return value
+    check("on_progress", value, value is None or callable(value), "a function, or `ProgressBar()`,")
+    return value  # type: ignore[return-value]
 
 
 def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
@@ -205,16 +204,8 @@ OPTIONS_ELSEWHERE = {
 }
 
 
-def _check_max_tokens(max_tokens: object) -> None:
-    if max_tokens is None:
-        return
-    if not is_int(max_tokens, 1):
-        raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {max_tokens!r}", "max_tokens")
-
-
-def _checked_min_tokens(min_tokens: object, max_tokens: int | None) -> int:
-    if not is_int(min_tokens, 0):
-        raise OptionError(f"expected an int, 0 or more, as `min_tokens`, got {min_tokens!r}", "min_tokens")
+def _checked_min_tokens(min_tokens: int, max_tokens: int | None) -> int:
+    check_int("min_tokens", min_tokens, 0)
     if max_tokens is not None and min_tokens > max_tokens:
         raise OptionError(
             f"expected `min_tokens` of at most `max_tokens`, {max_tokens}, got {min_tokens}", "min_tokens"

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from transformers import DynamicCache
 
-from outlines_cont.checks import is_int
+from outlines_cont.checks import check, is_int
 from outlines_cont.errors import InvalidLogits, NotPicklable, OptionError, OutlinesContError, UserCodeError
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
@@ -258,8 +258,8 @@ def from_callable(
             f"expected a function from token ids to logits, or an object with such a method `logits`, got {type(logits).__name__}",
             "logits",
         )
-    if context_length is not None and (not is_int(context_length, 1)):
-        raise OptionError(f"expected a number of tokens as `context_length`, got {context_length!r}", "context_length")
+    holds = context_length is None or is_int(context_length, 1)
+    check("context_length", context_length, holds, "a number of tokens")
     first = finite(called(function, np.zeros(1, np.int64), None).reshape(-1), 1)
     tokens = _tokenizer(tokenizer, len(first))
     return CallableModel(

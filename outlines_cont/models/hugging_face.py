@@ -377,7 +377,7 @@ def from_transformers(
 
 def check_prefix_cache_bytes(value: object) -> None:
     """Raise `OptionError` for anything but a number of bytes."""
-    if value is not None and (not is_int(value, 0)):
+    if value is not None and not is_int(value, 0):
         raise OptionError(
             f"expected a number of bytes, 0 or more, as `prefix_cache_bytes`, got {value!r}. 0 turns the reuse of prefixes off.",
             "prefix_cache_bytes",

@@ -12,7 +12,7 @@ from typing import Any, cast
 import fsm
 from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, with_ends
-from outlines_cont.checks import is_int
+from outlines_cont.checks import check_int
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.prompt import Item
@@ -95,8 +95,8 @@ class Extractor:
             **{"is_scored": is_scored, **options},
         }
         _check_arguments(model, options)
-        _check_count("samples", samples, 0)
-        _check_count("batch_size", batch_size, 1)
+        check_int("samples", samples, 0)
+        check_int("batch_size", batch_size, 1)
         drawn = sampler if sampler is not None else samplers.greedy()
         if isinstance(drawn, BeamSearch | BestOf) or drawn.num_samples not in (None, 1):
             raise OptionError(
@@ -263,8 +263,3 @@ def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
     unknown = next((name for name in options if name not in known), None)
     if unknown is not None:
         raise unknown_option("`Extractor`", unknown, known)
-
-
-def _check_count(name: str, value: object, least: int) -> None:
-    if not is_int(value, least):
-        raise OptionError(f"expected an int, {least} or more, as `{name}`, got {value!r}", name)
