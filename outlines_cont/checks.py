@@ -18,9 +18,11 @@ def check(option: str, value: object, holds: bool, expected: str) -> None:
         raise OptionError(f"expected {expected} as `{option}`, got {value!r}", option)
 
 
-def is_int(value: object, least: int | None = None) -> TypeGuard[int]:
-    """Return whether a value is an int of `least` or more; a bool is not."""
-    return isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)
+def is_int(value: object, least: int | None = None, most: int | None = None) -> TypeGuard[int]:
+    """Return whether a value is an int from `least` to `most`, each without a limit where it is None; a bool is not."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return False
+    return (least is None or value >= least) and (most is None or value <= most)
 
 
 def check_int(option: str, value: object, least: int, *, is_optional: bool = False) -> None:

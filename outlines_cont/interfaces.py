@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from threading import RLock
+
     import numpy as np
     import torch
     from numpy.typing import NDArray
@@ -95,6 +97,10 @@ class BufferStore(Protocol):
     @property
     def token_bytes(self) -> int:
         """Bytes of the keys and values of one token; 0 where nothing was fed yet."""
+
+    @property
+    def lock(self) -> RLock:
+        """Held while the model feeds tokens; whoever else feeds any, or reads rows that run, holds it meanwhile."""
 
     @property
     def epoch(self) -> int:
@@ -213,6 +219,12 @@ class LanguageModel(Protocol):
 
     def count(self, counts: Meter) -> None:
         """Add the work of a step to every open meter."""
+
+    def prefilled(self, rows: Sequence[Any]) -> list[Any]:
+        """Return rows of a state with all tokens cached and the logits after them known: the prefill of the engine, without its import.
+
+        Raises, and costs, what `engine.prefill.prefilled` does.
+        """
 
     def forward(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from outlines_cont.pipelines.ray_workers import num_cores
+from outlines_cont.defaults import num_cores
 
 _VARIABLE = "OMP_NUM_THREADS"
 # A thread more must save so much of a forward's time; else it is better left to others.

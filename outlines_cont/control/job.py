@@ -157,14 +157,14 @@ class ControlJob(Job):
     def refuse_deadlock(self) -> None:
         """Do nothing: `ask` reports deadlocks, with the names of the variables."""
 
-    def settle(self, row: Row, state_row: StateRow) -> None:
+    def note_end(self, row: Row, state_row: StateRow) -> None:
         """Collect the result of a fork."""
         assert isinstance(row, ControlledRow)
         if state_row.error is not None:
             # The frames hold the row, and with it keys and values; what they say is in `trace`.
             traceback.clear_frames(state_row.error.__traceback__)
             state_row = replace(state_row, kv=None, logits=None)
-        super().settle(row, state_row)
+        super().note_end(row, state_row)
         fork = self.forks[row.fork_index]
         fork.state = SequenceState(self._model, ((state_row,),), self._seed)
         fork.text = self._text(state_row.token_ids[row.start :])

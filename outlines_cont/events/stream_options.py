@@ -35,7 +35,7 @@ class StreamOptions:
         Raises:
             OptionError: a value is out of its range, or needs events.
         """
-        if not is_int(top) or not 0 <= top <= _MAX_TOP:
+        if not is_int(top, 0, _MAX_TOP):
             raise OptionError(f"expected a number of tokens from 0 to {_MAX_TOP} as `top`, got {top!r}", "top")
         for name, flag in (("events", events), ("retract", retract), ("partial", partial)):
             checked_bool(flag, name)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Protocol
 
@@ -17,7 +17,6 @@ from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.guessing.row_draft import RowDraft
-from outlines_cont.engine.guided_row import GuidedRow
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import (
@@ -156,7 +155,7 @@ class Run:
             for row, negative in zip(self._results, negative_of, strict=True)
         ]
         self.rows: list[Row | None] = [
-            _row_class(negative)(
+            Row(
                 row,
                 policies,
                 maker.model,
@@ -168,6 +167,8 @@ class Run:
                 healing=healing,
                 min_tokens=options.min_tokens,
                 stop_token_ids=options.stop_token_ids,
+                negative=None if negative is None else negative.row,
+                scale=1.0 if negative is None else negative.scale,
             )
             if _can_run(row, resume)
             else None
@@ -409,7 +410,7 @@ class Run:
             self._partial = {i: PartialValue(kind) for i, row in enumerate(self.rows) if row is not None}
         for row in self.rows:
             if row is not None and options.top:
-                row.num_top, row.tops = options.top, [()] * len(row.token_ids)
+                row.tokens.note_tops(options.top)
         return [None if row is None else EarlyFeed(row) if options.retract else CertainFeed(row) for row in self.rows]
 
     def pull(self, feeds: Sequence[Feed | None]) -> list[StreamEvent]:
@@ -443,8 +444,8 @@ class Run:
             sample=sample,
             text=news.text,
             token_ids=tuple(row.token_ids[news.start : news.stop]),
-            logprobs=tuple(row.score_of(i) for i in tokens),
-            top=tuple(row.tops[i] for i in tokens) if row.num_top else ((),) * len(tokens),
+            logprobs=tuple(row.tokens.logprobs[i] for i in tokens),
+            top=tuple(row.tokens.tops[i] for i in tokens) if row.tokens.num_top else ((),) * len(tokens),
             retract=news.retract,
             retract_tokens=news.retract_tokens,
             finish_reason=row.finish_reason if is_end else "",
@@ -575,11 +576,6 @@ def _as_search_start(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
     if isinstance(sampler, BeamSearch):
         return row.searched(sampler.length_penalty)
     return row.searched() if isinstance(sampler, BestOf) else row
-
-
-def _row_class(negative: NegativePrompt | None) -> Callable[..., Row]:
-    """Return the class of the rows of a batch entry."""
-    return Row if negative is None else partial(GuidedRow, negative=negative.row, scale=negative.scale)
 
 
 def _failed_with(row: StateRow, negative: NegativePrompt | None) -> StateRow:

@@ -10,6 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,6 +101,11 @@ class CallableModel(Immutable):
             f"expected a model that another process can open, got {self!r}, which is a function. Call `models.from_callable` in each "
             "process, with the same `name`; states go there as files: `state.save(file)`, `SequenceState.load(file, model)`."
         )
+
+    def prefilled(self, rows: Sequence[Any]) -> list[Any]:
+        """Return rows of a state with the logits after them known; see `LanguageModel.prefilled`."""
+        found: list[Any] = import_module("outlines_cont.engine.prefill").prefilled(self, rows)
+        return found
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row."""

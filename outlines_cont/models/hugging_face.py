@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,11 @@ class HuggingFaceModel(Immutable):
         if key not in _CAPABILITIES:
             _CAPABILITIES[key] = probe(self.hugging_face, self.forward, lambda: branch_error(self, self.vocab_size))
         return _CAPABILITIES[key]
+
+    def prefilled(self, rows: Sequence[Any]) -> list[Any]:
+        """Return rows of a state with the logits after them known; see `LanguageModel.prefilled`."""
+        found: list[Any] = import_module("outlines_cont.engine.prefill").prefilled(self, rows)
+        return found
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the config asks for."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from outlines_cont.defaults import num_cores
 from outlines_cont.pipelines.blocks import Block, BlockReport, BlockRunner
 from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
@@ -187,8 +188,3 @@ class RayWorkerPool:
 def _first_line(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
-
-
-def num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -61,7 +61,7 @@ class TokenSet:
         """Return the set whose bits are `words`, int32 and 1-D, without a copy; ids beyond them are not in the set.
 
         Raises:
-            TypeError: `words` is no such array.
+            TypeError: `words` is not such an array.
         """
         if not isinstance(words, np.ndarray) or words.dtype != np.int32 or words.ndim != 1:
             raise TypeError(
@@ -74,7 +74,7 @@ class TokenSet:
 
     @property
     def is_made(self) -> bool:
-        """Whether its words are there, so that to look at them costs nothing; they always are but for a `LateTokenSet`."""
+        """Whether its words are there, so that to look at them costs nothing; they always are but for a `LazyTokenSet`."""
         return True
 
     def bitmask(self, vocab_size: int) -> NDArray[np.int32]:
@@ -173,10 +173,10 @@ class TokenSet:
         return np.concatenate((self.words, np.full(missing, -1 if self.rest else 0, dtype=np.int32)))
 
 
-class LateTokenSet(TokenSet):
-    """A finite set that is made when somebody first looks at it: while a forward runs, where that can be arranged.
+class LazyTokenSet(TokenSet):
+    """A finite set whose words are computed when they are first asked for: while a forward runs, where that can be arranged.
 
-    Whoever gives one promises that it holds some token that does not end the text, so that a row may be fed before it is known.
+    A policy that returns one promises that it holds a token that does not end the text, so that a row may be fed before it is known.
     """
 
     __slots__ = ("_make", "_words")
@@ -226,11 +226,11 @@ def _kind(value: object) -> str:
 
 
 def check_mask(mask: object, vocab_size: int, name: str) -> None:
-    """Raise for what is no set of tokens of a vocabulary.
+    """Raise for a value that is not a set of tokens of a vocabulary.
 
     Raises:
-        TypeError: it is no `TokenSet`.
-        ValueError: it has an id that the vocabulary has not.
+        TypeError: it is not a `TokenSet`.
+        ValueError: it has an id that the vocabulary does not have.
     """
     if not isinstance(mask, TokenSet):
         raise TypeError(

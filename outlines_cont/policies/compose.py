@@ -7,6 +7,7 @@ intersected. A policy may want several branches: then the row forks, and what th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from outlines_cont.errors import UnsupportedBranch
@@ -18,12 +19,13 @@ from outlines_cont.policies.policy import Policy, RowView
 class Track:
     """One policy on one row, with its state after each token of the piece; the last is the present one."""
 
-    __slots__ = ("policy", "retries", "states")
+    __slots__ = ("_ahead", "policy", "retries", "states")
 
     def __init__(self, policy: Policy[Any], row: RowView) -> None:
         self.policy = policy
         self.states: list[Any] = [policy.initial(row)]
         self.retries = 0  # how often it has refused something; going back does not change that
+        self._ahead: list[tuple[int, Any]] = []  # guessed tokens and the states behind them, the next one last
 
     def fork(self) -> Track:
         """Return the same for a fork of the row."""
@@ -32,7 +34,7 @@ class Track:
     def at(self, states: list[Any], retries: int) -> Track:
         """Return the same policy with other states, which are copied, and another number of retries."""
         other = Track.__new__(Track)
-        other.policy, other.states, other.retries = self.policy, [*states], retries
+        other.policy, other.states, other.retries, other._ahead = self.policy, [*states], retries, []
         return other
 
     def branches(self, row: RowView) -> list[Branch]:
@@ -47,11 +49,19 @@ class Track:
 
     def append(self, token_id: int) -> None:
         """Go on by one token."""
-        self.states.append(self.policy.advance(self.states[-1], token_id))
+        guessed, state = self._ahead.pop() if self._ahead else (-1, None)
+        if guessed != token_id:
+            self._ahead = []
+            state = self.policy.advance(self.states[-1], token_id)
+        self.states.append(state)
+
+    def expect(self, token_ids: Sequence[int], ahead: Track) -> None:
+        """Take the states behind tokens that come next if they were guessed right from a copy of this track that has them."""
+        self._ahead = [*zip(token_ids, ahead.states[1:], strict=False)][::-1]
 
     def rewind(self, count: int, row: RowView | None) -> None:
         """Go back by `count` tokens; where this policy asked for it, `row` is the row as it was before."""
-        before = self.states[-1]
+        before, self._ahead = self.states[-1], []
         self.states = self.states[: len(self.states) - count]  # a new list, see `Checkpoint`
         if row is not None:
             self.states[-1] = self.policy.rewound(before, self.states[-1], row)
@@ -59,7 +69,7 @@ class Track:
     def give_up(self, row: RowView, reason: str) -> None:
         """Let the policy raise its error, or let pass what stands here."""
         state = self.policy.give_up(self.states[-1], row, reason)
-        self.states = [*self.states[:-1], state]
+        self.states, self._ahead = [*self.states[:-1], state], []
 
 
 def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:

@@ -176,7 +176,7 @@ class TokenStream(Immutable):
 
         Cost: n steps.
         """
-        if not is_int(n) or not 0 <= n <= self.num_tokens:
+        if not is_int(n, 0, self.num_tokens):
             raise OptionError(
                 f"expected an int from 0 to {self.num_tokens}, the tokens of the stream, as `n`, got {n!r}", "n"
             )

@@ -61,13 +61,14 @@ control              <- fsm drafts engine engine.guessing generate generation mo
 conversation         <- fsm fsm.expression engine engine.drawing engine.guided kv models policies samplers sampling
                         state streams
 drafts               <- engine.drawing engine.guessing kv policies
-engine               <- engine.drawing engine.guessing engine.guided kv policies samplers sampling state
-state                <- engine kv models.tokenizer sampling sampling.kernels
+engine               <- engine.drawing engine.guessing engine.guided engine.parts kv policies samplers sampling state
+state                <- kv models.tokenizer sampling sampling.kernels
 pipelines.reports    <- pipelines.rows state
 policies             <- fsm fsm.automaton models.tokenizer state text_search
 engine.drawing       <- policies samplers sampling
 engine.guessing      <- engine.drawing policies sampling
-engine.guided        <- engine.drawing engine.guessing kv policies state
+engine.parts         <- engine.drawing engine.guessing policies sampling state
+engine.guided        <- engine.guessing engine.parts kv policies state
 streams              <- engine.drawing models.tokenizer policies samplers sampling text_search
 events               <- engine policies samplers streams
 generation           <- fsm chats drafts engine engine.guessing engine.guided events policies samplers sampling state
