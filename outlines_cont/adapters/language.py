@@ -7,7 +7,7 @@ from typing import Any
 import fsm
 from fsm import Expression
 from fsm.automaton.checker import checks_of
-from fsm.schema.check import DISTINCT_KEYS
+from fsm.schema.value_check import DISTINCT_KEYS
 from outlines_cont.checks import shortened
 from outlines_cont.errors import OptionError
 

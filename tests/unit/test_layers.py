@@ -26,7 +26,7 @@ fsm.recipe           <-
 fsm.terms            <-
 fsm.automaton        <- fsm.terms
 fsm.schema.formats   <- fsm.terms
-fsm.schema.numbers   <- fsm.terms
+fsm.schema.places    <- fsm.terms
 kv                   <-
 models.tokenizer     <-
 models               <- kv models.tokenizer
@@ -45,9 +45,11 @@ fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.
 fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms
 fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.terms
 text_search          <- fsm fsm.automaton fsm.pattern fsm.terms
+fsm.schema.keywords  <- fsm.pattern fsm.schema.formats fsm.schema.places fsm.terms
+fsm.schema.scalars   <- fsm.automaton fsm.schema.formats fsm.schema.keywords fsm.schema.places fsm.terms
+fsm.schema.documents <- fsm.automaton fsm.pattern fsm.schema.formats fsm.schema.keywords fsm.schema.places fsm.terms
 fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.formats
-                        fsm.schema.numbers fsm.terms
-fsm.schema.documents <- fsm.pattern fsm.schema fsm.schema.formats fsm.terms
+                        fsm.schema.keywords fsm.schema.places fsm.schema.scalars fsm.terms
 adapters             <- fsm fsm.automaton fsm.schema fsm.tokens engine.drawing models.tokenizer policies
 chat                 <- fsm chats chats.replies continuation generate generation samplers sampling state
 chats                <- fsm fsm.schema events models.tokenizer state

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from fsm.schema.numbers.multiple import multiples
-from fsm.schema.numbers.number_range import DIGIT, MAX_DIGITS, Bound, between, fraction, higher, lower, scaled
+from fsm.schema.scalars.multiple import multiples
+from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, Bound, between, fraction, higher, lower, scaled
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
 
@@ -21,7 +21,7 @@ _PLAIN_DECIMALS = 6  # so many zeros after the point `str` writes without an exp
 
 @dataclass(frozen=True, slots=True)
 class DecimalText:
-    """What a type asks of a decimal.
+    """The constraints of a type on a decimal.
 
     Attributes:
         low: the lower bound.
@@ -77,7 +77,7 @@ class DecimalText:
 
 
 def _of_digits(most: int, decimals: int) -> Node:
-    """Plain numbers of at most so many digits, of which a zero before the point is none."""
+    """Plain numbers of at most so many digits; a zero before the point does not count."""
     nonzero = nodes.byte_range(0x31, 0x39)
     found = nodes.concat(nodes.literal(b"0"), fraction(min(decimals, most)))
     for count in range(1, min(most, MAX_DIGITS) + 1):

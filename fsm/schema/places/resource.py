@@ -1,12 +1,12 @@
-"""Resources: schemas with a URI, what their references lead to, and the scope in which a dynamic reference is read.
+"""Resources: resolve `$ref`, `$dynamicRef` and `$recursiveRef` to schemas, with the dynamic scope in which they are read.
 
-The registry is the one of the library `referencing`; the standard metaschemas are in it. Nothing is ever fetched.
+The registry is that of the library `referencing`; the standard metaschemas are in it. Nothing is ever fetched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -16,28 +16,12 @@ from referencing.exceptions import NoSuchAnchor, Unresolvable
 from referencing.jsonschema import DynamicAnchor
 
 from fsm.errors import SchemaError
-from fsm.schema.documents.dialect import Dialect, dialect_named, dialect_of, metaschema_of
-from fsm.schema.keyword import Schema, shorten
+from fsm.schema.places.dialect import Dialect, dialect_named, dialect_of, metaschema_of
+from fsm.schema.places.place import Scope
+from fsm.schema.places.shape import Schema, shorten
 
 ROOT_URI = "urn:schema:root"
 """The URI of a root that names none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Where a place stands among resources.
-
-    Attributes:
-        uri: the base of its references.
-        path: the URIs of the resources that led there, outermost first, as far as they have dynamic anchors of their own.
-        dialect: the draft in which it is written.
-        root: which object the resource is, so that its own relative URI is applied once.
-    """
-
-    uri: str
-    path: tuple[str, ...]
-    dialect: Dialect
-    root: int = field(default=0, compare=False)
 
 
 class Resources:
@@ -48,7 +32,7 @@ class Resources:
         is_last: whether a reference that leads nowhere is not read in any other way.
 
     Raises:
-        SchemaError: a given schema is none, or names an unknown dialect.
+        SchemaError: a given schema is not a schema, or names an unknown dialect.
     """
 
     def __init__(self, root: Schema, given: Mapping[str, Any], dialect: Dialect, *, is_last: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""The drafts of JSON Schema: each schema is read as if it were written in draft 2020-12."""
+"""The drafts of JSON Schema and the versions of OpenAPI, by the URIs of their metaschemas."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,7 @@ from referencing import Specification
 from referencing.jsonschema import DRAFT3, DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
 from fsm.errors import SchemaError
-from fsm.schema.documents.older_word import Words, has_older_words, read_nullable, read_older_words
-from fsm.schema.keyword import Made, Schema, shorten
+from fsm.schema.places.shape import shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,6 @@ class Dialect:
         specification: what the library `referencing` knows of it.
         identifier: the keyword that gives a schema its URI.
         has_lonely_references: whether what stands beside `$ref` means nothing.
-        unknown: the keywords of draft 2020-12 that mean nothing in it.
         evaluates_contained: whether an item that satisfies `contains` counts as evaluated.
         has_nullable: whether `nullable` is a keyword of it, and means what its letter says.
     """
@@ -33,7 +31,6 @@ class Dialect:
     specification: Specification[Any]
     identifier: str = "$id"
     has_lonely_references: bool = False
-    unknown: frozenset[str] = frozenset()
     evaluates_contained: bool = False
     has_nullable: bool = False
 
@@ -60,28 +57,15 @@ def _tolerant(draft: Specification[Any]) -> Specification[Any]:
     )
 
 
-_NEW_IN_2020 = frozenset({"prefixItems", "$dynamicRef", "$dynamicAnchor"})
-_NEW_IN_2019 = _NEW_IN_2020 | {
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "minContains",
-    "maxContains",
-    "dependentRequired",
-    "dependentSchemas",
-    "$anchor",
-}
-_NEW_IN_7 = _NEW_IN_2019 | {"if", "then", "else"}
-_NEW_IN_6 = _NEW_IN_7 | {"const", "contains", "propertyNames"}
-
 LATEST = Dialect("draft/2020-12", _tolerant(DRAFT202012), evaluates_contained=True)
 DRAFT_3 = Dialect("draft-03", _tolerant(DRAFT3), "id", has_lonely_references=True)
 OPENAPI_30 = Dialect("openapi-3.0", _tolerant(DRAFT202012), has_lonely_references=True, has_nullable=True)
 DIALECTS = (
     LATEST,
-    Dialect("draft/2019-09", _tolerant(DRAFT201909), unknown=_NEW_IN_2020),
-    Dialect("draft-07", _tolerant(DRAFT7), has_lonely_references=True, unknown=_NEW_IN_2019),
-    Dialect("draft-06", _tolerant(DRAFT6), has_lonely_references=True, unknown=_NEW_IN_7),
-    Dialect("draft-04", _tolerant(DRAFT4), "id", has_lonely_references=True, unknown=_NEW_IN_6),
+    Dialect("draft/2019-09", _tolerant(DRAFT201909)),
+    Dialect("draft-07", _tolerant(DRAFT7), has_lonely_references=True),
+    Dialect("draft-06", _tolerant(DRAFT6), has_lonely_references=True),
+    Dialect("draft-04", _tolerant(DRAFT4), "id", has_lonely_references=True),
     DRAFT_3,
     OPENAPI_30,
 )
@@ -97,7 +81,7 @@ def dialect_named(name: str) -> Dialect:
     """The dialect that the option `dialect` names: `draft-07`, `2020-12`, `openapi-3.0`, or the URI of a metaschema.
 
     Raises:
-        SchemaError: it is none.
+        SchemaError: there is no such dialect.
     """
     found = None
     if isinstance(name, str):
@@ -154,52 +138,3 @@ def dialect_of(schema: Any, inherited: Dialect, pointer: str) -> Dialect:
             f"{pointer}/$schema",
         )
     return _by_uri(name) or inherited
-
-
-def in_latest_words(schema: dict[str, Any], dialect: Dialect) -> Schema:
-    """The keywords of one schema as draft 2020-12 writes them; the schemas below stay as they are.
-
-    Returns:
-        The same object where nothing is to be changed.
-    """
-    if dialect is LATEST and "$recursiveRef" not in schema and not has_older_words(schema):
-        return schema
-    if dialect.has_lonely_references and "$ref" in schema:
-        found: Words = {"$ref": schema["$ref"]}
-        return found if dialect.has_nullable else read_nullable(found | _only(schema, "nullable"), to_the_letter=False)
-    found = {key: value for key, value in schema.items() if key not in dialect.unknown}
-    if dialect is DRAFT_3:
-        _read_draft_3(found)
-    read_older_words(found)
-    if "$recursiveRef" in found and not dialect.has_lonely_references:
-        found.pop("$recursiveAnchor", None)
-        found[Made.RECURSIVE] = found.pop("$recursiveRef")
-    if dialect.identifier == "id":
-        found.pop("id", None)
-    return read_nullable(found, to_the_letter=dialect.has_nullable)
-
-
-def _only(schema: Mapping[str, Any], word: str) -> Words:
-    return {word: schema[word]} if word in schema else {}
-
-
-def _read_draft_3(schema: Words) -> None:
-    """Draft 3 has schemas among the types, and words of its own for `allOf`, `not` and `multipleOf`."""
-    _read_types(schema)
-    for word, keyword in (("divisibleBy", "multipleOf"), ("extends", "allOf"), ("disallow", "not")):
-        if word in schema:
-            value = schema.pop(word)
-            if word == "extends":
-                value = [*schema.get("allOf", ()), *(value if isinstance(value, list) else [value])]
-            elif word == "disallow":
-                value = {"type": value}
-            schema[keyword] = value
-
-
-def _read_types(schema: Words) -> None:
-    named = schema.get("type")
-    if isinstance(named, list) and any(isinstance(one, dict) for one in named):
-        del schema["type"]
-        if "any" not in named:
-            branches = [one if isinstance(one, dict) else {"type": one} for one in named]
-            schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": branches}]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
 
-from fsm.schema.numbers.number_range import MAX_DIGITS, fraction
+from fsm.schema.scalars.number_range import MAX_DIGITS, fraction
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
 

@@ -2,65 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import SchemaError
 from fsm.limits import Limits
-from fsm.schema.documents.place import Conjunction, Place, values_of
-from fsm.schema.keyword import Made, check_text, is_number, shorten
-from fsm.schema.number import Demand, check_digits, demand_of, is_whole, number_texts, to_decimal
-from fsm.schema.string import spelled, string_node
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.value import identity, pointer_to, values_at
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, negated_values_of, values_of
+from fsm.schema.places.shape import is_number, shorten
+from fsm.schema.scalars.number import Demand, check_digits, demand_of, is_whole, number_texts
+from fsm.schema.scalars.string import spelled, string_node
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.node import Node
 
 _STRINGS_PER_WORK = 10
 _OTHERS_PER_WORK = 1  # numbers become decimals
-_STRING_KEYWORDS = frozenset(
-    {"minLength", "maxLength", "pattern", "format", Made.NOT_PATTERN, Made.NOT_FORMAT, Made.TEXT}
-)
 
 
-def values_at(place: Place) -> list[Any] | None:
-    """The values that `enum` or `const` of a place allows (`Document` parts the two); None where it has neither."""
-    values: list[Any] | None = place.get("enum")
-    return [place.get("const")] if values is None and place.has("const") else values
-
-
-def pointer_to(place: Place, position: int) -> str:
-    """Where `enum` or `const` of a place holds the value at a position of `values_at`."""
-    return f"{place.at('enum')}/{position}" if place.has("enum") else place.at("const")
-
-
-def schema_of(value: dict[str, Any] | list[Any], pointer: str) -> dict[str, Any]:
-    """A schema that only this list or object satisfies. Cost: one level; what lies below is told by `const`."""
-    if isinstance(value, list):
-        schema: dict[str, Any] = {"type": "array", "minItems": len(value), "maxItems": len(value)}
-        return schema | ({"prefixItems": [{"enum": [item]} for item in value]} if value else {})
-    for key in value:
-        check_text(key, pointer)
-    return {
-        "type": "object",
-        "properties": {key: {"enum": [item]} for key, item in value.items()},
-        "required": list(value),
-        "additionalProperties": False,
-    }
-
-
-def identity(value: Any) -> tuple[str, Any]:
-    """What tells a scalar from another in JSON, where 1 and 1.0 are equal and true is no number."""
-    if isinstance(value, bool) or value is None:
-        return ("name", value)
-    if isinstance(value, str):
-        return ("text", value)
-    return ("number", to_decimal(value)) if is_number(value) else ("other", id(value))
-
-
-def scalar_node(places: Conjunction, types: frozenset[str], *, asserts_format: bool, limits: Limits) -> Node | None:
+def scalar_node(
+    places: Conjunction,
+    types: frozenset[str],
+    *,
+    asserts_format: bool,
+    limits: Limits,
+    left_out: list[tuple[Place, str]],
+) -> Node | None:
     """The scalars that `enum` and `const` of all places allow and the other keywords too, as one set of words.
 
-    None where no place has either. Lists and objects among the values are left to `schema_of`.
+    None where no place has either. Lists and objects among the values are left to `schema_of`. `left_out` takes the keywords that
+    some of these scalars may fail.
 
     Raises:
         SchemaError: a value is no JSON value, or cannot be spelled.
@@ -75,7 +49,13 @@ def scalar_node(places: Conjunction, types: frozenset[str], *, asserts_format: b
         work.add(len(values) // (_STRINGS_PER_WORK if is_text else _OTHERS_PER_WORK))
     work.check()
     strings, others = _common(listing, limits)
-    texts = _strings(strings, types, places, asserts_format, limits)
+    for keyword in KEYWORDS.with_accepts:
+        for is_wanted, found in ((True, values_of), (False, negated_values_of)):
+            for _, said in found(places, keyword.name):
+                strings = [value for value in strings if keyword.takes(said, value) == is_wanted]
+                others = [value for value in others if keyword.takes(said, value) == is_wanted]
+    make = partial(string_node, places, asserts_format=asserts_format, limits=limits, left_out=left_out)
+    texts = _strings(strings, types, places, make)
     texts += [text for value, text in names(places, types) if any(value is other for other in others)]
     numbers = [value for value in others if is_number(value)]
     if numbers and not types.isdisjoint(("integer", "number")):
@@ -89,7 +69,7 @@ _NAMES = ((None, "null", b"null"), (True, "boolean", b"true"), (False, "boolean"
 
 def names(places: Conjunction, types: frozenset[str]) -> list[tuple[bool | None, bytes]]:
     """Which of null, true and false are of these types and are not excluded, each with its text."""
-    excluded = [other for _, values in values_of(places, Made.NOT_IN) for other in values]
+    excluded = [other for _, values in negated_values_of(places, "enum") for other in values]
     return [
         (value, text) for value, name, text in _NAMES if name in types and not any(value is other for other in excluded)
     ]
@@ -123,15 +103,20 @@ def _parted(place: Place, values: list[Any], limits: Limits) -> tuple[list[str],
     return strings, others
 
 
-def _strings(
-    values: list[str], types: frozenset[str], places: Conjunction, asserts_format: bool, limits: Limits
-) -> list[bytes]:
+def _is_about_strings(place: Place) -> bool:
+    """True when a place says something of strings besides `type` and what it lists."""
+    if isinstance(place.schema, NegatedKeyword):
+        return place.schema.keyword in KEYWORDS.of_strings
+    return place.says(KEYWORDS.of_strings)
+
+
+def _strings(values: list[str], types: frozenset[str], places: Conjunction, make: Callable[[], Node]) -> list[bytes]:
     if "string" not in types:
         return []
-    excluded = {other for _, others in values_of(places, Made.NOT_IN) for other in others if isinstance(other, str)}
+    excluded = {other for _, others in negated_values_of(places, "enum") for other in others if isinstance(other, str)}
     texts = [spelled(value) for value in values if value not in excluded]
-    if texts and any(place.says(_STRING_KEYWORDS) for place in places):
-        automaton = Automaton(string_node(places, asserts_format=asserts_format, limits=limits))
+    if texts and any(map(_is_about_strings, places)):
+        automaton = Automaton(make())
         texts = automaton.accepted(texts)
     return texts
 

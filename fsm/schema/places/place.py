@@ -1,32 +1,71 @@
-"""Places of a schema document, and what a keyword family asks for while it builds a term."""
+"""Places: a schema, its JSON pointer and resource, and how it was reached; `NegatedKeyword`, what `not` leaves of one keyword."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fsm.schema.documents.resource import Scope
-from fsm.schema.keyword import Schema, escape
+from fsm.schema.places.dialect import Dialect
+from fsm.schema.places.shape import Schema, escape
 from fsm.terms.node import Node
 
-_WATCHERS = ("unevaluatedProperties", "unevaluatedItems")
+WATCHERS = ("unevaluatedProperties", "unevaluatedItems")
+"""The keywords that ask which parts of a value other keywords have evaluated."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NegatedKeyword:
+    """A result of pushing `not` inwards: the values of some types that a keyword does not accept.
+
+    Attributes:
+        keyword: its name.
+        value: its value, or what is left of it for the builder of the term.
+        types: the JSON types; `number` stands for numbers that are not whole.
+    """
+
+    keyword: str
+    value: Any
+    types: frozenset[str]
+
+
+def negation_of(schema: Schema) -> Schema:
+    """The schema of the values that do not satisfy another one."""
+    return not schema if isinstance(schema, bool) else {"not": schema}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a place stands among resources.
+
+    Attributes:
+        uri: the base of its references.
+        path: the URIs of the resources that led there, outermost first, as far as they have dynamic anchors of their own.
+        dialect: the draft in which it is written.
+        root: which object the resource is, so that its own relative URI is applied once.
+    """
+
+    uri: str
+    path: tuple[str, ...]
+    dialect: Dialect
+    root: int = field(default=0, compare=False)
 
 
 class Place(NamedTuple):
     """A schema and where it stands. A tuple, as many are made for each part of a schema.
 
     Attributes:
-        schema: the schema itself.
+        schema: the schema itself, or what is left of one that is negated.
         pointer: JSON pointer to it, for reports and errors; it begins with a URI where the place is in another resource.
         scope: the resource that it is part of, and those that led there; None: the root's.
         negated: whether the value must not satisfy the schema.
         via: the place that applies this one to the same value (by `$ref`, `allOf`, `not`, ...), if any.
         depth: the number of such steps.
         origin: the schema of which this one is what is left without its listed values; None: it is itself.
-        is_watched: whether an `unevaluated...` keyword of a place before this one asks what this one evaluates.
+        is_watched: whether an `unevaluated...` keyword of an outer place depends on what this one evaluates.
     """
 
-    schema: Schema
+    schema: Schema | NegatedKeyword
     pointer: str
     scope: Scope | None = None
     negated: bool = False
@@ -50,6 +89,11 @@ class Place(NamedTuple):
         """True when the schema has one of these keywords."""
         return isinstance(self.schema, dict) and not keywords.isdisjoint(self.schema)
 
+    @property
+    def is_watching(self) -> bool:
+        """True when the schema asks which parts of the value are evaluated."""
+        return self.has(WATCHERS[0]) or self.has(WATCHERS[1])
+
     def get(self, keyword: str) -> Any:
         """The value of a keyword; None where it is absent."""
         return self.schema.get(keyword) if isinstance(self.schema, dict) else None
@@ -62,17 +106,17 @@ class Place(NamedTuple):
         """A place for a part of the value (a property, an item)."""
         return Place(schema, self.pointer + "".join(f"/{escape(str(t))}" for t in tokens), self.scope)
 
-    def beside(self, schema: Schema, *tokens: str | int, negated: bool = False) -> Place:
+    def beside(self, schema: Schema | NegatedKeyword, *tokens: str | int, negated: bool = False) -> Place:
         """A place for the same value."""
         pointer = self.pointer + "".join(f"/{escape(str(t))}" for t in tokens)
-        is_watched = self.is_watched or self.has(_WATCHERS[0]) or self.has(_WATCHERS[1])
+        is_watched = self.is_watched or self.is_watching
         return Place(schema, pointer, self.scope, negated, self, self.depth + 1, None, is_watched)
 
     def elsewhere(self, schema: Schema, pointer: str, scope: Scope | None) -> Place:
         """A place for the same value that a reference leads to, negated as this one is."""
         return self.beside(schema, negated=self.negated)._replace(pointer=pointer, scope=scope)
 
-    def leads_back_to(self, schema: Schema, scope: Scope | None) -> bool:
+    def leads_back_to(self, schema: Schema | NegatedKeyword, scope: Scope | None) -> bool:
         """True when `schema` is this one or one that applied it to the same value."""
         place: Place | None = self
         while place is not None:
@@ -105,19 +149,8 @@ def values_of(places: Conjunction, keyword: str) -> Iterator[tuple[Place, Any]]:
             yield place, place.get(keyword)
 
 
-_ONE = ("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames")
-_LISTED = ("allOf", "anyOf", "oneOf", "prefixItems")
-_NAMED = ("properties", "patternProperties", "dependentSchemas")
-
-
-def subschemas(place: Place) -> Iterator[Place]:
-    """The places of the schemas that a settled place holds in its keywords, references aside."""
-    for keyword in _ONE:
-        if place.has(keyword):
-            yield place.below(place.get(keyword), keyword)
-    for keyword in _LISTED:
-        for number, schema in enumerate(place.get(keyword) or ()):
-            yield place.below(schema, keyword, number)
-    for keyword in _NAMED:
-        for name, schema in (place.get(keyword) or {}).items():
-            yield place.below(schema, keyword, name)
+def negated_values_of(places: Conjunction, keyword: str) -> Iterator[tuple[Place, Any]]:
+    """The places that are left of a negated keyword, each with the value of `NegatedKeyword`."""
+    for place in places:
+        if isinstance(place.schema, NegatedKeyword) and place.schema.keyword == keyword:
+            yield place, place.schema.value

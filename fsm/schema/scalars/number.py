@@ -31,11 +31,11 @@ from typing import Any
 
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.schema.documents.place import Conjunction, Place, values_of
 from fsm.schema.formats.table import NUMBER_FORMATS
-from fsm.schema.keyword import Made, is_number
-from fsm.schema.numbers.multiple import common_multiple, multiples
-from fsm.schema.numbers.number_range import DIGIT, MAX_DIGITS, Bound, between, plain, scaled
+from fsm.schema.places.place import Conjunction, Place, negated_values_of, values_of
+from fsm.schema.places.shape import is_number, to_decimal
+from fsm.schema.scalars.multiple import common_multiple, multiples
+from fsm.schema.scalars.number_range import DIGIT, MAX_DIGITS, Bound, between, plain, scaled
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
 
@@ -108,7 +108,7 @@ class Demand:
         high: the lowest of the upper bounds.
         divisor: a number that it is a multiple of.
         not_divisors: numbers that it is no multiple of.
-        excluded: numbers that it is none of.
+        excluded: numbers that are not allowed.
         decimals: with how many the divisors are written, at the most.
     """
 
@@ -129,11 +129,6 @@ class Demand:
         if high is not None and not (value < high.value or (value == high.value and high.inclusive)):
             return False
         return self.divisor is None or (Fraction(value) / self.divisor).denominator == 1
-
-
-def to_decimal(value: int | float | Decimal) -> Decimal:
-    """The decimal that a number in a schema stands for."""
-    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
 
 
 def check_digits(value: int | float | Decimal, place: Place, keyword: str, limits: Limits) -> Decimal:
@@ -188,9 +183,9 @@ def demand_of(places: Conjunction, *, integers: bool, asserts_format: bool, limi
         decimals = max(decimals, decimals_of(step))
     not_divisors = [
         Fraction(check_digits(value, place, "multipleOf", limits))
-        for place, value in values_of(places, Made.NOT_MULTIPLE)
+        for place, value in negated_values_of(places, "multipleOf")
     ]
-    excluded = [to_decimal(v) for _, values in values_of(places, Made.NOT_IN) for v in values if is_number(v)]
+    excluded = [to_decimal(v) for _, values in negated_values_of(places, "enum") for v in values if is_number(v)]
     return Demand(
         max(lows, key=lambda b: (b.value, not b.inclusive), default=None),
         min(highs, key=lambda b: (b.value, b.inclusive), default=None),
@@ -303,7 +298,7 @@ def _decimals(demand: Demand) -> int | None:
 
 
 def _positive(demand: Demand, decimals: int | None) -> Node:
-    """What bounds and divisors ask, whatever is denied."""
+    """The numbers that satisfy bounds and divisors; exclusions and negated divisors are left out."""
     if decimals is None:
         return between(demand.low, demand.high)
     inside = between(demand.low, demand.high, decimals, MAX_EXACT_DIGITS)
@@ -317,7 +312,7 @@ def _positive(demand: Demand, decimals: int | None) -> Node:
 
 
 def _refusal(places: Conjunction) -> NotRegular:
-    place, value = next(chain(values_of(places, "multipleOf"), values_of(places, Made.NOT_MULTIPLE)))
+    place, value = next(chain(values_of(places, "multipleOf"), negated_values_of(places, "multipleOf")))
     return NotRegular(
         f"`multipleOf` {value!r} over so many numbers is not supported yet: it has more than {MAX_EXACT_DIGITS - 1} decimals, or there are "
         "too many of its kind. Use type 'integer', a divisor such as 0.01, or a narrower range",

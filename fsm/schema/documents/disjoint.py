@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from itertools import combinations
 from typing import Any, Protocol
 
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular
 from fsm.limits import Limits
-from fsm.schema.documents.place import Place
-from fsm.schema.enumeration import identity, values_at
-from fsm.schema.keyword import JSON_TYPES, Made
-from fsm.schema.string import pattern_node, spelled
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import ALL_TYPES, Role, type_of
+from fsm.schema.keywords.string import pattern_node
+from fsm.schema.keywords.value import identity, types_at, values_at
+from fsm.schema.places.place import Place
 from fsm.terms import work_budget as work
+from fsm.terms.characters import json_text
 
 _MAX_PAIRS = 20_000
 _PAIR_WORK = 1
 _MAX_DEPTH = 4  # of schemas for the same value, one in the other
 _MAX_BRANCHES = 50
 _MAX_LEVELS = 2  # of members that are looked into for a difference
-_OF_MEMBERS = frozenset({"properties", "patternProperties", "additionalProperties"})
-_ALL_TYPES = frozenset(JSON_TYPES)
 
 
 class Reader(Protocol):
@@ -37,11 +37,11 @@ class Reader(Protocol):
     def limits(self) -> Limits:
         """Bounds of compiling."""
 
-    def settle(self, place: Place) -> Place:
-        """The place in the words of the latest draft."""
+    def normalize_draft(self, place: Place) -> Place:
+        """The place with the keywords of draft 2020-12."""
 
     def follow(self, place: Place) -> Place:
-        """The settled place that `$ref` of `place` names."""
+        """The normalized place that `$ref` of `place` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class _Signature:
         speakers: places that hold and say something of members.
     """
 
-    types: frozenset[str] = _ALL_TYPES
+    types: frozenset[str] = ALL_TYPES
     values: frozenset[Any] | None = None
     required: frozenset[str] = frozenset()
     tags: dict[str, frozenset[Any]] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class _Comparison:
         self._matches: dict[tuple[str, str], bool | None] = {}
 
     def signature(self, place: Place, depth: int = 0) -> _Signature:
-        """What a settled place says by itself, and by other schemas for the same value."""
+        """What a normalized place says by itself, and by other schemas for the same value."""
         key = (*place.key, depth)
         if key not in self._known:
             self._known[key] = self._read(place, depth)
@@ -105,15 +105,15 @@ class _Comparison:
 
         def below(schemas: Any, keyword: str) -> Iterable[_Signature]:
             for number, schema in enumerate(schemas if isinstance(schemas, list) else ()):
-                yield self.signature(self._reader.settle(place.beside(schema, keyword, number)), depth + 1)
+                yield self.signature(self._reader.normalize_draft(place.beside(schema, keyword, number)), depth + 1)
 
         if place.has("$ref"):
             found = found.meet(self.signature(self._reader.follow(place), depth + 1))
-        for part in below(place.get("allOf"), "allOf"):
-            found = found.meet(part)
-        for keyword in ("anyOf", "oneOf"):
+        for keyword in KEYWORDS.combining:
             schemas = place.get(keyword)
-            if isinstance(schemas, list) and 0 < len(schemas) <= _MAX_BRANCHES:
+            if KEYWORDS[keyword].role is Role.ALL:
+                found = reduce(_Signature.meet, below(schemas, keyword), found)
+            elif isinstance(schemas, list) and 0 < len(schemas) <= _MAX_BRANCHES:
                 found = found.meet(reduce(_Signature.join, below(schemas, keyword)))
         return found
 
@@ -141,31 +141,23 @@ class _Comparison:
         found = _Signature()
         for place in owner.speakers:
             for below in self._schemas_of(place, name):
-                found = found.meet(self.signature(self._reader.settle(below)))
+                found = found.meet(self.signature(self._reader.normalize_draft(below)))
         return found
 
     def _schemas_of(self, place: Place, name: str) -> Iterable[Place]:
         """The places that are sure to hold for the key `name` of an object of `place`."""
-        properties, patterns = place.get("properties") or {}, place.get("patternProperties") or {}
-        if not isinstance(properties, dict) or not isinstance(patterns, dict):
-            return
-        is_known = name in properties
-        if is_known:
-            yield place.below(properties[name], "properties", name)
-        for pattern, schema in patterns.items():
-            matches = self._does_match(pattern, name, place)
-            is_known = is_known or matches is not False
-            if matches:
-                yield place.below(schema, "patternProperties", pattern)
-        if not is_known and place.has("additionalProperties"):
-            yield place.below(place.get("additionalProperties"), "additionalProperties")
+        assert isinstance(place.schema, dict)
+        for keyword, value in place.schema.items():
+            parts = KEYWORDS[keyword].parts if keyword in KEYWORDS.of_members else None
+            if parts is not None:
+                yield from parts(place, value, name, partial(self._does_match, place))
 
-    def _does_match(self, pattern: str, name: str, place: Place) -> bool | None:
+    def _does_match(self, place: Place, pattern: str, name: str) -> bool | None:
         """Whether a pattern is found in a name; None: unknown."""
         if (pattern, name) not in self._matches:
             try:
                 node = pattern_node(pattern, place.at("patternProperties"), self._reader.limits)
-                self._matches[pattern, name] = Automaton(node).accepts(spelled(name)[1:-1])
+                self._matches[pattern, name] = Automaton(node).accepts(json_text(name))
             except NotRegular:
                 self._matches[pattern, name] = None
         return self._matches[pattern, name]
@@ -178,31 +170,17 @@ def _own_signature(place: Place, reader: Reader) -> _Signature:
     required = frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
     tags = dict[str, frozenset[Any]]()
     for name, schema in properties.items() if isinstance(properties, dict) else ():
-        listed = _scalars(reader.settle(place.below(schema, "properties", name))) if isinstance(schema, dict) else None
+        listed = (
+            _scalars(reader.normalize_draft(place.below(schema, "properties", name)))
+            if isinstance(schema, dict)
+            else None
+        )
         if listed is not None:
             tags[name] = listed
     types, values = types_at(place), _scalars(place)
     if values is not None:
-        types &= frozenset(name for kind, value in values for name in _types_of(kind, value))
-    return _Signature(types, values, required, tags, (place,) if place.says(_OF_MEMBERS) else ())
-
-
-def _types_of(kind: str, value: Any) -> tuple[str, ...]:
-    """The types of a scalar as `identity` tells it."""
-    if kind == "name":
-        return ("null",) if value is None else ("boolean",)
-    return {"text": ("string",), "number": ("integer", "number")}.get(kind, JSON_TYPES)
-
-
-def types_at(place: Place) -> frozenset[str]:
-    """The JSON types that `type` of a place allows; `number` stands for numbers that are not whole."""
-    names = place.get("type")
-    found = _ALL_TYPES
-    if names is not None:
-        found = frozenset((names,) if isinstance(names, str) else (n for n in names if isinstance(n, str)))
-        found |= {"integer"} if "number" in found else set()
-    made: frozenset[str] | None = place.get(Made.TYPES)
-    return found if made is None else found & made
+        types &= frozenset(type_of(value) for _, value in values)
+    return _Signature(types, values, required, tags, (place,) if place.says(KEYWORDS.of_members) else ())
 
 
 def _scalars(place: Place) -> frozenset[Any] | None:
