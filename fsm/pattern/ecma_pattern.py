@@ -1,12 +1,11 @@
-r"""Regular expressions as JSON Schema's `pattern` means them: ECMA-262 with the `u` flag, found anywhere in the text.
+r"""Parser for regular expressions in the dialect of JSON Schema's `pattern`: ECMA-262 with the `u` flag, searched anywhere in the text.
 
-What the `u` flag forbids is read as without it, construct by construct (annex B): a backslash before any sign (`\_`, `\i`, `\p`
-without braces), a lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`), `\7` where there are not so many groups, and more.
-`\A`, `\Z` and `\z` stay errors: they are letters there, and anchors everywhere else. Two constructs are not ECMA-262 at all, but all
-that know them read them alike: the flags `i` and `s` (`(?i)`, to the end of the group) and `(?P<name>...)`. `read_loosely` tells of all
-these.
+Constructs that the `u` flag forbids are read as without it (annex B): a backslash before any sign (`\_`, `\i`, `\p` without braces), a
+lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`), `\7` with fewer groups, and more. `\A`, `\Z` and `\z` stay errors: they are
+letters in ECMA-262 and anchors everywhere else. Two constructs are not in ECMA-262 but mean the same wherever they exist: the flags `i`
+and `s` (`(?i)`, to the end of the group) and `(?P<name>...)`. `read_loosely` lists which of these were used.
 Not supported, refused by name: back-references, lookaheads inside lookbehinds, other flags, and properties other than general
-categories (`\p{Script=...}`), for which Python holds no data.
+categories (`\p{Script=...}`), for which Python has no data.
 Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2.
 """
 
@@ -367,7 +366,7 @@ class _Reader:
         return self._in_both_cases(single(self._read_loose_escape(start, sign)))
 
     def _read_loose_escape(self, start: int, sign: str) -> int:
-        """Read an escape that is none with the `u` flag."""
+        """Read an escape that the `u` flag does not allow."""
         if not sign:
             raise _Malformed("a backslash at the end", start, r"Write '\\' for a backslash itself.")
         if sign in ("A", "Z", "z"):
@@ -406,7 +405,7 @@ class _Reader:
         return invert(found) if negated else found
 
     def _read_code_point(self, sign: str) -> int | None:
-        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None where it is none of them."""
+        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None where it is another one."""
         rest = self.pattern[self.position : self.position + 1]
         if sign == "0":
             return None if rest.isdigit() and rest.isascii() else 0

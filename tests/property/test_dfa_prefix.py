@@ -1,4 +1,4 @@
-"""Stretches against plain walks: what is found once for the rest of a number holds whatever comes after it."""
+"""Prefixes against plain walks: what is found once for the rest of a number holds whatever comes after it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import Expression, TokenFSM, Vocabulary, json_schema
-from fsm.automaton.lazy_dfa import DEAD, Automaton, as_stretch
+from fsm.automaton.lazy_dfa import DEAD, Automaton, as_prefix
 from fsm.terms import node as nodes
 from fsm.tokens.dfa_prefix import DFAPrefix, narrow_automaton
 from fsm.tokens.trie import Trie
@@ -40,20 +40,20 @@ RESTS = st.one_of(literals(b",", b", ", b"}", b"1", b".5}", b"e1"), terms(2))
 
 @given(terms(), TEXTS, st.integers(0, 40))
 @settings(max_examples=100, deadline=None)
-def test_a_stretch_lists_what_stays_inside_and_where_it_may_end(
+def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(
     term: nodes.Node, texts: list[bytes], start: int
 ) -> None:
     automaton, trie = narrow_automaton(term), Trie(texts)
     assert automaton is not None
     start %= len(trie)
-    stretch = DFAPrefix(automaton, trie, start)
+    prefix = DFAPrefix(automaton, trie, start)
     below = {
         label: text for label, text in enumerate(texts) if (at := path(trie, start)) != text and text.startswith(at)
     }
     inside = {label: text[len(path(trie, start)) :] for label, text in below.items()}
     plain = Automaton(term)
-    assert stretch.is_known
-    assert sorted(stretch.labels) == [label for label, text in inside.items() if plain_step(plain, 1, text) != DEAD]
+    assert prefix.is_known
+    assert sorted(prefix.labels) == [label for label, text in inside.items() if plain_step(plain, 1, text) != DEAD]
     expected = {
         (text[:end], text[end])
         for text in inside.values()
@@ -61,7 +61,7 @@ def test_a_stretch_lists_what_stays_inside_and_where_it_may_end(
         if (state := plain_step(plain, 1, text[:end])) != DEAD and plain.is_accepting(state)
     }
     found = {
-        (path(trie, node)[len(path(trie, start)) :], byte) for byte in range(256) for node, _ in stretch.exits({byte})
+        (path(trie, node)[len(path(trie, start)) :], byte) for byte in range(256) for node, _ in prefix.exits({byte})
     }
     assert found == expected
 
@@ -77,18 +77,18 @@ def path(trie: Trie, node: int) -> bytes:
 @at_least(20)
 @given(terms(), RESTS)
 @settings(max_examples=100, deadline=None)
-def test_a_term_is_its_stretch_and_what_comes_after(term: nodes.Node, rest: nodes.Node) -> None:
+def test_a_term_is_its_prefix_and_what_comes_after(term: nodes.Node, rest: nodes.Node) -> None:
     whole = nodes.concat(term, rest)
-    found = as_stretch(whole)
+    found = as_prefix(whole)
     if found is not None:
-        stretch, after = found
+        prefix, after = found
         judged()
-        assert nodes.concat(stretch, after) is whole
+        assert nodes.concat(prefix, after) is whole
 
 
 @given(terms(), RESTS, VOCABULARIES, st.data())
 @settings(max_examples=100, deadline=None)
-def test_masks_of_stretches_equal_a_walk_of_every_token(
+def test_masks_of_prefixes_equal_a_walk_of_every_token(
     term: nodes.Node, rest: nodes.Node, tokens: list[bytes | None], data: st.DataObject
 ) -> None:
     node = nodes.concat(term, rest)
@@ -96,15 +96,15 @@ def test_masks_of_stretches_equal_a_walk_of_every_token(
         check_everywhere(TokenFSM(Expression(node), Vocabulary(tokens, [0])), data)
 
 
-def test_a_stretch_that_takes_too_long_is_left_to_a_walk() -> None:
+def test_a_prefix_that_takes_too_long_is_left_to_a_walk() -> None:
     texts = [f"{number:04d}".encode() for number in range(10_000)]
     tokens = [None, *(bytes((b,)) for b in range(256)), *texts]
     vocabulary = Vocabulary(tokens, [0])
     fsm = TokenFSM(json_schema({"type": "integer"}), vocabulary)
     state = fsm.next_state(fsm.initial_state, 1 + ord("7"))
-    term, _ = as_stretch(nodes.concat(fsm.automaton.nodes[state], nodes.literal(b"}"))) or (None, None)
+    term, _ = as_prefix(nodes.concat(fsm.automaton.nodes[state], nodes.literal(b"}"))) or (None, None)
     assert term is not None
-    assert vocabulary.stretch(term, Trie.root) is None
+    assert vocabulary.prefix(term, Trie.root) is None
     assert set(fsm.allowed_token_ids(state)) >= {257 + int(text) for text in texts}
 
 
@@ -119,6 +119,6 @@ def test_schemas_share_what_they_know_of_numbers() -> None:
         for byte in f'{{"{key}": 12.5e'.encode():
             fsm.bitmask(state)
             state = fsm.next_state(state, 1 + byte)
-        sizes.append(len(vocabulary._stretches))
+        sizes.append(len(vocabulary._prefixes))
     assert sizes[0] > 0
     assert sizes == sizes[:1] * 3
