@@ -43,6 +43,7 @@ from fsm.terms.character_class import (
 )
 from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, Speller, invert
 from fsm.terms.node import Node
+from fsm.terms.rendering import shorten
 
 MAX_COUNT = 10**15
 MAX_PATTERN_LENGTH = 1_000_000
@@ -91,11 +92,12 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
         return search(_Reader(pattern).read(), spell)
     except _Malformed as error:
         raise SchemaError(
-            f"{error.problem}, in pattern {_shorten(pattern)!r} at position {error.position}. {error.advice}", pointer
+            f"{error.problem}, in pattern {shorten(pattern, 80)!r} at position {error.position}. {error.advice}",
+            pointer,
         ) from None
     except NotSupported as refusal:
         raise NotRegular(
-            f"{refusal.construct} is not supported, in pattern {_shorten(pattern)!r}. {refusal.advice}", pointer
+            f"{refusal.construct} is not supported, in pattern {shorten(pattern, 80)!r}. {refusal.advice}", pointer
         ) from None
 
 
@@ -109,10 +111,6 @@ def read_loosely(pattern: str) -> tuple[str, ...]:
     except (_Malformed, NotSupported):
         return ()
     return tuple(reader.loose)
-
-
-def _shorten(pattern: str) -> str:
-    return pattern if len(pattern) <= 80 else f"{pattern[:60]}...{pattern[-15:]}"
 
 
 class _Malformed(Exception):

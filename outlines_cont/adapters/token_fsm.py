@@ -1,4 +1,4 @@
-"""Token FSMs by tokenizer: the vocabulary of a tokenizer is read once, and equal constraints over it are compiled once."""
+"""Token FSMs per tokenizer: its vocabulary is read once, and equal constraints over it are compiled once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from fsm import Expression, TokenFSM, Vocabulary
+from outlines_cont.checks import is_int
 from outlines_cont.errors import MissingEOS, OptionError, VocabularyMismatch
-from outlines_cont.flag import is_int
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 
 EOSTokenIds = int | Sequence[int] | None
@@ -90,7 +90,7 @@ def token_table(tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | No
     with _LOCK:
         try:
             tables = _TABLES.setdefault(tokenizer, {})
-        except TypeError:  # an object that nobody can hold weakly is read each time
+        except TypeError:  # an object without weak references is read each time
             tables = {}
         if key not in tables:
             tables[key] = _read(tokenizer, ends, vocab_size)

@@ -1,4 +1,4 @@
-"""`ControlledRow`: a row that a pilot steers: between its pieces somebody says, branch by branch, what comes next."""
+"""`ControlledRow`: a row of the engine that a `ForkDriver` controls, branch by branch."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ class ControlledRow(Row):
     Outside of a piece ends of text are tokens like all others, and forced text is scored as it is fed.
 
     Attributes:
-        pilot: who steers it.
+        driver: decides what it does next.
         fork_index: its number in the program.
         start: how many of its tokens are the prompt; those are never taken back.
         waits_for: the shared variables that it waits for.
         backtracked: how many tokens the last branch has taken back.
-        outcome: of the piece that has ended since the pilot was called last.
-        trouble: what its pilot has to be told instead.
+        outcome: of the piece that has ended since the driver was called last.
+        driver_error: the error that its driver gets instead.
         is_idle: whether its last branch was to wait.
-        feeds_before_asking: whether all that is pending is to be fed before its pilot is asked again.
-        trace: where its pilot has failed, as text.
+        feeds_before_asking: whether all that is pending is to be fed before its driver is asked again.
+        trace: where its driver has failed, as text.
     """
 
     def __init__(
-        self, source: StateRow, pilot: ForkDriver, model: LanguageModel, counts: Meter, source_text: str
+        self, source: StateRow, driver: ForkDriver, model: LanguageModel, counts: Meter, source_text: str
     ) -> None:
         super().__init__(source, [], model, counts=counts, source_text=source_text)
-        self.pilot = pilot
+        self.driver = driver
         self.fork_index = 0
         self.start = len(self.token_ids)
         self.waits_for: tuple[str, ...] = ()
         self.backtracked = 0
         self.outcome: PieceOutcome | None = None
-        self.trouble: Exception | None = None
+        self.driver_error: Exception | None = None
         self.is_idle = False
         self.feeds_before_asking = False
         self.trace = ""
@@ -64,16 +64,16 @@ class ControlledRow(Row):
 
     @property
     def feeds_all(self) -> bool:
-        """While its pilot is asked what comes after them, tokens may be fed."""
+        """While its driver is asked what comes after them, tokens may be fed."""
         return super().feeds_all or (self.want is Want.ASK and not self.is_idle and self._reads_ahead)
 
     @property
     def is_askable(self) -> bool:
-        """Whether its pilot is to be asked now."""
+        """Whether its driver is to be asked now."""
         return self.want is Want.ASK and not (self.feeds_before_asking and self.num_pending)
 
     def plan(self) -> None:
-        """Ask the policies of a piece; outside of one, the pilot has to be asked."""
+        """Ask the policies of a piece; outside of one, the driver has to be asked."""
         if self.awaits_forward:
             return
         if self.has_ended and self._piece is None:
@@ -87,13 +87,13 @@ class ControlledRow(Row):
             self.want = Want.ASK
 
     def act(self, action: Action) -> None:
-        """Do what the pilot wants."""
-        self.want, self.outcome, self.trouble = Want.WAIT, None, None
+        """Apply an action of the driver."""
+        self.want, self.outcome, self.driver_error = Want.WAIT, None, None
         self.is_idle = self.feeds_before_asking = False
         self.guarded(lambda: self._act(action))
 
     def finish(self) -> None:
-        """End the row, as its pilot wants."""
+        """End the row at the request of its driver."""
         self.guarded(lambda: self.end("stop"))
 
     def fail(self, error: Exception) -> None:
@@ -105,7 +105,7 @@ class ControlledRow(Row):
 
     @property
     def _reads_ahead(self) -> bool:
-        return self.pilot.speculates or self.feeds_before_asking
+        return self.driver.speculates or self.feeds_before_asking
 
     def _act(self, action: Action) -> None:
         count = 0 if action.keep is None else len(self.token_ids) - action.keep
@@ -152,7 +152,7 @@ class ControlledRow(Row):
         self._owed = []
         self.policies.tracks, self.policies.decider = [], None
         self.text = replace(self.text, start=self.start)
-        self.feed.kept.num_places = _LOOK_BACK if self.pilot.speculates else 0
+        self.feed.kept.num_places = _LOOK_BACK if self.driver.speculates else 0
         self.limits = self._own_limits.up_to(None).without_ends()
         self._score_last = True
         self.want = Want.WAIT
@@ -169,7 +169,7 @@ class ControlledRow(Row):
             super().leave_when_scored()
 
     def refuse(self, error: Exception) -> None:
-        """An error in the policies of a piece is for the pilot to deal with; any other ends the row."""
+        """Pass an error in the policies of a piece to the driver; any other ends the row."""
         if self._piece is None or isinstance(error, BudgetError):
             self.fail(error)
         else:

@@ -18,6 +18,7 @@ import torch
 
 from fsm import Expression
 from fsm.expression import lift
+from outlines_cont.checks import is_int
 from outlines_cont.conversation.constraint import ConversationConstraint, Unnamed
 from outlines_cont.conversation.mark import Mark
 from outlines_cont.conversation.rotary import Rotary
@@ -32,7 +33,6 @@ from outlines_cont.errors import (
     PromptRequired,
     PromptTypeError,
 )
-from outlines_cont.flag import is_int
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import Constraint

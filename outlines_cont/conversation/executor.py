@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from outlines_cont.checks import is_int
 from outlines_cont.conversation.constraint import Unnamed
 from outlines_cont.conversation.conversation import Conversation, only_row
 from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
@@ -25,7 +26,6 @@ from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.engine import check_model
 from outlines_cont.engine.prefill import is_lacking, prefilled, read_logits
 from outlines_cont.errors import ClosedError, DeadEnd, InvalidLogits, OptionError
-from outlines_cont.flag import is_int
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet, check_mask

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.conversation import BatchedExecutor, Conversation
 from outlines_cont.errors import OptionError
-from outlines_cont.flag import checked_bool, is_int
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.samplers import Sampler, multinomial

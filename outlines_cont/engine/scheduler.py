@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from outlines_cont.checks import is_int
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.errors import OptionError
-from outlines_cont.flag import is_int
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.meter import Meter

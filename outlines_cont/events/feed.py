@@ -1,4 +1,4 @@
-"""Feeds: the news of one row between two steps. `CertainFeed` shows what nothing takes back, `EarlyFeed` shows all and takes back."""
+"""New text and tokens of a row between two steps: `CertainFeed` yields what is final, `EarlyFeed` everything at once, with retractions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlines_cont.streams.text_decoder import TextDecoder
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What has changed: first taken back, then appended.
+    """The changes of a row: first the retractions, then the new text and tokens.
 
     Attributes:
         text: new characters.
@@ -32,10 +32,10 @@ class News:
 
 
 class Feed(Protocol):
-    """What is asked between two steps."""
+    """Gives the changes of a row between two steps."""
 
     def pull(self, row: Row) -> News:
-        """Return what has changed since the last call."""
+        """Return the changes since the last call."""
 
 
 class CertainFeed:
@@ -53,7 +53,7 @@ class CertainFeed:
         self._is_over = False
 
     def pull(self, row: Row) -> News:
-        """Return what has become certain. Cost: the tokens that are not certain."""
+        """Return the text and tokens that have become final. Cost: the tokens that are not final."""
         if self._is_over:
             return News("", 0, 0)
         place = row.certain_until()
@@ -75,7 +75,7 @@ class EarlyFeed:
     def __init__(self, row: Row) -> None:
         self._start = row.text.begin
         self._token = row.piece_start
-        # For each token the decoder behind it, and what it has added to the text.
+        # For each token the decoder after it, and what it has added to the text.
         self._shown: list[tuple[TextDecoder, str]] = []
         self._first = TextDecoder()
         self._flushed = ""
@@ -83,7 +83,7 @@ class EarlyFeed:
         row.tokens.low_water = row.piece_start
 
     def pull(self, row: Row) -> News:
-        """Return what has changed. Cost: the tokens that are new or were taken back."""
+        """Return the changes. Cost: the tokens that are new or were taken back."""
         if self._is_over:
             return News("", 0, 0)
         low = max(row.tokens.low_water - row.piece_start, 0)

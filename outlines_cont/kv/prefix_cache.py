@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from outlines_cont.checks import is_int
 from outlines_cont.errors import OptionError
-from outlines_cont.flag import is_int
 from outlines_cont.interfaces import BufferStore
 from outlines_cont.kv.prefix_tree import PrefixTree
 from outlines_cont.kv.row import RowKV

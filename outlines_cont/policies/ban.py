@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from fsm import Expression
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.errors import BanImpossible, OptionError
-from outlines_cont.flag import checked_bool, is_int
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
 from outlines_cont.policies.branch import Branch, TokenSet

@@ -10,6 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from outlines_cont.checks import shortened
+
 _WORD_BITS = 32
 _KEPT_IDS = 2_048
 """Sets of so many ids keep them as a list once that was asked for: 16 KB each."""
@@ -43,7 +45,7 @@ class TokenSet:
         """
         items = [*token_ids] if isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes) else None
         if items is None or not all(hasattr(item, "__index__") for item in items):
-            raise TypeError(f"expected token ids, such as `TokenSet.of([17, 4])`, got {shortened(token_ids)}")
+            raise TypeError(f"expected token ids, such as `TokenSet.of([17, 4])`, got {shortened(repr(token_ids))}")
         odd = next((int(i) for i in items if not 0 <= i < _LIMIT), None)
         if odd is not None:
             raise ValueError(
@@ -245,12 +247,6 @@ def check_mask(mask: object, vocab_size: int, name: str) -> None:
         )
 
 
-def shortened(value: object) -> str:
-    """Return a value for an error."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
 @dataclass(frozen=True, slots=True)
 class Branch:
     """What one sequence does next.
@@ -306,15 +302,15 @@ class Branch:
             tokens = getattr(self, name)
             if tokens is not None and not isinstance(tokens, TokenSet):
                 raise TypeError(
-                    f"expected a `TokenSet` or None as `{name}`, got {shortened(tokens)}. Write `TokenSet.of([1, 2])` for a "
+                    f"expected a `TokenSet` or None as `{name}`, got {shortened(repr(tokens))}. Write `TokenSet.of([1, 2])` for a "
                     "set of ids, `TokenSet.all` for every token."
                 )
         if self.temperature is not None and not isinstance(self.temperature, Real):
             raise TypeError(
-                f"expected a number, 0 or more, or None as `temperature`, got {shortened(self.temperature)}"
+                f"expected a number, 0 or more, or None as `temperature`, got {shortened(repr(self.temperature))}"
             )
         if not isinstance(self.ff_tokens, list | tuple) or not all(map(_are_ids, self.ff_tokens)):
             raise TypeError(
-                f"expected a list of sequences of token ids as `ff_tokens`, such as `[[17, 4]]`, got {shortened(self.ff_tokens)}. "
+                f"expected a list of sequences of token ids as `ff_tokens`, such as `[[17, 4]]`, got {shortened(repr(self.ff_tokens))}. "
                 "Encode text with the tokenizer of the model: `ff_tokens=[model.tokenizer.encode_inside(text, ())]`."
             )

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from outlines_cont.checks import shortened
 from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.policies.ahead import RowAhead
-from outlines_cont.policies.branch import Branch, TokenSet, shortened
+from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 
 
@@ -42,7 +43,7 @@ class Track:
         branches = self.policy.branches(self.states[-1], row)
         if not isinstance(branches, list | tuple) or not all(isinstance(branch, Branch) for branch in branches):
             raise TypeError(
-                f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(branches)}. Return "
+                f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(repr(branches))}. Return "
                 "`[Branch(...)]` to go on, `[]` to end the piece."
             )
         return branches if isinstance(branches, list) else [*branches]

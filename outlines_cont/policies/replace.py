@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from typing import TYPE_CHECKING
 
+from outlines_cont.checks import is_int
 from outlines_cont.errors import OptionError
-from outlines_cont.flag import is_int
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.spelling import Speller
 from outlines_cont.policies.branch import Branch, TokenSet

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
-from outlines_cont.flag import check, is_int, is_number
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 
 # Far beyond what changes a text, far below what float32 cannot hold.

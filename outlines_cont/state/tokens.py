@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from fsm.caller import stacklevel_of_user
+from outlines_cont.checks import checked_bool
 from outlines_cont.errors import BatchMismatch, OptionError, SpecialTokenWarning, TokenizerError
-from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
 

@@ -16,7 +16,7 @@ PACKAGES = ("fsm", "outlines_cont")
 # Of each package, modules that every module of it may import: they import nothing of ours but each other.
 LEAVES = {
     "fsm": "errors limits bitmask caller",
-    "outlines_cont": "errors interfaces flag unknown_option user_code defaults progress meter",
+    "outlines_cont": "checks errors interfaces immutable unknown_option user_code defaults jinja_sandbox moved progress meter",
 }
 
 # From the bottom to the top: a room may import those that stand behind it, and each of these stands above it in the table.
@@ -42,7 +42,6 @@ fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.
 kv                   <-
 models.tokenizer     <-
 models               <- kv models.tokenizer
-moved                <-
 pipelines.rows       <-
 pipelines.prompts    <- pipelines.rows
 pipelines.tables     <- pipelines.rows

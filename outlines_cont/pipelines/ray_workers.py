@@ -1,4 +1,4 @@
-"""`RayWorkers`: rows to outcomes on actors of Ray, on this machine or on a cluster.
+"""`RayWorkers`: runs rows on actors of Ray, on this machine or on a cluster.
 
 Plain actors with a bounded window of blocks, and no dataset of Ray Data: there what a job has done is known only at its end; see
 docs/pipelines.md. No other module imports ray.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from outlines_cont.defaults import num_cores
 from outlines_cont.pipelines.blocks import Block, BlockReport, BlockRunner
 from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
@@ -21,7 +22,7 @@ _NO_RAY = "running several workers needs Ray: `pip install 'outlines-cont[ray]'`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """What workers there are.
+    """The number of workers and their resources.
 
     Attributes:
         workers: how many, each with a model of its own.
@@ -72,14 +73,14 @@ class RayWorkers:
         """Yield what becomes of each row, in their order. Rows are taken as there is room for them.
 
         Raises:
-            SetupError: a worker cannot be made, or there is no such cluster.
+            SetupError: a worker cannot be made, or the cluster does not exist.
             WorkersFailed: workers die one after the other.
         """
         is_ours = self._begin()
         try:
-            crew = RayCrew(self._ray, self._make, self._cpus, self._options.gpus)
+            pool = RayWorkerPool(self._ray, self._make, self._cpus, self._options.gpus)
             given = (Failure.of(row) if isinstance(row, Exception) else dict(row) for row in rows)
-            yield from BlockRunner(crew, self._options.workers, self._options.block_size).outcomes(given)
+            yield from BlockRunner(pool, self._options.workers, self._options.block_size).outcomes(given)
         finally:
             if is_ours:
                 self._ray.shutdown()
@@ -89,11 +90,11 @@ class RayWorkers:
         options = self._options
         if options.cpus is not None:
             return options.cpus
-        return max(_num_cores() // options.workers, 1) if self._is_here else 1
+        return max(num_cores() // options.workers, 1) if self._is_here else 1
 
     @property
     def _is_here(self) -> bool:
-        """Whether Ray is begun on this machine, and is no cluster that runs."""
+        """Whether Ray is started on this machine, not on a running cluster."""
         return self._options.address in (None, "local")
 
     def _begin(self) -> bool:
@@ -103,7 +104,7 @@ class RayWorkers:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if self._is_here:
             options |= {
-                "num_cpus": max(self._options.workers * self._cpus, _num_cores()),
+                "num_cpus": max(self._options.workers * self._cpus, num_cores()),
                 "include_dashboard": False,  # it answers to anybody who reaches its port
                 "object_store_memory": _OBJECT_STORE_BYTES,
                 # Workers are what the machine is for: with the niceness of Ray, 15, they stand still beside anything else that runs.
@@ -119,7 +120,7 @@ class RayWorkers:
         return True
 
 
-class RayCrew:
+class RayWorkerPool:
     """Workers as actors of Ray.
 
     Args:
@@ -141,14 +142,14 @@ class RayCrew:
         self._loading: dict[Any, Any] = {}
         self._running: dict[Any, tuple[Any, int]] = {}
 
-    def hire(self) -> Any:
+    def start_worker(self) -> Any:
         """Begin an actor, and have it load its model."""
         worker = self._actor.remote()
         self._loading[worker.load.remote(self._make)] = worker
         return worker
 
     def give(self, worker: Any, block: Block) -> None:
-        """Let an actor have a block; one that still loads has it when it has loaded."""
+        """Send a block to an actor; one that still loads runs it afterwards."""
         self._running[worker.run.remote(block.rows)] = worker, block.start
 
     def wait(self) -> BlockReport:
@@ -168,7 +169,7 @@ class RayCrew:
             except self._ray.exceptions.RayError as error:
                 return BlockReport(worker, start, None, _first_line(error))
 
-    def dismiss(self, worker: Any) -> None:
+    def stop_worker(self, worker: Any) -> None:
         """End an actor at once."""
         self._loading = {ref: other for ref, other in self._loading.items() if other is not worker}
         self._running = {ref: place for ref, place in self._running.items() if place[0] is not worker}
@@ -179,7 +180,7 @@ class RayCrew:
         try:
             failure = self._ray.get(ready)
         except self._ray.exceptions.RayError:
-            return  # it has died, which its blocks will tell
+            return  # it has died, which its blocks will report
         if failure is not None:
             raise SetupError(f"a worker cannot begin: {failure.message}")
 
@@ -187,7 +188,3 @@ class RayCrew:
 def _first_line(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
