@@ -1,4 +1,4 @@
-"""Where the code of the user is that a warning speaks of: the first place up the stack that is not in these packages."""
+"""`stacklevel_of_user`: the `stacklevel` for a warning, so that it names the first frame outside of these packages."""
 
 from __future__ import annotations
 

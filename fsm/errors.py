@@ -73,7 +73,7 @@ class TerminalCollision(GrammarError):
 
 
 class NotRegular(SchemaError):
-    """A keyword of a schema asks for what no automaton here can tell; where it can be checked instead, nobody sees this."""
+    """A keyword of a schema is not regular here; caught inside where the keyword can be checked instead."""
 
 
 class UnsupportedPython(FSMError, ImportError):

@@ -1,8 +1,8 @@
-"""Expression: a set of texts as a value, with `|`, `+`, `&`, `~` and `repeat`.
+"""`Expression`: a regular or context-free language of texts as a value, with `|`, `+`, `&`, `~` and `repeat`.
 
-An expression wraps a term (`node.py`) and keeps what people want to know about it: a name, and a report of how each
-part of its source is enforced. Two expressions are equal when their terms are the same. A text is valid UTF-8: `~e` is every other
-text, so that a finished value, read as `str`, belongs to its expression.
+An expression wraps a term (`node.py`) and keeps a name for messages and a report of how each part of its source is enforced. Two
+expressions are equal when their terms are the same. A text is valid UTF-8: `~e` is the complement among texts, so that a finished value,
+decoded as `str`, belongs to its expression.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Expression:
     source: str = field(default="", compare=False)
     parts: CapturedPart | None = field(default=None, compare=False, repr=False)
     origin: Origin | None = field(default=None, compare=False, repr=False)
-    # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
+    # Not copied by `dataclasses.replace`: a changed copy is not the result of the call.
     made_by: Call | None = field(init=False, default=None, compare=False, repr=False)
 
     def _repr_svg_(self) -> str | None:
@@ -167,7 +167,7 @@ class Expression:
 
         Raises:
             ExpressionError: not 0 <= lo <= hi.
-            TypeError: a count is no int.
+            TypeError: a count is not an int.
         """
         for count in (lo, hi):
             if count is not None and not isinstance(count, int):
@@ -257,7 +257,7 @@ class Expression:
             max_symbols: most characters that are symbols of their own.
 
         Raises:
-            ExpressionError: the expression is recursive, or has checks: it is no finite automaton.
+            ExpressionError: the expression is recursive, or has checks: it is not a finite automaton.
             BudgetExceeded: a bound is exceeded; `.limit` names it.
 
         Cost: some 20 us per state and byte that leads somewhere else, and 0.2 us per symbol.

@@ -1,4 +1,4 @@
-"""Limits: every bound of compiling a schema or a grammar, by name, with its default."""
+"""`Limits`: every bound of compiling a schema or a grammar, by name, with its default."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Limits:
         max_left_recursion: rules that refer to one another before they read anything.
         max_depth: how deeply values may be nested before a reference must come back to a place that was met already.
         max_nesting: how many arrays and objects of a text may be open at once in values of any type and in those that may hold their own
-            kind; what the schema itself nests deeper counts as it stands. It is no error: deeper texts do not belong to the language.
+            kind; what the schema itself nests deeper counts as it stands. It is not an error: deeper texts do not belong to the language.
         max_subschemas: different places (and combinations of places) of a schema that are compiled.
         max_alternatives: ways in which the `anyOf` and `enum` keywords that hold for one value can be combined.
         max_properties: properties of one object.

@@ -1,4 +1,4 @@
-"""Recipes: the call that an expression was made by. Pickled, it is its calls, so that its terms are made where it goes."""
+"""Recipes: pickling of expressions as the calls that made them, so that the terms are built anew where they are loaded."""
 
 from __future__ import annotations
 

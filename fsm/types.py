@@ -1,8 +1,8 @@
-r"""Languages that are wanted often, ready for use: `fsm.types.date`, `fsm.types.email + "\n"`.
+r"""Predefined languages: `fsm.types.date`, `fsm.types.email + "\n"`.
 
-Each name is an `Expression` that is built when it is first asked for. A value has one spelling wherever a standard
-leaves a choice that nobody needs (`integer` never writes `-0` or `007`), and letters and digits are those of ASCII. All
-can be combined as every expression can; `json_value` is recursive, so that `&` and `~` refuse it.
+Each name is an `Expression` that is built when it is first used. A value has one spelling wherever a standard leaves a choice that
+nobody needs (`integer` never writes `-0` or `007`), and letters and digits are those of ASCII. All can be combined as every expression
+can; `json_value` is recursive, so `&` and `~` refuse it.
 """
 
 from __future__ import annotations

@@ -80,8 +80,7 @@ if TYPE_CHECKING:
         UserCodeError,
         VocabularyMismatch,
     )
-    from outlines_cont.events.event import StreamEvent
-    from outlines_cont.events.open_call import OpenCall
+    from outlines_cont.events.event import OpenCall, StreamEvent
     from outlines_cont.generation.options import PieceOptions
     from outlines_cont.generation.state_stream import StateStream
     from outlines_cont.policies.branch import Branch, TokenSet
@@ -207,7 +206,7 @@ _HOMES = {
     "Guidance": "engine.guided.guidance",
     "GuidedConversation": "conversation.guided_conversation",
     "Mark": "conversation",
-    "OpenCall": "events.open_call",
+    "OpenCall": "events.event",
     "PieceOptions": "generation.options",
     "Policy": "policies.policy",
     "Progress": "progress",
@@ -250,11 +249,20 @@ _OLD_MODULES = {
     "executor": "conversation",
     "guidance": "engine.guided.guidance",
     "guided_conversation": "conversation.guided_conversation",
+    "models.meter": "meter",
     "options": "generation.options",
+    "pipelines.calibration": "pipelines.reports.calibration",
+    "pipelines.errors": "pipelines.rows.errors",
+    "pipelines.outcome": "pipelines.rows.outcome",
+    "pipelines.report": "pipelines.reports.report",
+    "pipelines.report_page": "pipelines.reports.report_page",
+    "policies.phrase_list": "text_search.phrase_list",
+    "sampling.token_counts": "sampling.kernels.token_counts",
     "span": "state.span",
     "streams.event": "events.event",
-    "streams.open_call": "events.open_call",
+    "streams.open_call": "events.event",
     "streams.state_stream": "generation.state_stream",
+    "streams.stop_text": "text_search.stop_text",
     "tokens": "state.tokens",
     "tree": "conversation.tree",
     "tree_picture": "conversation.tree_picture",

@@ -1,4 +1,4 @@
-"""`Chat`: a conversation with a chat model as one immutable value, over a `SequenceState`."""
+"""`Chat`: a conversation with a chat model as an immutable value; a reply reuses the KV cache of the messages before it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from outlines_cont.chats.replies.tool_stream import ToolStream
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.continuation import continuous
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
-from outlines_cont.flag import checked_bool
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import PieceOptions
 from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
@@ -70,7 +71,7 @@ class _Record(BaseModel):
     tools: list[dict[str, Any]] = []
 
 
-class Chat:
+class Chat(Immutable):
     """A conversation: messages, and what the model has computed for them. It never changes; every method returns another.
 
         chat = Chat(model).system("You take orders.").user("Two lamps, please.")
@@ -121,7 +122,7 @@ class Chat:
         self._set_tools(tools)
         self._rng = rng
         self._turns: tuple[_Turn, ...] = ()
-        # What was computed last, of these messages or of others.
+        # The last state that was computed, for these messages or others.
         self._base: SequenceState | None = None
         # The state of these messages, where it is known.
         self._state: SequenceState | None = None
@@ -143,7 +144,7 @@ class Chat:
 
     @property
     def value(self) -> Any:
-        """What the generator made of the last reply; None where it was cut, or none has written it."""
+        """The value of the last reply; None where it was cut, or not written by a generator."""
         return next((turn.value for turn in reversed(self._turns) if turn.message["role"] == "assistant"), None)
 
     @property
@@ -163,12 +164,12 @@ class Chat:
             ContextLengthError: the conversation is too long.
         """
         if self._state is None:
-            self._state = self._made_state()
+            self._state = self._compute_state()
         return self._state
 
     @property
     def finish_reason(self) -> str:
-        """Why the last reply has ended: `stop`, `constraint` or `length` (cut); empty where the last message is none."""
+        """Why the last reply has ended: `stop`, `constraint` or `length` (cut); empty where the last message is not a reply."""
         return self.state.finish_reasons[0][0] if self._is_reply and self._turns else ""
 
     def system(self, content: Any) -> Self:
@@ -183,7 +184,7 @@ class Chat:
         """Return the conversation with any message, such as one of a role of its own, or with more keys that the template reads.
 
         Raises:
-            ChatError: it has no `role` or one that nobody knows, or its content is neither a text nor a list of parts.
+            ChatError: it has no `role` or an unknown one, or its content is neither a text nor a list of parts.
         """
         if isinstance(message, Mapping) and isinstance(message.get("content"), Tokens):
             raise ChatError(
@@ -195,10 +196,10 @@ class Chat:
         check_role(checked["role"], self.template)
         content = message.get("content")
         text = content if isinstance(content, str) and set(message) <= {"role", "content"} else None
-        return self._changed(turns=(*self._turns, _Turn(checked, text)))
+        return self._copy_with(turns=(*self._turns, _Turn(checked, text)))
 
     def tool(self, result: Any) -> Self:
-        """Return the conversation with the result of the first call that has none yet; what is no text is written as JSON.
+        """Return the conversation with the result of the first call without a result; anything but text is written as JSON.
 
         Raises:
             ChatError: no call waits for a result, or JSON cannot hold this one.
@@ -232,16 +233,16 @@ class Chat:
             reply: the generator that writes it, such as `generate.text(model)`; or a text, as an example. None is free text, and
                 calls where the conversation has tools.
             tools: what may be called from now on, as in `Chat(model, tools=...)`; None leaves it as it is.
-            rng: a seed; None goes on with the random stream of the conversation.
+            rng: a seed; None continues the random stream of the conversation.
             **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
 
         Raises:
             ChatError: there is no message to reply to, or the template refuses them.
             OptionError: `reply` is neither, or draws several samples.
-            Exception: what the row has failed with. A reply that was cut is no error; its `value` may be None.
+            Exception: the error of the row. A reply that was cut is not an error; its `value` may be None.
         """
         if isinstance(reply, str):
-            return self._spoken(reply)
+            return self._with_text_reply(reply)
         (chat,) = self.replies([self], reply, tools=tools, rng=rng, **options)
         return chat
 
@@ -256,7 +257,7 @@ class Chat:
             **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now.
 
         Raises:
-            ChatError: the last message is no reply that was cut, or holds calls.
+            ChatError: the last message is not a reply that was cut, or it contains calls.
             ResumeError: another generator has written it.
         """
         if self.finish_reason != "length":
@@ -267,13 +268,15 @@ class Chat:
             )
         self._check(generator)
         options = with_ends(options, [self])
-        chat = self if tools is None else self._changed(state=self.state)._set_tools(tools)
+        chat = self if tools is None else self._copy_with(state=self.state)._set_tools(tools)
         piece = chat.state.rows[0][0].piece
         if chat._may_call(generator, bool(tools)) or (
             chat._tools and (piece is None or piece.source != generator.source)
         ):
-            return chat._called(chat._tool_reply(generator).resumed(chat.state, chat._turns[-1].text or "", options))
-        return chat._replied(continuous(generator).resume(chat.state, **options))
+            return chat._with_calls(
+                chat._tool_reply(generator).resumed(chat.state, chat._turns[-1].text or "", options)
+            )
+        return chat._with_reply(continuous(generator).resume(chat.state, **options))
 
     @classmethod
     def replies(
@@ -300,7 +303,7 @@ class Chat:
         if not chats:
             return []
         if tools is not None:
-            chats = [chat._changed()._set_tools(tools) for chat in chats]
+            chats = [chat._copy_with()._set_tools(tools) for chat in chats]
         may_call = chats[0]._may_call(generator, bool(tools))
         generator = generate.text(chats[0].model) if generator is None else generator
         for chat in chats:
@@ -311,7 +314,7 @@ class Chat:
         done = continuous(generator)(states, rng=rng, **with_ends(options, chats))
         done = done.best() if isinstance(generator.sampler, BeamSearch) else done
         parts = [SequenceState(done.model, (group,), done.seeds[b]) for b, group in enumerate(done.rows)]
-        return [chat._replied(part) for chat, part in zip(chats, parts, strict=True)]
+        return [chat._with_reply(part) for chat, part in zip(chats, parts, strict=True)]
 
     def stream(
         self,
@@ -324,15 +327,15 @@ class Chat:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> ChatStream[Self]:
-        """Have a reply written, and tell what is new after each step.
+        """Generate a reply, and yield what is new after each step.
 
             stream = chat.stream(generate.text(model), max_tokens=200)
             for event in stream:
                 print(event.text, end="")
             chat = stream.chat
 
-        A call is told from its name on: `event.call` has what is new of its arguments, as JSON, and the arguments so far. What spells it
-        is no part of `event.text`.
+        A tool call is reported from its name on: `event.call` has the new text of its arguments, as JSON, and the arguments so far. Its
+        text is not part of `event.text`.
 
         Args:
             generator, tools: as in `assistant`.
@@ -344,16 +347,18 @@ class Chat:
             A stream to iterate over, also with `async for`; its `chat` is the conversation at every moment.
 
         Raises:
-            As `assistant` does, what can be told at once.
+            As `assistant` does, for arguments that can be checked at once.
             OptionError: `retract` in a reply that may call.
         """
         if tools is not None:
             return (
-                self._changed()._set_tools(tools)._streamed(generator, bool(tools), top, retract, partial, rng, options)
+                self._copy_with()
+                ._set_tools(tools)
+                ._open_stream(generator, bool(tools), top, retract, partial, rng, options)
             )
-        return self._streamed(generator, False, top, retract, partial, rng, options)
+        return self._open_stream(generator, False, top, retract, partial, rng, options)
 
-    def _streamed(
+    def _open_stream(
         self,
         generator: Generator | None,
         is_asked: bool,
@@ -381,11 +386,11 @@ class Chat:
                 rng=rng,
                 options=with_ends(options, [self]),
             )
-            return ChatStream(calling, self._called)
+            return ChatStream(calling, self._with_calls)
         stream = continuous(generator).stream(
             self.state, top=top, retract=retract, partial=partial, rng=rng, **with_ends(options, [self])
         )
-        return ChatStream(stream, self._replied)
+        return ChatStream(stream, self._with_reply)
 
     @classmethod
     def _tool_replies(cls, chats: Sequence[Self], generator: Generator, rng: Rng, options: PieceOptions) -> list[Self]:
@@ -395,7 +400,7 @@ class Chat:
                 "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
             )
         parts = first._tool_reply(generator).written([chat.state for chat in chats], rng, with_ends(options, chats))
-        return [chat._called(part) for chat, part in zip(chats, parts, strict=True)]
+        return [chat._with_calls(part) for chat, part in zip(chats, parts, strict=True)]
 
     def fork(self, n: int, *, same: bool = False) -> list[Self]:
         """Return `n` conversations with the same messages, each with a random stream of its own, unless `same`.
@@ -404,16 +409,16 @@ class Chat:
         """
         _ = self.state.logits  # fed once for all of them
         many = self.state.fork(n, same=same)
-        return [self._changed(state=SequenceState(self.model, ((row,),), self.state.seed)) for row in many.rows[0]]
+        return [self._copy_with(state=SequenceState(self.model, ((row,),), self.state.seed)) for row in many.rows[0]]
 
     def back(self, n: int = 1) -> Self:
         """Return the conversation before the last `n` messages of the user; what came before them is not fed again.
 
         Raises:
-            ChatError: the user has said less.
+            ChatError: there are fewer messages of the user.
         """
         asked = [index for index, turn in enumerate(self._turns) if turn.message["role"] == "user"]
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= len(asked):
+        if not is_int(n) or not 1 <= n <= len(asked):
             raise ChatError(f"expected a number of messages of the user from 1 to {len(asked)} to go back, got {n!r}")
         return self[: asked[-n]]
 
@@ -461,19 +466,19 @@ class Chat:
             raise StateFileError(
                 f"expected a conversation with this model and template in {path!r}, got something else: {error}"
             ) from error
-        return chat._changed(turns=turns, state=SequenceState(model, rows, seed))
+        return chat._copy_with(turns=turns, state=SequenceState(model, rows, seed))
 
     def __getitem__(self, key: slice) -> Self:
         """Return the conversation of some of its messages: `chat[:3]` has the first three. Keys and values are kept as far as they fit.
 
         Raises:
-            TypeError: the key is no slice.
+            TypeError: the key is not a slice.
         """
         if not isinstance(key, slice):
             raise TypeError(
                 f"expected a slice of messages, such as `chat[:3]`, got {key!r}. `chat.messages[{key!r}]` is one message."
             )
-        return self if self._turns[key] == self._turns else self._changed(turns=self._turns[key])
+        return self if self._turns[key] == self._turns else self._copy_with(turns=self._turns[key])
 
     def __len__(self) -> int:
         """How many messages there are."""
@@ -494,7 +499,7 @@ class Chat:
         return "\n".join(f"{turn.message['role']}: {turn.message.get('content') or ''}" for turn in self._turns)
 
     def __eq__(self, other: object) -> bool:
-        """The same model, template and messages; not what was computed for them."""
+        """Whether model, template and messages are equal; computed states are ignored."""
         if not isinstance(other, Chat):
             return NotImplemented
         return self._template == other._template and [t.message for t in self._turns] == [
@@ -504,15 +509,7 @@ class Chat:
     def __hash__(self) -> int:
         return hash((id(self.model), self.template, str(self)))
 
-    def __copy__(self) -> Self:
-        """Return the same: it never changes."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
-        return self
-
-    def _changed(self, **changes: Any) -> Self:
+    def _copy_with(self, **changes: Any) -> Self:
         """Return a copy with other turns or another state. What was computed stays the base of the next state."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
@@ -527,7 +524,7 @@ class Chat:
         return bool(self._turns) and self._turns[-1].message["role"] == "assistant"
 
     def _set_tools(self, tools: Sequence[Any]) -> Self:
-        """Set the tools of a conversation that nobody has seen yet."""
+        """Set the tools of a conversation that was not returned yet."""
         if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
             raise OptionError(f"expected a list of tools, such as `tools=[function]`, got {tools!r}", "tools")
         self._tools = tuple(Tool.of(tool) for tool in tools)
@@ -581,7 +578,7 @@ class Chat:
                 "sampler",
             )
 
-    def _made_state(self) -> SequenceState:
+    def _compute_state(self) -> SequenceState:
         """Return the state of the messages, with what fits of what was computed."""
         known = self._turns[-1].text if self._is_reply else None  # None for calls, too
         asked = self._turns[:-1] if known is not None else self._turns
@@ -601,9 +598,9 @@ class Chat:
             return self._template.token_ids(as_text(messages, self._tools), is_open=is_open)
         return self._template.token_ids(messages, [tool.message for tool in self._tools], is_open=is_open)
 
-    def _called(self, state: SequenceState) -> Self:
+    def _with_calls(self, state: SequenceState) -> Self:
         """Return the conversation with the reply that a state ends with, which may be calls."""
-        chat = self._replied(state)
+        chat = self._with_reply(state)
         last = chat._turns[-1]
         assert self._form is not None
         text = last.text or ""
@@ -612,9 +609,9 @@ class Chat:
         if not calls:
             return chat
         message = {**last.message, "content": text[:at].rstrip(), "tool_calls": call_messages(calls, self._num_calls)}
-        return chat._changed(turns=(*chat._turns[:-1], _Turn(message)), state=state)
+        return chat._copy_with(turns=(*chat._turns[:-1], _Turn(message)), state=state)
 
-    def _spoken(self, text: str) -> Self:
+    def _with_text_reply(self, text: str) -> Self:
         """Return the conversation with a text at the end of the reply, or as a new one."""
         if not self._is_reply or self._turns[-1].message.get("tool_calls"):
             return self.message({"role": "assistant", "content": text})
@@ -623,21 +620,21 @@ class Chat:
             if text
             else self.state
         )
-        return self._longer(text, None, state)
+        return self._with_extended_reply(text, None, state)
 
-    def _replied(self, state: SequenceState) -> Self:
+    def _with_reply(self, state: SequenceState) -> Self:
         """Return the conversation with the reply that a state ends with."""
         row = state.rows[0][0]
         if row.error is not None:
             raise row.error
         before = self.state.rows[0][0]
-        self._learn(before, row)
+        self._cache_prefix(before, row)
         old, new = (row_text(known, self.model.tokenizer) for known in (before, row))
         # A character of which the last piece wrote a part was U+FFFD until now.
         same = len(old) if new.startswith(old) else _num_common(old, new)
-        return self._longer(new[same:], row.value, state, len(old) - same)
+        return self._with_extended_reply(new[same:], row.value, state, len(old) - same)
 
-    def _learn(self, before: StateRow, after: StateRow) -> None:
+    def _cache_prefix(self, before: StateRow, after: StateRow) -> None:
         """Keep the keys and values of what a reply began with, so that another reply to the same feeds only the last token again."""
         length = len(before.token_ids) - 1
         is_new = before.logits is None and before.cached < length
@@ -647,14 +644,14 @@ class Chat:
         if is_new and is_kept and after.kv is not None:
             self._state = replace(self.state, rows=((replace(before, kv=after.kv[:length]),),))
 
-    def _longer(self, text: str, value: Any, state: SequenceState, cut: int = 0) -> Self:
+    def _with_extended_reply(self, text: str, value: Any, state: SequenceState, cut: int = 0) -> Self:
         """Return the conversation with `text` at the end of its reply, in place of its last `cut` characters."""
         turns = self._turns if self._is_reply else (*self._turns, _Turn({"role": "assistant", "content": ""}, ""))
         last = turns[-1]
         content, known = last.message.get("content") or "", last.text or ""
         message = {**last.message, "content": content[: max(len(content) - cut, 0)] + text}
         whole = replace(last, message=message, text=known[: max(len(known) - cut, 0)] + text, value=value)
-        return self._changed(turns=(*turns[:-1], whole), state=state)
+        return self._copy_with(turns=(*turns[:-1], whole), state=state)
 
 
 def _form(form: ToolForm | str | None) -> ToolForm | None:

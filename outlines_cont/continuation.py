@@ -1,9 +1,9 @@
-"""`continuous`: a generator that returns the state it has come to, ready for the next one."""
+"""`continuous`: wraps a generator so that a call returns a `SequenceState` (tokens and KV cache), which the next generator continues."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self, Unpack
+from typing import Unpack
 
 from outlines_cont.events.stream_options import StreamOptions, check_streamed
 from outlines_cont.generate import Generator
@@ -11,23 +11,16 @@ from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.run import Run
 from outlines_cont.generation.state_stream import StateStream
+from outlines_cont.immutable import Immutable
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
 
 
 @dataclass(frozen=True, slots=True)
-class Continuation:
-    """A generator that goes on from a state to a state."""
+class Continuation(Immutable):
+    """A generator as a function from a prompt or a state to a state."""
 
     generator: Generator
-
-    def __copy__(self) -> Self:
-        """Return the same: it never changes."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
-        return self
 
     def __call__(
         self,
@@ -36,9 +29,9 @@ class Continuation:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> SequenceState:
-        """Write one piece per row after what is there, and return the state.
+        """Generate one piece per row after the prompt, and return the state.
 
-        No token is fed twice: only what the state has not fed yet goes into the model. What was given stays valid.
+        No token is fed twice: only what the state has not fed yet goes into the model. A given state stays valid.
 
         Args:
             prompt: a text, a state, or a list of either; states in a list become the batch entries of one state.
@@ -51,7 +44,7 @@ class Continuation:
                 runs. A row that fails alone has its error in `errors` of the state, and is left as it is by later
                 generators; the others go on.
         """
-        return self._to_end(Run(self.generator, prompt, Options.of(options), rng=rng))
+        return self._run_to_end(Run(self.generator, prompt, Options.of(options), rng=rng))
 
     async def acall(
         self,
@@ -60,7 +53,7 @@ class Continuation:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> SequenceState:
-        """Do the same without holding up an event loop. Tasks share the steps of the engine; a cancelled one lets its rows go."""
+        """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
         run = Run(self.generator, prompt, Options.of(options), rng=rng)
         async for _ in run.async_steps():
             pass
@@ -76,7 +69,7 @@ class Continuation:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> StateStream:
-        """Write as a call does, and tell what is new of each row after each step.
+        """Generate as a call does, and yield events with what is new in each row after each step.
 
             stream = continuous(generator).stream(prompt)
             for event in stream:
@@ -87,9 +80,9 @@ class Continuation:
 
         Args:
             prompt: as for a call.
-            top: tell for each drawn token so many of the most probable ones, with their log-probabilities.
-            retract: show text at once, though a stop text or a policy may yet take it back; an event then says how much.
-            partial: of a generator of JSON, tell the value so far; see `StreamEvent.value`.
+            top: for each drawn token, report so many of the most probable ones, with their log-probabilities.
+            retract: report text at once, though a stop text or a policy may still remove it; a later event then says how much.
+            partial: for a generator of JSON, report the value so far; see `StreamEvent.value`.
             rng: as for a call.
             **options: as for a call.
 
@@ -122,9 +115,9 @@ class Continuation:
         Raises:
             ResumeError: nothing was generated last, or not by this generator.
         """
-        return self._to_end(Run(self.generator, state, Options.of(options), resume=True))
+        return self._run_to_end(Run(self.generator, state, Options.of(options), resume=True))
 
-    def _to_end(self, run: Run) -> SequenceState:
+    def _run_to_end(self, run: Run) -> SequenceState:
         for _ in run.steps():
             pass
         return run.state()
@@ -134,11 +127,11 @@ def continuous(generator: Generator) -> Continuation:
     """Return `generator` as a function from a prompt or a state to a `SequenceState`.
 
     Raises:
-        TypeError: `generator` is none.
+        TypeError: `generator` is not a generator.
     """
     if not isinstance(generator, Generator):
         raise TypeError(
             f"expected a generator, such as `generate.text(model)`, got {type(generator).__name__}. "
-            "The model itself and functions of `generate` are no generators."
+            "Pass what a function of `generate` returns, not the model or the function itself."
         )
     return Continuation(generator)

@@ -1,4 +1,4 @@
-"""Errors of `outlines_cont`: each says what was expected, what was received, where, and what to do.
+"""Exceptions and warnings of `outlines_cont`. Each message says what was expected, what was received, where, and what to do.
 
 `OutlinesContError` is the base of all; a child also derives from the built-in that it resembles and keeps its facts as
 attributes. An error that a plain call raises after its rows have ended carries `.results` and `.errors`, in the shape of
@@ -20,17 +20,17 @@ class OutlinesContError(Exception):
     errors: object = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the message and the facts; without this an error would break the pool of processes that it comes from."""
-        return _again, (type(self), self.args, vars(self))
+        """Pickle the message and the attributes; without this an error would break the process pool that it comes from."""
+        return _unpickle, (type(self), self.args, vars(self))
 
 
-def _blank(kind: type[OutlinesContError]) -> OutlinesContError:
-    """Return an error of a class without calling its constructor, which may want more than a message."""
-    return OutlinesContError.__new__(kind)  # that of `kind` may be one of a built-in that refuses children
+def _without_init(kind: type[OutlinesContError]) -> OutlinesContError:
+    """Return an instance of an error class without calling its constructor, which may require more than a message."""
+    return OutlinesContError.__new__(kind)  # `kind.__new__` may be that of a built-in that rejects subclasses
 
 
-def _again(kind: type[OutlinesContError], args: tuple[object, ...], facts: dict[str, object]) -> OutlinesContError:
-    error = _blank(kind)
+def _unpickle(kind: type[OutlinesContError], args: tuple[object, ...], facts: dict[str, object]) -> OutlinesContError:
+    error = _without_init(kind)
     error.args = args
     vars(error).update(facts)
     return error
@@ -47,7 +47,7 @@ def located(error: Exception, batch: int, sample: int | None = None) -> Exceptio
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         return error
-    copied = _blank(type(error))
+    copied = _without_init(type(error))
     copied.args = (f"{where}: {error}",)
     vars(copied).update(vars(error))
     return copied.with_traceback(error.__traceback__)
@@ -55,14 +55,14 @@ def located(error: Exception, batch: int, sample: int | None = None) -> Exceptio
 
 def located_at(error: OutlinesContError, place: str, line: int | None, column: int | None) -> OutlinesContError:
     """Return a copy of an error for a template: its message begins with the place, which it also has as `line` and `column`."""
-    copied = _blank(type(error))
+    copied = _without_init(type(error))
     copied.args = (f"{place}: {error}",)
     vars(copied).update(vars(error) | {"line": line, "column": column})
     return copied.with_traceback(error.__traceback__)
 
 
 class EmptyPrompt(OutlinesContError, ValueError):
-    """A prompt encodes to no token at all, so there is nothing that a model could continue."""
+    """A prompt encodes to an empty sequence, which a model cannot continue."""
 
 
 class SpecialTokenWarning(UserWarning):
@@ -74,11 +74,11 @@ class NoChatTemplate(OutlinesContError, ValueError):
 
 
 class ChatError(OutlinesContError, ValueError):
-    """A conversation cannot go on so: the chat template refuses its messages, or a turn does not fit those before."""
+    """A conversation cannot continue: the chat template rejects its messages, or a turn does not fit those before."""
 
 
 class AmbiguousPrompt(OutlinesContError, ValueError):
-    """A logits processor cannot tell where the texts of its rows begin, or they do not begin where it was said."""
+    """A logits processor cannot determine where the generated text of its rows begins, or it does not begin where it was told."""
 
 
 class PromptTypeError(OutlinesContError, TypeError):
@@ -107,11 +107,11 @@ class ModelNotFound(OptionError):
 
 
 class UnknownOption(OptionError, TypeError):
-    """A call was given an option that there is none of; the message names the one that was meant, if it can tell."""
+    """A call was given an unknown option; the message suggests the closest known one."""
 
 
 class MissingEOS(OutlinesContError, ValueError):
-    """A model names no end-of-sequence token, so no constraint could ever tell it that it may stop."""
+    """A model has no end-of-sequence token, by which a constrained text ends."""
 
 
 class MissingTokenizer(OutlinesContError, ValueError):
@@ -123,11 +123,11 @@ class UnsupportedModel(OutlinesContError, ValueError):
 
 
 class RetriesSpent(OutlinesContError, ValueError):
-    """What a policy refuses cannot be written otherwise: its retries are spent, or no other token is left."""
+    """The text that a policy rejects cannot be rewritten: its retries are used up, or no other token is allowed."""
 
 
 class CheckFailed(RetriesSpent):
-    """A value failed a check that the automaton cannot hold, and the retries are spent or nothing else can be written."""
+    """A value failed a check that is not part of the automaton, and the retries are used up or no other value is possible."""
 
 
 class BanImpossible(RetriesSpent):
@@ -135,7 +135,7 @@ class BanImpossible(RetriesSpent):
 
 
 class InvalidLogits(OutlinesContError, ArithmeticError):
-    """A model returned logits that are no distribution: NaN, plus infinity, or minus infinity for every token."""
+    """A model returned logits that do not define a distribution: NaN, plus infinity, or minus infinity for every token."""
 
 
 class DeadEnd(OutlinesContError, RuntimeError):
@@ -143,7 +143,7 @@ class DeadEnd(OutlinesContError, RuntimeError):
 
 
 class IncompleteOutput(OutlinesContError, RuntimeError):
-    """A constrained text was cut before it conformed; `text` is what there is of it, `reason` says what cut it."""
+    """A constrained text was cut before it conformed; `text` is the text so far, `reason` says which limit cut it."""
 
     def __init__(self, message: str, text: str, reason: str) -> None:
         super().__init__(message)
@@ -152,11 +152,11 @@ class IncompleteOutput(OutlinesContError, RuntimeError):
 
 
 class UnsupportedBranch(OutlinesContError, RuntimeError):
-    """A policy asked for something that the loop does not do, or several policies asked for things that conflict."""
+    """A policy returned a branch that the engine does not support, or the branches of several policies conflict."""
 
 
 class DeadlockError(OutlinesContError, RuntimeError):
-    """Rows wait for something that nobody is left to do; `names` are the shared variables that they wait for."""
+    """All forks wait for shared variables that no fork is left to write; `names` are these variables."""
 
     def __init__(self, message: str, names: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -231,15 +231,15 @@ class TemplateBudgetError(BudgetError):
 
 
 class ProgramCancelled(OutlinesContError, RuntimeError):
-    """A fork of a program was let go before it had come to its end."""
+    """A fork of a program was cancelled before its end."""
 
 
 class ScriptError(OutlinesContError, RuntimeError):
-    """A script of `control` did something that cannot be done there; the message says what."""
+    """A script of `control` did something that is not supported there; the message says what."""
 
 
 class ReplayError(ScriptError):
-    """A script did not do again what it had done before a fork, so the fork cannot go on from there."""
+    """A script that was replayed for a fork did something else than before, so the fork cannot continue."""
 
 
 class EngineInterrupted(OutlinesContError, RuntimeError):
@@ -247,7 +247,7 @@ class EngineInterrupted(OutlinesContError, RuntimeError):
 
 
 class UserCodeError(OutlinesContError, RuntimeError):
-    """Code of the user raised what would end more than its row, such as `SystemExit`; or `logits` of a callable model failed.
+    """Code of the user raised something that is not an `Exception`, such as `SystemExit`; or `logits` of a callable model failed.
 
     The code may be a check, a validator, a policy, a sampler or a warper. A `logits` fails where it raises, or returns no array of the
     shape that was expected.
@@ -255,11 +255,11 @@ class UserCodeError(OutlinesContError, RuntimeError):
 
 
 class SamplerError(OutlinesContError, ValueError):
-    """A sampler or a warper of the user returned what is no draw: a wrong shape, a token that the mask excludes, logits that are none."""
+    """A sampler or a warper of the user returned an invalid draw: a wrong shape, a token that the mask excludes, invalid logits."""
 
 
 class ResumeError(OutlinesContError, ValueError):
-    """A state cannot be resumed: nothing in it was cut, or what was cut belongs to another constraint."""
+    """A state cannot be resumed: its last piece was not cut, or belongs to another constraint."""
 
 
 class SampleMismatch(OutlinesContError, ValueError):
@@ -271,7 +271,7 @@ class BatchMismatch(OutlinesContError, ValueError):
 
 
 class NoHypothesis(OutlinesContError, RuntimeError):
-    """A batch entry has fewer texts than the search has found for another one; a plain call shows None for it."""
+    """A beam search found fewer hypotheses for this batch entry than for another one; a plain call returns None for it."""
 
 
 class SlicingError(OutlinesContError, ValueError):
@@ -288,7 +288,7 @@ class KVBudgetError(OutlinesContError, MemoryError):
 
 
 class TokenizerError(OutlinesContError, ValueError):
-    """The exact bytes of a tokenizer's tokens cannot be told, or its tokens cannot spell a text."""
+    """The exact bytes of a tokenizer's tokens cannot be determined, or its tokens cannot spell a text."""
 
 
 class ModelMismatch(OutlinesContError, ValueError):
@@ -296,7 +296,7 @@ class ModelMismatch(OutlinesContError, ValueError):
 
 
 class NotPicklable(OutlinesContError, TypeError):
-    """A model, or what belongs to it, was pickled that no other process could make again."""
+    """An object was pickled that another process could not rebuild, such as a model that was wrapped by hand."""
 
 
 class VocabularyMismatch(OutlinesContError, ValueError):
@@ -308,15 +308,15 @@ class LengthWarning(UserWarning):
 
 
 class UnboundedWarning(LengthWarning):
-    """A schema has values that may be of any length, and a call gives no `max_tokens`; told once for each schema."""
+    """A schema has values that may be of any length, and a call gives no `max_tokens`; raised once per schema."""
 
 
 class DraftWarning(UserWarning):
-    """A draft has failed; the text is written without it."""
+    """A draft failed; the text is generated without it."""
 
 
 class StateFileError(OutlinesContError, ValueError):
-    """A file is no saved state, or was cut or altered; or there is no folder to write one in."""
+    """A file is not a saved state, or was truncated or altered; or the folder to write one in does not exist."""
 
 
 class StateMismatch(OutlinesContError, ValueError):
@@ -324,7 +324,7 @@ class StateMismatch(OutlinesContError, ValueError):
 
 
 class SavedError(OutlinesContError, RuntimeError):
-    """The error of a row of a state that was loaded: its text as it was saved."""
+    """The error of a row of a loaded state, with the message that was saved."""
 
 
 class ClosedError(OutlinesContError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Generators: what is written next, and which value it becomes.
+"""Generators for constrained decoding: `text`, `regex`, `choice`, `json`, `format`, `cfg` and `fsm`, each a function that returns one.
 
 A generator is a frozen value. Called with a prompt, a state, or a list of either, it returns values; wrapped in
 `continuous` it returns a state.
@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import FunctionType
-from typing import Any, ParamSpec, Self, Unpack
+from typing import Any, ParamSpec, Unpack
 
 from pydantic import TypeAdapter
 
@@ -24,16 +24,17 @@ from fsm import Expression
 from fsm.automaton.captures import Captures
 from fsm.expression import lift
 from fsm.schema import arguments_of
+from outlines_cont.checks import checked_bool, is_int, shortened
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.errors import IncompleteOutput, MissingEOS, NoHypothesis, NotPicklable, OptionError, located
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.events.stream_options import StreamOptions, check_streamed
-from outlines_cont.flag import checked_bool
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.options import GENERATORS_OWN, OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.run import Run
 from outlines_cont.generation.shown import Shown, squeezed
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
 from outlines_cont.policies.branch import TokenSet
@@ -47,7 +48,7 @@ from outlines_cont.unknown_option import knows_its_options
 
 
 @dataclass(frozen=True, eq=False)
-class Generator:
+class Generator(Immutable):
     """Writes one piece of text after a prompt or a state. Make one with `generate.text`, `generate.json` and so on.
 
     Attributes:
@@ -55,12 +56,12 @@ class Generator:
         sampler: how tokens are drawn.
         constraint: what the text must be; None for free text.
         parse: from the text of a piece to its value.
-        source: what a piece is to be, as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
-        partial_type: the type of the value, for values of which only the beginning was written; None where there is no such type.
-        steering: policies that steer every call, besides those of the call.
-        draft: what guesses the next tokens in every call that names no draft of its own.
+        source: the constraint of a piece as JSON, such as `{"regex": "[a-z]+"}`; it is saved with a state.
+        partial_type: the type of the value, for values of which only the beginning was written; None where the value has no type.
+        steering: policies of every call, besides those given to the call.
+        draft: the draft for speculative decoding in every call that does not set its own.
         unbounded: the values of a schema that may be of any length; see `fsm.Report`.
-        made_by: the function of `generate` that made it, and its arguments; None where none did.
+        made_by: the function of `generate` that made it, and its arguments; None if it was made otherwise.
     """
 
     model: LanguageModel
@@ -75,14 +76,6 @@ class Generator:
     # Not copied by `dataclasses.replace`: what was changed is no longer what the call made.
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
 
-    def __copy__(self) -> Self:
-        """Return the same: it never changes."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the call that made the generator, its model and sampler among the arguments; elsewhere it is made again.
 
@@ -94,7 +87,7 @@ class Generator:
                 "expected a generator as a function of `generate` returned it, got one that was made or changed by hand. "
                 "Make it in each process by itself."
             )
-        return _made_again, self.made_by
+        return _unpickled, self.made_by
 
     def __call__(
         self,
@@ -132,7 +125,7 @@ class Generator:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> Any:
-        """Do the same without holding up an event loop. Tasks share the steps of the engine; a cancelled one lets its rows go."""
+        """The asynchronous form: it does not block the event loop, and a cancelled task releases its rows. Tasks share the engine."""
         run = self._run(prompt, options, rng)
         async for _ in run.async_steps():
             pass
@@ -156,7 +149,7 @@ class Generator:
             events: yield a `StreamEvent` for each row that has news, with its tokens and how the piece has ended.
             top: in events, for each drawn token so many of the most probable ones, with their log-probabilities.
             retract: in events, show text at once, though a stop text or a policy may yet take it back; an event then says how much.
-            partial: of a generator of JSON, yield the value so far instead, each time that it has changed; in events, tell it.
+            partial: for a generator of JSON, yield the value so far instead, whenever it has changed; with `events`, add it to them.
             rng: as for a call.
             **options: as for a call.
 
@@ -186,29 +179,29 @@ class Generator:
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> AsyncIterator[Any]:
-        """Do the same without holding up an event loop: `async for text in generator.astream(prompt)`."""
+        """The asynchronous form, which does not block the event loop: `async for text in generator.astream(prompt)`."""
         shown = StreamOptions.of(events, top, retract, partial)
         run = self._streamed_run(prompt, options, rng)
         return self._astream(run, Shown(run, shown), options)
 
     def policies(self, options: Options) -> list[Policy[Any]]:
-        """Return what steers a row of this generator: its constraint, what the options ask for, and the policies of the user."""
+        """Return the policies of a row: the constraint, those that the options imply, and those of the user."""
         main: Policy[Any] = self.constraint if self.constraint is not None else _free_text(self.model)
         stop = [_stop_at(options, self.model)] if options.stop_at else []
         return [main, *stop, *(policy.for_model(self.model) for policy in (*self.steering, *options.policies))]
 
     def draft_of(self, options: Options) -> Any:
-        """Return what guesses tokens in a call: the draft of the call, else that of the generator."""
+        """Return the draft of a call: the one given to the call, else that of the generator."""
         return self.draft if options.draft is GENERATORS_OWN else options.draft
 
     def finish(self, row: StateRow) -> StateRow:
-        """Return a row that has ended with its value; None where a constrained text was cut."""
+        """Return a finished row with its value, which is None where a constrained text was cut."""
         if not self.is_whole(row):
             return replace(row, value=None)
         return replace(row, value=self.parse(_piece_text(self.model, row)))
 
     def is_whole(self, row: StateRow) -> bool:
-        """Return whether the text of a row that has ended conforms; free text always does."""
+        """Return whether the text of a finished row conforms to the constraint; free text always does."""
         if self.constraint is None or row.finish_reason == "constraint":
             return True
         if row.finish_reason != "stop" or row.piece is None:
@@ -218,7 +211,7 @@ class Generator:
         return self.constraint.accepts(token_ids, healed)  # it may be the piece of another generator
 
     def _run(self, prompt: Any, options: PieceOptions, rng: Rng) -> Run:
-        # Nobody sees log-probabilities here, so those of forced tokens at the very end need no forward.
+        # A plain call returns no log-probabilities, so those of forced tokens at the very end need no forward.
         return Run(self, prompt, Options.of(options), rng=rng, score_last=False)
 
     def _streamed_run(self, prompt: Prompt, options: PieceOptions, rng: Rng) -> Run:
@@ -258,13 +251,14 @@ class Generator:
         text = _piece_text(self.model, row)
         limit, advice = self._cut_by(row, options)
         return IncompleteOutput(
-            f"expected a text that conforms to the constraint and has come to its end, but {limit} cut it to {_short(text)}. {advice}",
+            f"expected a text that conforms to the constraint and has come to its end, but {limit} cut it to {shortened(repr(text))}. "
+            + advice,
             text,
             row.finish_reason,
         )
 
     def _cut_by(self, row: StateRow, options: PieceOptions) -> tuple[str, str]:
-        """Return what has cut a text, and what to do about it."""
+        """Return which limit cut a text, and what to do about it."""
         if row.finish_reason == "length" and row.piece is not None and row.piece.retries:
             advice = "A ban or a check may leave nothing else to write; or raise `max_tokens`."
             return f"the most tokens of the piece, after {row.piece.retries} retries of its policies,", advice
@@ -285,44 +279,46 @@ class Generator:
 P = ParamSpec("P")
 
 
-def _maker(also_of: Callable[..., Any] | None = None) -> Callable[[Callable[P, Generator]], Callable[P, Generator]]:
-    """Return a decorator for a function that makes generators: it knows its options, and its generators can be pickled.
+def _generator_function(
+    also_of: Callable[..., Any] | None = None,
+) -> Callable[[Callable[P, Generator]], Callable[P, Generator]]:
+    """Return a decorator for functions that return generators: unknown options raise, and the generators can be pickled.
 
     Args:
         also_of: the function that gets its other options.
     """
 
     def decorate(function: Callable[P, Generator]) -> Callable[P, Generator]:
-        return _pickled(knows_its_options(also_of=also_of, elsewhere=OPTIONS_ELSEWHERE)(function))
+        return _remembering_calls(knows_its_options(also_of=also_of, elsewhere=OPTIONS_ELSEWHERE)(function))
 
     return decorate
 
 
-def _pickled(maker: Callable[P, Generator]) -> Callable[P, Generator]:
-    """Have the generators of a function remember the call, by which they are pickled."""
+def _remembering_calls(maker: Callable[P, Generator]) -> Callable[P, Generator]:
+    """Return a decorator whose generators remember the call that made them, by which they are pickled."""
 
     @wraps(maker)
     def make(*args: P.args, **options: P.kwargs) -> Generator:
         generator = maker(*args, **options)
-        kept = tuple(map(_kept, args)), {name: _kept(option) for name, option in options.items()}
+        kept = tuple(map(_copied, args)), {name: _copied(option) for name, option in options.items()}
         object.__setattr__(generator, "made_by", (maker.__name__, *kept))
         return generator
 
     return make
 
 
-def _kept(argument: Any) -> Any:
-    """Return an argument as it is now: a schema may be changed later."""
+def _copied(argument: Any) -> Any:
+    """Return a copy of an argument, since a schema may be changed later."""
     return deepcopy(argument) if isinstance(argument, dict | list) else argument
 
 
-def _made_again(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Generator:
+def _unpickled(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Generator:
     """Return a generator that was pickled."""
     generator: Generator = globals()[name](*args, **options)
     return generator
 
 
-@_maker()
+@_generator_function()
 def text(
     model: LanguageModel,
     *,
@@ -332,10 +328,10 @@ def text(
 ) -> Generator:
     """Write free text until the model ends it, `stop_at` or `max_tokens`. The value is the text, also where it was cut."""
     _check(model, sampler)
-    return _steered(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
+    return _with_policies(Generator(model, sampler or greedy(), None, str, _source("text", None)), policies, draft)
 
 
-@_maker()
+@_generator_function()
 def regex(
     model: LanguageModel,
     pattern: str,
@@ -351,12 +347,12 @@ def regex(
         fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing matches, or nothing that the model could write.
     """
-    return _steered(
+    return _with_policies(
         _constrained(model, fsm_package.regex(pattern), sampler, force, str, _source("regex", pattern)), policies, draft
     )
 
 
-@_maker()
+@_generator_function()
 def choice(
     model: LanguageModel,
     options: Sequence[str],
@@ -371,14 +367,14 @@ def choice(
     Raises:
         fsm.ExpressionError: there are no options, or one is not a string.
     """
-    return _steered(
+    return _with_policies(
         _constrained(model, fsm_package.choice(options), sampler, force, str, _source("choice", list(options))),
         policies,
         draft,
     )
 
 
-@_maker(also_of=fsm_package.json_schema)
+@_generator_function(also_of=fsm_package.json_schema)
 def json(
     model: LanguageModel,
     schema: Any,
@@ -392,8 +388,8 @@ def json(
 ) -> Generator:
     """Write JSON that validates against `schema`.
 
-    What the automaton cannot hold (`fsm.json_schema(...).report` says which keywords) is checked when a value closes. Where it fails,
-    the row goes back into the value and writes it otherwise; `state.retries` counts how often.
+    Keywords beyond the automaton (`fsm.json_schema(...).report` lists them) are checked when a value closes. Where a check fails,
+    the row goes back into the value and samples it again; `state.retries` counts how often.
 
     Args:
         model: the model that writes.
@@ -401,8 +397,8 @@ def json(
         sampler: how tokens are drawn; greedy by default.
         force: append text without a choice in one chunk instead of sampling it.
         max_retries: how often a row may go back; then it fails with `CheckFailed`.
-        policies: what else steers every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
-        draft: what guesses the next tokens in every call, such as `"lookup"`; see `PieceOptions`. Every function of this module takes it.
+        policies: policies of every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
+        draft: the draft for speculative decoding, such as `"lookup"`; see `PieceOptions`. Every function of this module takes it.
         **options: given to `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.
@@ -418,11 +414,11 @@ def json(
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
     made = replace(_constrained(model, expression, sampler, force, parse, source, max_retries), partial_type=partial)
-    return _steered(made, policies, draft)
+    return _with_policies(made, policies, draft)
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
-    """Return what makes a value of a text, and the type of the value."""
+    """Return the parser of a text, and the type of the value."""
     if isinstance(schema, dict | str | bool):
         return json_module.loads, PartialType.of(Any)
     if not isinstance(schema, FunctionType):
@@ -433,7 +429,7 @@ def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
     )
 
 
-@_maker()
+@_generator_function()
 def format(
     model: LanguageModel,
     type: Any,
@@ -455,12 +451,12 @@ def format(
         OptionError: any other type.
     """
     chosen = format_of(type)
-    return _steered(
+    return _with_policies(
         _constrained(model, chosen.expression, sampler, force, chosen.parse, _source("format", type)), policies, draft
     )
 
 
-@_maker(also_of=fsm_package.grammar)
+@_generator_function(also_of=fsm_package.grammar)
 def cfg(
     model: LanguageModel,
     grammar: str,
@@ -481,12 +477,12 @@ def cfg(
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
     """
     expression = fsm_package.grammar(grammar, start, **options)
-    return _steered(
+    return _with_policies(
         _constrained(model, expression, sampler, force, str, _source("cfg", [grammar, start, options])), policies, draft
     )
 
 
-@_maker()
+@_generator_function()
 def fsm(
     model: LanguageModel,
     expression: Expression | str,
@@ -504,7 +500,7 @@ def fsm(
     Checks of the expression are kept as `json` keeps them, with as many `max_retries`.
 
     Raises:
-        OptionError: `expression` is none.
+        OptionError: `expression` is not an expression or a text.
         fsm.EmptyLanguage, fsm.VocabularyGap: nothing satisfies it, or nothing that the model could write.
     """
     if not isinstance(expression, Expression | str):
@@ -514,13 +510,13 @@ def fsm(
         )
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
-    return _steered(
+    return _with_policies(
         _constrained(model, language, sampler, force, parse, _source("fsm", expression), max_retries), policies, draft
     )
 
 
 def _check(model: LanguageModel, sampler: object) -> None:
-    """Refuse what is no model or no sampler when the generator is made, not when it first runs."""
+    """Raise `OptionError` for an invalid model or sampler when the generator is made, not when it first runs."""
     if not hasattr(model, "eos_token_ids"):
         advice = "Wrap a model of transformers with `models.from_transformers(model, tokenizer)`."
         if isinstance(model, str):
@@ -550,7 +546,7 @@ def _constrained(
 ) -> Generator:
     _check(model, sampler)
     checked_bool(force, "force")
-    if not isinstance(max_retries, int) or isinstance(max_retries, bool) or max_retries < 0:
+    if not is_int(max_retries, 0):
         raise OptionError(
             f"expected a number of times that a piece may go back, 0 or more, got {max_retries!r}. Leave it out for {MAX_RETRIES}.",
             "max_retries",
@@ -568,15 +564,15 @@ def _constrained(
     return Generator(model, sampler or greedy(), constraint, parse, source, unbounded=unbounded)
 
 
-def _steered(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
-    """Return a generator whose every call is steered by some policies, too, and has its tokens guessed by a draft."""
-    open_draft(draft, generator.model)  # what is none is told now
+def _with_policies(generator: Generator, policies: Sequence[Policy[Any]], draft: Any) -> Generator:
+    """Return a generator with more policies and a draft for every call."""
+    open_draft(draft, generator.model)  # raises for an invalid argument now, not at the first call
     steering = checked_policies(policies) if policies else ()
     return replace(generator, steering=steering, draft=draft) if steering or draft is not None else generator
 
 
 def _source(kind: str, value: Any) -> str:
-    """Return what a generator was made of as JSON; classes by their name, what JSON does not know by its `repr`."""
+    """Return the arguments of a generator as JSON; classes by their name, values that JSON does not have by their `repr`."""
 
     def shown(item: Any) -> str:
         return f"{item.__module__}.{item.__qualname__}" if isinstance(item, builtins.type) else repr(item)
@@ -600,7 +596,3 @@ def _piece_text(model: LanguageModel, row: StateRow) -> str:
         return ""
     data = model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
     return data[row.piece.healed :].decode("utf-8", errors="replace")
-
-
-def _short(text: str) -> str:
-    return repr(text) if len(text) <= 60 else f"{text[:28]!r}...{text[-28:]!r}"

@@ -1,4 +1,4 @@
-"""The small protocols between the parts. Nothing is imported at run time."""
+"""Protocols between the rooms: tokenizer, token FSM, language model, KV store, prefix cache. Nothing is imported at run time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from threading import RLock
+
     import numpy as np
     import torch
     from numpy.typing import NDArray
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Tokenizer(Protocol):
-    """Text to token ids and back, exact in bytes. `outlines_cont.models.tokenizer.tokenizer.Tokenizer` is the one for users."""
+    """Text to token ids and back, exact in bytes. Implemented by `outlines_cont.models.tokenizer.tokenizer.Tokenizer`."""
 
     @property
     def token_bytes(self) -> Sequence[bytes | None]:
@@ -54,7 +56,7 @@ class Tokenizer(Protocol):
 
 
 class TokenFSM(Protocol):
-    """What a constraint asks of a token FSM; `fsm.TokenFSM` says what each method means."""
+    """The methods of a token FSM that constraints use; documented in `fsm.TokenFSM`."""
 
     @property
     def initial_state(self) -> int:
@@ -73,20 +75,20 @@ class TokenFSM(Protocol):
         """Return the same as packed bits."""
 
     def is_late(self, state: int) -> bool:
-        """Return whether the mask is yet to be made, and surely allows some token that does not end the text."""
+        """Return whether the mask is not computed yet (a lazy mask), and certainly allows some token that does not end the text."""
 
     def next_state(self, state: int, token_id: int) -> int:
         """Return the state after `token_id`, which must be allowed and no end of text."""
 
     def wanted(self, state: int, text: bytes) -> str:
-        """Return what must follow after `text`, which has led to `state`, for people."""
+        """Return a description of what must follow after `text`, which led to `state`."""
 
     def forced_text(self, state: int) -> bytes:
         """Return bytes with which every accepted continuation begins."""
 
 
 class BufferStore(Protocol):
-    """What buffers of keys and values ask of the store that they belong to; `kv.KVStore` says what each method means."""
+    """The methods of a KV store that its buffers use; documented in `kv.KVStore`."""
 
     @property
     def nbytes(self) -> int:
@@ -97,17 +99,21 @@ class BufferStore(Protocol):
         """Bytes of the keys and values of one token; 0 where nothing was fed yet."""
 
     @property
+    def lock(self) -> RLock:
+        """Held while the model feeds tokens; whoever else feeds any, or reads rows that run, holds it meanwhile."""
+
+    @property
     def epoch(self) -> int:
-        """A number that grows when keys and values that were made before are no longer those of the model."""
+        """A number that grows when the weights change, so that earlier keys and values are stale."""
 
     def begin_epoch(self) -> None:
-        """Note that what was made so far is no longer what the model makes of the same tokens."""
+        """Mark all keys and values so far as stale."""
 
     def has_room(self, nbytes: int) -> bool:
         """Return whether so many more bytes fit into the budget."""
 
     def add(self, buffer: Any) -> None:
-        """Take note of a new buffer."""
+        """Register a new buffer."""
 
     def touch(self, buffer: Any) -> None:
         """Note that a buffer is used now."""
@@ -117,7 +123,7 @@ class BufferStore(Protocol):
 
 
 class PrefixStore(Protocol):
-    """What the engine asks of the prefix cache of a model; `kv.PrefixCache` says what each method means."""
+    """The methods of a prefix cache that the engine uses; documented in `kv.PrefixCache`."""
 
     min_tokens: int
 
@@ -129,20 +135,20 @@ class PrefixStore(Protocol):
         """Clear, if the weights are not those of the last call."""
 
     def num_held(self, token_ids: tuple[int, ...]) -> int:
-        """Return how many of the first tokens of a sequence are held."""
+        """Return the length of the longest cached prefix of a sequence."""
 
     def find(self, token_ids: tuple[int, ...]) -> Any:
-        """Return the `RowKV` of the first tokens of a sequence, as many as are held; None for none."""
+        """Return the `RowKV` of the longest cached prefix of a sequence; None if there is none."""
 
     def keep(self, token_ids: tuple[int, ...], kv: Any, least: int | None = None) -> None:
-        """Hold a copy of the keys and values of a sequence as far as they are new, where `least` tokens are, and there is room."""
+        """Store a copy of the keys and values of a sequence as far as they are new, if at least `least` tokens are, and there is room."""
 
     def note(self, num_tokens: int) -> None:
-        """Count a row that has begun with so many tokens of others."""
+        """Count a row that reused so many tokens of other rows."""
 
 
 class LanguageModel(Protocol):
-    """What the engine asks of a model. `outlines_cont.models.HuggingFaceModel` is the one for users."""
+    """The methods of a language model that the engine uses, implemented by `outlines_cont.models.HuggingFaceModel`."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -174,7 +180,7 @@ class LanguageModel(Protocol):
 
     @property
     def kv_store(self) -> BufferStore:
-        """The keys and values of the model's rows that are alive, and their budget. `kv.KVStore` is the one for users."""
+        """The keys and values of the model's rows that are alive, and their budget. Implemented by `kv.KVStore`."""
 
     @property
     def is_recurrent(self) -> bool:
@@ -189,7 +195,7 @@ class LanguageModel(Protocol):
 
     @property
     def can_branch(self) -> bool:
-        """Whether rows may read a prefix that they share where it lies."""
+        """Whether rows may attend to a shared prefix in place, without copying it."""
 
     @property
     def can_reuse(self) -> bool:
@@ -197,7 +203,7 @@ class LanguageModel(Protocol):
 
     @property
     def prefix_cache(self) -> PrefixStore:
-        """The keys and values of prompts and texts that ran lately."""
+        """The keys and values of recent prompts and texts."""
 
     @property
     def can_stack(self) -> bool:
@@ -209,10 +215,16 @@ class LanguageModel(Protocol):
 
     @property
     def memo(self) -> dict[object, Any]:
-        """Values that belong to the model, such as its vocabulary and its token FSMs."""
+        """A cache of values derived from the model, such as its vocabulary and its token FSMs."""
 
     def count(self, counts: Meter) -> None:
         """Add the work of a step to every open meter."""
+
+    def prefilled(self, rows: Sequence[Any]) -> list[Any]:
+        """Return rows of a state with all tokens cached and the logits after them known: the prefill of the engine, without its import.
+
+        Raises, and costs, what `engine.prefill.prefilled` does.
+        """
 
     def forward(
         self,

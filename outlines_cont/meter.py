@@ -1,4 +1,4 @@
-"""What was paid: counters that a model keeps while `model.meter()` is open."""
+"""`Meter`: counts of forwards, tokens and seconds of mask computation, kept while `model.meter()` is open."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""Old names of public modules, which work for one more version and say where their contents are: `announce_moved`."""
+"""Deprecated names of public modules and of names in them: an import warns, and gives what has taken their place."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 
 def announce_moved(homes: Mapping[str, str]) -> None:
@@ -18,6 +19,24 @@ def announce_moved(homes: Mapping[str, str]) -> None:
         homes: the full name of the module that now has the contents, by the full old name.
     """
     sys.meta_path.insert(0, _MovedModules(homes))
+
+
+def moved_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the function `__getattr__` of a module whose names have moved: they still work, with a `DeprecationWarning`.
+
+    Args:
+        module: the full name of the module.
+        homes: the full new name, by the old one.
+    """
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        home, _, new = homes[name].rpartition(".")
+        _warn(f"{module}.{name}", homes[name])
+        return getattr(import_module(home), new)
+
+    return find
 
 
 class _MovedModules(MetaPathFinder, Loader):
@@ -39,9 +58,13 @@ class _MovedModules(MetaPathFinder, Loader):
         """Put the module that now has the contents under the old name, and warn."""
         old = module.__name__
         new = self._homes[old]
-        warnings.warn(
-            f"`{old}` is now `{new}`; the old name goes with the next version. Public names are best imported from the package itself.",
-            DeprecationWarning,
-            stacklevel=2,  # frames of the import system are not counted
-        )
+        _warn(old, new)
         sys.modules[old] = import_module(new)
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(
+        f"`{old}` is now `{new}`; the old name goes with the next version. Public names are best imported from the package itself.",
+        DeprecationWarning,
+        stacklevel=3,  # frames of the import system are not counted
+    )

@@ -1,4 +1,4 @@
-"""How far a call has come: what `on_progress=` is given, and a bar that shows it."""
+"""`Progress`, the argument of `on_progress=` callbacks, and `ProgressBar`, which shows it on a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.progress import Progress as RichProgress
 
 OnProgress = Callable[["Progress"], object]
-# So often are counts told while no row ends, in seconds.
+# Seconds between two calls of the callback while no row ends.
 _INTERVAL = 0.1
 
 
@@ -55,11 +55,11 @@ class Progress:
 
 
 class ProgressBar:
-    """A bar on the standard error, for `on_progress=ProgressBar()`; of no use any more when the call is over.
+    """A bar on the standard error, for one call: `on_progress=ProgressBar()`.
 
     Args:
         description: what stands before the bar.
-        console: where it is shown; None is the standard error. Nothing is shown where that is no terminal.
+        console: where it is shown; None is the standard error. Nothing is shown unless it is a terminal.
     """
 
     def __init__(self, description: str = "texts", *, console: Console | None = None) -> None:
@@ -85,21 +85,21 @@ class ProgressBar:
         return bar
 
 
-class Teller:
-    """Tells a callback how far a call has come: when a row ends, every now and then, and at the end.
+class ProgressReporter:
+    """Calls a callback with the progress: when a row ends, some times a second, and at the end.
 
     Args:
-        tell: the callback.
-        counts: returns rows, done, failed, tokens.
+        report: the callback.
+        counts: a function that returns (rows, done, failed, tokens).
     """
 
-    def __init__(self, tell: OnProgress, counts: Callable[[], tuple[int, int, int, int]]) -> None:
-        self._tell, self._counts = tell, counts
+    def __init__(self, report: OnProgress, counts: Callable[[], tuple[int, int, int, int]]) -> None:
+        self._report, self._counts = report, counts
         self._started = self._last = monotonic()
         self._done, self._is_over = -1, False
 
     def __call__(self, *, is_over: bool = False) -> None:
-        """Tell it, unless it was told just now, or that all is over."""
+        """Call the callback, unless it was called less than a tenth of a second ago; at the end always."""
         if self._is_over:
             return
         self._is_over = is_over
@@ -107,4 +107,4 @@ class Teller:
         now = monotonic()
         if is_over or done != self._done or now - self._last >= _INTERVAL:
             self._done, self._last = done, now
-            self._tell(Progress(rows, done, failed, tokens, now - self._started, is_over))
+            self._report(Progress(rows, done, failed, tokens, now - self._started, is_over))

@@ -1,8 +1,8 @@
-"""Samplers: how one token is chosen for each row from its masked logits. Frozen values; `sampling` does the work.
+"""Samplers as frozen values: greedy, multinomial with penalties and logits warpers, best of n, and beam search.
 
 Random numbers come from outside, one float64 per row and token, and so do the counts of tokens that penalties need. So a
 sampler holds no state and a row's draw does not depend on its neighbours. The order of the steps is `sampling.STEPS`; with
-`multinomial(warpers=...)` it is one's own.
+`multinomial(warpers=...)` it is the order given.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, ParamSpec, Protocol, cast
 
 import torch
 
+from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.sampling import Penalties, SamplerBatch, SamplingParams, TokenCounts
 from outlines_cont.sampling.batch import chain_of
-from outlines_cont.sampling.kernels.check import check, is_int, is_number
 from outlines_cont.sampling.params import WarperOptions
 from outlines_cont.sampling.penalties import NO_PENALTIES
 from outlines_cont.sampling.warpers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper
@@ -52,9 +52,9 @@ P = ParamSpec("P")
 
 
 class Sampler(Protocol):
-    """Draws one token per row. An object of one's own with these four names is one, too.
+    """Draws one token per row. A class of your own is a sampler if it has these four names.
 
-    One that a policy or a script may ask for another temperature has the method `with_temperature(temperature)`, besides.
+    If a policy or a script sets the temperature, it also needs the method `with_temperature(temperature)`.
     """
 
     @property
@@ -89,14 +89,14 @@ class Sampler(Protocol):
 
 
 class _TokenSampler(ABC):
-    """What samplers have in common that choose token by token."""
+    """Base class of samplers that choose token by token."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def params(self) -> SamplingParams:
-        """What each token is chosen by; rows with different ones are drawn together."""
+        """The sampling parameters; rows with different ones are drawn in one batch."""
 
     @property
     def needs_random(self) -> bool:
@@ -121,14 +121,14 @@ class _TokenSampler(ABC):
         """Return a sampler that is like this one but for its temperature: 0 takes the most probable token.
 
         Raises:
-            OptionError: the class has a `sample` of its own, of which nothing is known.
+            OptionError: the class overrides `sample`, so its temperature is unknown.
         """
         if params_of(self) is None:
             raise _no_temperature(self, temperature)
         penalties, warpers = self.params.penalties, self.params.warpers
         if temperature == 0:
             return Greedy(penalties=penalties)
-        return Multinomial(warpers=_tempered(warpers, Temperature(temperature)), penalties=penalties)
+        return Multinomial(warpers=_with_temperature(warpers, Temperature(temperature)), penalties=penalties)
 
     def __str__(self) -> str:
         """The steps in their order, such as `mask > temperature 0.7 > top_k 50 > draw`."""
@@ -152,7 +152,7 @@ class Greedy(_TokenSampler):
 
     @property
     def params(self) -> SamplingParams:
-        """What each token is chosen by."""
+        """The sampling parameters."""
         return SamplingParams(is_greedy=True, penalties=self.penalties)
 
     def __repr__(self) -> str:
@@ -188,7 +188,7 @@ class Multinomial(_TokenSampler):
 
     @property
     def params(self) -> SamplingParams:
-        """What each token is chosen by."""
+        """The sampling parameters."""
         return SamplingParams(is_greedy=False, penalties=self.penalties, warpers=self.warpers)
 
     def filtered(self, logits: torch.Tensor, counts: Sequence[TokenCounts | None] | None = None) -> torch.Tensor:
@@ -237,7 +237,7 @@ class BeamSearch:
 
 
 def params_of(sampler: object) -> SamplingParams | None:
-    """Return what a sampler chooses by; None for one with a `sample` of its own."""
+    """Return the sampling parameters of a sampler; None for one that overrides `sample`."""
     if isinstance(sampler, _TokenSampler) and type(sampler).sample is _TokenSampler.sample:
         return sampler.params
     return None
@@ -247,7 +247,7 @@ def at_temperature(sampler: Sampler, temperature: float) -> Sampler:
     """Return a sampler that is like another but for its temperature: 0 takes the most probable token.
 
     Raises:
-        OptionError: it is of a user and has no `with_temperature`.
+        OptionError: a sampler of the user lacks the method `with_temperature`.
     """
     if not hasattr(sampler, "with_temperature"):
         raise _no_temperature(sampler, temperature)
@@ -263,8 +263,8 @@ def _no_temperature(sampler: object, temperature: float) -> OptionError:
     )
 
 
-def _tempered(warpers: tuple[Warper, ...], temperature: Temperature) -> tuple[Warper, ...]:
-    """Return the warpers with another temperature, in the place of the first that they have; where there is none, before all but `DRY`."""
+def _with_temperature(warpers: tuple[Warper, ...], temperature: Temperature) -> tuple[Warper, ...]:
+    """Return the warpers with another temperature: in place of the first `Temperature`, or else before all but `DRY`."""
     first = next((i for i, warper in enumerate(warpers) if not isinstance(warper, DRY)), len(warpers))
     at = next((i for i, warper in enumerate(warpers) if isinstance(warper, Temperature)), first)
     others = [
@@ -323,9 +323,9 @@ def multinomial(
         top_a: then keep tokens with at least this share of the square of the largest probability.
         dry: before the temperature: make tokens less likely that would go on with a repetition, such as `DRY(allowed_length=3)`.
         mirostat: then keep tokens up to a surprise that follows a target, such as `Mirostat(tau=5.0)`.
-        xtc: then exclude the likely tokens but one, at times, such as `XTC(threshold=0.1, probability=0.5)`.
+        xtc: then, at random, exclude all likely tokens but one, such as `XTC(threshold=0.1, probability=0.5)`.
         temperature: what the logits are divided by, before anything is left out.
-        warpers: in the place of all these: warpers in an order of one's own, such as `(TopK(50), Temperature(0.7))`.
+        warpers: in place of all these: warpers in your own order, such as `(TopK(50), Temperature(0.7))`.
         logit_bias: what is added to the logits of tokens, by their ids.
         repetition_penalty: what positive logits of tokens that stand in the row, prompt included, are divided by, and negative
             ones multiplied with; above 1 repeats less.
@@ -351,7 +351,7 @@ def multinomial(
 
 
 def _with_options_of(maker: Callable[P, Multinomial]) -> Callable[[Callable[..., BestOf]], Callable[P, BestOf]]:
-    """Return a decorator for a function of `n` and the options of another one: it shows them, and refuses others."""
+    """Return a decorator that gives a function of `n` the signature of another one, and rejects other options."""
 
     def decorate(function: Callable[..., BestOf]) -> Callable[P, BestOf]:
         known = knows_its_options(also_of=maker)(function)
@@ -367,7 +367,7 @@ def _with_options_of(maker: Callable[P, Multinomial]) -> Callable[[Callable[...,
 def best_of(n: int, **options: Any) -> BestOf:
     """Draw `n` texts after every row and keep the one with the largest score (the log-probability of the whole chain).
 
-    A constrained text that was cut, and a row that failed, are kept only where there is nothing better.
+    A constrained text that was cut, and a row that failed, are kept only if no better one exists.
     The prompt is fed once, and a state keeps its number of samples. The options are those of `multinomial`.
 
     Raises:

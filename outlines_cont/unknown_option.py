@@ -1,4 +1,4 @@
-"""`knows_its_options`: a function that refuses an option it has not with `UnknownOption`, which names the one that was meant."""
+"""`knows_its_options`: a decorator that raises `UnknownOption` for unknown keyword arguments and suggests the closest known name."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def near(name: str, names: Iterable[str]) -> str:
-    """Return what to say, behind a sentence, of a name that is written almost like one of some; nothing where none is."""
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return ' Did you mean ...?' for a name that is close to a known one, else an empty text."""
     found = get_close_matches(name, [*names], 1)
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def unknown_option(owner: str, name: str, known: Iterable[str], advice: str = "") -> UnknownOption:
-    """Return the error for an option that there is none of.
+    """Return the error for an unknown option.
 
     Args:
         owner: whose options are `known`, such as "`multinomial`".
         name: the option that was given.
-        known: the options that there are.
-        advice: what to do; where it is empty, the option that is written most like `name`, if one is.
+        known: the valid options.
+        advice: what to do; empty suggests the closest of `known`, if there is one.
     """
     known = list(known)
     close = get_close_matches(name, known, 1)
@@ -40,10 +40,10 @@ def unknown_option(owner: str, name: str, known: Iterable[str], advice: str = ""
 def knows_its_options(
     *, also_of: Callable[..., Any] | None = None, elsewhere: Mapping[str, str] | None = None
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator for a function, which refuses keyword arguments that it has not. Signature and types stay.
+    """Return a decorator that raises `UnknownOption` for unknown keyword arguments. Signature and types stay.
 
     Args:
-        also_of: the function that gets the arguments without a name of their own (`**options`).
+        also_of: the function that `**options` is passed on to.
         elsewhere: advice for options of other functions.
     """
 

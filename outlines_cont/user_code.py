@@ -1,6 +1,6 @@
-"""Code of users that runs in the steps of an engine, such as a validator or a sampler: what it raises is the error of one row.
+"""`shielded`: calls code of the user (validators, samplers, policies) so that whatever it raises becomes the error of one row.
 
-A step may be taken by any thread, for the rows of all. So not even `SystemExit` may come out of it, which would end a call that has
+Any thread may take a step, for the rows of all calls. So not even `SystemExit` may escape from it, which would end a call that has
 nothing to do with it. `KeyboardInterrupt` means two things: the user has pressed Ctrl-C, which ends the call in the main thread,
 wherever that is; or the code has a `raise KeyboardInterrupt` of its own, which is an error like any other.
 """
@@ -23,7 +23,7 @@ def shielded(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) 
     """Call code of a user.
 
     Raises:
-        UserCodeError: it has raised something that is no `Exception`, and not because somebody has pressed Ctrl-C.
+        UserCodeError: it raised something that is not an `Exception`, and not because the user pressed Ctrl-C.
     """
     try:
         return function(*arguments, **options)
@@ -36,7 +36,7 @@ def shielded(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) 
 
 
 def user_code_error(error: BaseException) -> UserCodeError:
-    """Return what a row fails with where code of a user has raised `error`."""
+    """Return the error of a row whose user code raised `error`."""
     return UserCodeError(
         f"expected a check, a validator, a policy or a sampler to return or to raise an Exception, but it raised "
         f"{error!r}{place_of(error)}. Let a check raise `ValueError` where a value is not to be accepted."

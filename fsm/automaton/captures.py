@@ -1,4 +1,4 @@
-"""Captures: which stretch of a text belongs to which named part of an expression."""
+"""Captures: the spans of a text that belong to the named parts of an expression."""
 
 from __future__ import annotations
 

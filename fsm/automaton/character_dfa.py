@@ -1,7 +1,7 @@
-"""Deterministic automata over characters: `CharacterDFA`, made of a term or read as one.
+"""`CharacterDFA`: a DFA whose transitions are sets of characters, made from a term or turned into one.
 
-Terms are over the bytes of UTF-8; most other libraries have automata over characters. This is the form in between: a state per place
-between two characters, and arcs that are sets of characters. Bytes that are no UTF-8 are left out.
+Terms are over the bytes of UTF-8, while most other libraries have automata over characters; this is the form in between. It has a
+state for each state of the byte automaton that lies between two characters. Bytes that are not UTF-8 are left out.
 """
 
 from __future__ import annotations

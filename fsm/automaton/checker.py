@@ -1,8 +1,8 @@
-"""Checker: reads a text of a language with checks, knows where each checked value began, and asks the check where it ends.
+"""`Checker`: a nondeterministic reader of languages with checks; it finds each checked value in a text and asks the check when it closes.
 
-The automaton allows every text of such a language whether its checks hold or not. Beside it the checker follows each way in which
-the text so far can be read (a *reading*): a stack of terms still to come, with a mark under each checked one. A reading dies where
-a check fails; the text is accepted as long as one reading lives.
+The automaton of such a language accepts a text whether or not its checks hold. The checker follows all ways to parse the text so far
+(its *readings*, as in an NFA simulation): each is a stack of terms that are still to come, with a mark where a checked value began. A
+reading is dropped when a check fails; the text is accepted while at least one reading is left.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CheckedReading:
     Attributes:
         data: the text.
         stacks: internal.
-        failure: where no way is left, the last value that failed; None also where the text is no text of the automaton.
+        failure: where no reading is left, the last value that failed; None also where the automaton does not accept the text.
     """
 
     data: bytes

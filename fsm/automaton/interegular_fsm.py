@@ -1,6 +1,6 @@
-"""Automata of the library `interegular`: `read_fsm` and `make_fsm`. No other module imports it.
+"""Conversion from and to automata of the library `interegular`: `read_fsm` and `make_fsm`. No other module imports it.
 
-Its automata are deterministic and over characters. The characters that none of their arcs names are one symbol, `anything_else`.
+Its automata are DFAs over characters, in which all characters that no transition names are one symbol, `anything_else`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def read_fsm(fsm: Any) -> CharacterDFA:
     """Return an automaton of interegular with the same texts, those left out that have a surrogate, as it has no UTF-8.
 
     Raises:
-        ExpressionError: `fsm` is none, or its symbols are not characters.
+        ExpressionError: `fsm` is not an automaton of that library, or its symbols are not characters.
 
     Cost: linear in its symbols and its arcs.
     """

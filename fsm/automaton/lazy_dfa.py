@@ -1,8 +1,9 @@
-"""The lazy automaton of a term: states are small ints, made when first reached, and every state is a term.
+"""The lazy DFA of a term (`Automaton`): a state is a Brzozowski derivative of the term, numbered when it is first reached.
 
-Readings of one state, each made when it is first asked for: `moves` (a dict from byte to next state), `rows` (a table for vectorised
-walks), the single steps of `next_state`, and what comes first in it, so that it is read without a state per byte: a text or words (`head`),
-`fields`, a few texts (`split`), other alternatives (`ways`), a `loop`, or a `stretch`. Nothing is determinised ahead of its use.
+States are small ints; nothing is determinised ahead of its use. A state can be read in several forms, each made when first asked for:
+`moves` (a dict from byte to next state), `rows` (a transition table for vectorised walks) and `next_state` (bytes one after the other).
+For longer strides there is also what the term begins with: a text or a list of words (`head`), optional fields (`fields`), a few
+alternative texts (`split`), other alternatives (`ways`), a loop (`loop`), or a prefix that may end at many places (`prefix`).
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ Fields = tuple[Node, Node]
 """A term of the kind FIELDS, and the term after it."""
 
 MAX_WAYS = 4
-"""More ways to begin are united instead of being followed one by one."""
+"""With more alternatives they are united instead of being followed one by one."""
 
-STRETCH_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
-"""What a stretch is built from."""
+PREFIX_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
+"""The kinds of terms that a prefix consists of."""
 
-MIN_LOOP_BYTES = 16
+FEW_BYTES = 24
+"""A state, or a class of bytes, with at most so many bytes to come first is narrow: best walked byte by byte. One with more is wide."""
 
 MAX_OPENED = 64
-"""More ways, and ways to them, are not looked at one by one."""
+"""Most alternatives, nested ones included, that are looked at one by one."""
 
 Loop = tuple[Node, int, int | None, int]
 """The body of a loop with which every continuation begins, its least and most rounds, and the state after it."""
@@ -49,15 +51,15 @@ def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
     return (*head.args, rest) if head.kind is Kind.REPEAT else None
 
 
-def as_stretch(node: Node) -> tuple[Node, Node] | None:
-    """Read a term as one that may end at several places, and what comes after it; None where it does not begin with such a one.
+def as_prefix(node: Node) -> tuple[Node, Node] | None:
+    """Split a term into a prefix that may end at several places and the rest; None where it has no such prefix.
 
-    It ends before what must come next (the rest of a number before a comma), and before a list of more such values.
+    The prefix ends before what must come next (the rest of a number before a comma), and before a list of more such values.
     """
     heads: list[Node] = []
     while node.kind is Kind.CONCAT:
         head, tail = node.args
-        if head.kind not in STRETCH_KINDS or (heads and (not head.nullable or _is_list(head))):
+        if head.kind not in PREFIX_KINDS or (heads and (not head.nullable or _is_list(head))):
             break
         heads.append(head)
         node = tail
@@ -78,11 +80,11 @@ def begins_with_byte_loop(node: Node) -> bool:
     if loop is None or loop[0].kind is not Kind.BYTES:
         return False
     mask: int = loop[0].args[0]
-    return mask.bit_count() >= MIN_LOOP_BYTES and (first == ALL_BYTES or not first & ~mask)
+    return mask.bit_count() > FEW_BYTES and (first == ALL_BYTES or not first & ~mask)
 
 
 def opened(node: Node) -> list[Node]:
-    """The terms whose union a term is that begins with a rule or with alternatives, none of which does; else, or of too many, none."""
+    """Expand the rules and alternatives with which a term begins: terms whose union it is; empty where there are none or too many."""
     found: dict[Node, None] = {}
     queue = [node]
     for way in queue:
@@ -134,7 +136,7 @@ class Automaton:
             self._fields: dict[int, Fields | None] = {}
             self._loops: dict[int, Loop | None] = {}
             self._plain: dict[tuple[Node, int], bytes] = {}
-            self._stretches: dict[int, tuple[Node, int] | None] = {}
+            self._prefixes: dict[int, tuple[Node, int] | None] = {}
             self._splits: dict[int, tuple[int, ...] | None] = {}
             self._ways: dict[int, tuple[int, ...]] = {}
             self._widths: dict[int, int] = {}
@@ -167,7 +169,7 @@ class Automaton:
         return len(self.nodes) - 1
 
     def check(self, state: int) -> None:
-        """Raise `UnknownState` unless `state` is a live state of this automaton, `TypeError` where it is no integer."""
+        """Raise `UnknownState` unless `state` is a live state of this automaton, `TypeError` where it is not an integer."""
         if not isinstance(state, int | np.integer):
             raise TypeError(
                 f"expected one state, an int, received {state!r}. States come from `initial_state` and `next_state`; rows of a batch have "
@@ -287,15 +289,15 @@ class Automaton:
             self._loops[state] = loop
             return loop
 
-    def stretch(self, state: int) -> tuple[Node, int] | None:
-        """The stretch with which every continuation of `state` begins, and the state after it; else None."""
+    def prefix(self, state: int) -> tuple[Node, int] | None:
+        """The prefix with which every continuation of `state` begins, and the state after it; else None."""
         try:
-            return self._stretches[state]
+            return self._prefixes[state]
         except KeyError:
-            found = as_stretch(self.nodes[state])
+            found = as_prefix(self.nodes[state])
             alive = None if found is None or not self._is_alive(found[1]) else found
-            stretch = self._stretches[state] = None if alive is None else (alive[0], self.state_of(alive[1]))
-            return stretch
+            prefix = self._prefixes[state] = None if alive is None else (alive[0], self.state_of(alive[1]))
+            return prefix
 
     def _is_alive(self, node: Node) -> bool:
         return node.is_plain or self.derivatives.is_inhabited(node)

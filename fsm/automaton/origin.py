@@ -1,7 +1,7 @@
-"""What an expression came from, asked where a text does not fit: keywords of a schema, a pattern, rules, or parts put together.
+"""Origins: what an expression was made from, to say which keyword, pattern or rule does not allow a text.
 
-Terms do not know it, so that equal ones are one object; it is found by reading the text again. What it leaves out: terminals of a
-grammar, which are parts of its rules, and parts of `&` and `~`, which are named as a whole.
+Terms do not record it, so that equal ones are one object; it is found by reading the text again along the source. What it leaves out:
+terminals of a grammar, which are parts of its rules, and the parts of `&` and `~`, which are named as a whole.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shortest text of a language, for examples."""
+"""`shortest_text`: a shortest text of a language, by breadth-first search of its automaton; for examples."""
 
 from __future__ import annotations
 

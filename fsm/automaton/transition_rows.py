@@ -1,4 +1,4 @@
-"""Rows: the next states of an automaton as one table, for walks over many bytes at once."""
+"""Rows: the transition table of a DFA as one numpy array, filled on demand, so that one look-up advances many states by a byte each."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from weakref import WeakMethod
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.bitmask import to_ids
-
 Codes = NDArray[np.int32]
-"""States as places in a table: 256 times the number of their row; 0 for the dead state."""
+"""States as offsets into the table: 256 times the number of their row; 0 for the dead state."""
 
 _LATER = 1 << 30
 
@@ -21,19 +19,19 @@ _LATER = 1 << 30
 @lru_cache(maxsize=4096)
 def bytes_of(mask: int) -> NDArray[np.int32]:
     """The bytes in a 256-bit mask, ascending."""
-    return to_ids(np.frombuffer(mask.to_bytes(32, "little"), np.uint8))
+    bits = np.unpackbits(np.frombuffer(mask.to_bytes(32, "little"), np.uint8), bitorder="little")
+    return np.flatnonzero(bits).astype(np.int32)
 
 
 class Rows:
-    """Rows of 256 next states, filled when first needed.
+    """Rows of 256 next states, filled when first needed (lazy determinisation).
 
-    An entry whose target has no row yet holds the state itself, marked; it is mended when a walk first meets it.
-    So nothing is determinised ahead, and one look-up per byte is all that a walk does.
+    An entry whose target has no row yet holds the state itself with a mark bit; `step` replaces it when a walk first reads it.
 
     Args:
-        arcs: a method that tells the disjoint byte masks on which a state goes on, and where each leads. Its object is not kept, as it
-            keeps the rows: whoever walks holds on to it.
-        max_bytes: where `is_full` begins. A walk that fills its rows goes on with a new object.
+        arcs: a method that returns the disjoint byte masks of a state's transitions, each with its target. Only a weak reference is kept,
+            since its object keeps the rows; the caller of a walk must keep that object alive.
+        max_bytes: the size at which `is_full` becomes true. A walk whose rows are full continues with a new object.
 
     Several threads may use one object.
     """
@@ -49,11 +47,11 @@ class Rows:
 
     @property
     def is_full(self) -> bool:
-        """True when the rows take more memory than they should."""
+        """True when the rows take more than `max_bytes`."""
         return self._num_rows > self._max_rows
 
     def code(self, state: int) -> int:
-        """The code of a state; its row is filled if need be."""
+        """The code of a state; fills its row if needed."""
         code = self._codes.get(state)
         return self._fill(state) if code is None else code
 
@@ -69,7 +67,7 @@ class Rows:
         return states
 
     def step(self, places: NDArray[np.intp], out: Codes | None = None) -> Codes:
-        """The codes after one byte each, given `code + byte` for each; written to `out` where that is given."""
+        """The codes after one byte each, given `code + byte` for each; written to `out` if given."""
         codes: Codes = self._flat.take(places, out=out, mode="clip")
         if len(codes) and int(codes.max()) >= _LATER:
             late = np.flatnonzero(codes >= _LATER)

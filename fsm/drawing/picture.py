@@ -1,4 +1,4 @@
-"""Pictures of state graphs, as SVG: states in columns by their distance from the first, every label at a place of its own."""
+"""State graphs as SVG: a layered drawing, with states in columns by their longest distance from the initial one."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""`StateGraph`: states and labelled arrows of an automaton, made small enough to look at.
+"""`StateGraph`: the states and labelled edges of an automaton, simplified for drawing, as data and as DOT text for Graphviz.
 
-For pictures only. Text that nothing interrupts is one arrow, an optional space belongs to the arrow before it, a loop over the
-characters of a string is one arrow, and a count above `MAX_COUNT` is drawn as a loop.
+The graph of an expression is its DFA over characters, minimised by partition refinement (Moore) and then shortened for the eye: a chain
+of states with one edge each becomes one edge, an optional space joins the edge before it, a loop over the characters of a JSON string is
+one edge, and a count above `MAX_COUNT` is drawn as a loop. So the graph is for reading and not for matching.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
@@ -19,7 +20,6 @@ from fsm.terms.character_class import category
 from fsm.terms.characters import ALL_CHARACTERS, Ranges, invert
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import known_name
-from fsm.tokens.vocabulary import Vocabulary
 
 MAX_COUNT = 8
 """The largest count that is drawn state by state."""
@@ -27,11 +27,26 @@ _NUM_RUNS = 6
 _SPACE = "␣"
 
 
+class TokenTexts(Protocol):
+    """The part of a `Vocabulary` that a drawing needs."""
+
+    @property
+    def tokens(self) -> Sequence[bytes | None]:
+        """The bytes of each token id; None for a special token."""
+
+    @property
+    def eos_token_ids(self) -> Sequence[int]:
+        """The ids that end a text."""
+
+
 class TokenStates(Protocol):
-    """What is drawn of a `TokenFSM`."""
+    """The part of a `TokenFSM` that a drawing needs; a protocol, so that drawing does not import the token layer."""
 
     initial_state: int
-    vocabulary: Vocabulary
+
+    @property
+    def vocabulary(self) -> TokenTexts:
+        """The tokens."""
 
     def allowed_token_ids(self, state: int) -> Any:
         """The ids of the tokens that may come."""
@@ -45,12 +60,12 @@ class TokenStates(Protocol):
 
 @dataclass(slots=True)
 class StateGraph:
-    """States, numbered in the order in which they were found, and arrows.
+    """The states of a drawing, in breadth-first order, and their edges.
 
     Attributes:
-        arrows: for each state the labels that lead from it, by target.
-        accepting: the states in which a text may end.
-        order: the states that are drawn; arrows may lead to others, which are not.
+        arrows: for each state, the labels of its edges by target.
+        accepting: the accepting states.
+        order: the states that are drawn, the initial one first; edges may lead to states beyond them.
     """
 
     arrows: dict[int, dict[int, list[str]]] = field(default_factory=dict)
@@ -58,20 +73,37 @@ class StateGraph:
     order: list[int] = field(default_factory=list)
 
     def sources(self) -> dict[int, list[int]]:
-        """For each state those with an arrow to it."""
+        """For each state, the states with an edge to it."""
         found = defaultdict[int, list[int]](list)
         for state, targets in self.arrows.items():
             for target in targets:
                 found[target].append(state)
         return found
 
+    def to_dot(self) -> str:
+        """Return the graph in the DOT language of Graphviz: accepting states as double circles, numbered as in the SVG picture.
+
+        An edge to a state that is not drawn leads to a node `...`.
+        """
+        numbers = {state: number for number, state in enumerate(self.order, 1)}
+        lines = ["digraph {", "  rankdir=LR;", "  node [shape=circle];"]
+        lines += [f"  {numbers[state]} [shape=doublecircle];" for state in self.order if state in self.accepting]
+        for state in self.order:
+            for target, names in self.arrows[state].items():
+                label = " ".join(names).replace("\\", "\\\\").replace('"', '\\"')
+                beyond = f'"... {numbers[state]} {target}"'
+                if target not in numbers:
+                    lines.append(f'  {beyond} [shape=plaintext, label="..."];')
+                lines.append(f'  {numbers[state]} -> {numbers.get(target, beyond)} [label="{label}"];')
+        return "\n".join([*lines, "}"])
+
 
 def expression_graph(root: Node, max_states: int) -> StateGraph:
-    """Return the graph of an automaton over characters.
+    """Return the graph of the DFA over characters of a term.
 
     Args:
         root: the language.
-        max_states: how many states it has at most.
+        max_states: the most states of the graph.
 
     Raises:
         BudgetExceeded: see `Automaton`.
@@ -86,7 +118,7 @@ def expression_graph(root: Node, max_states: int) -> StateGraph:
 
 
 def token_graph(token_fsm: TokenStates, max_states: int, max_tokens: int) -> StateGraph:
-    """Return the graph of a token FSM, whose arrows name at most `max_tokens` tokens each. Cost: a mask of each state."""
+    """Return the graph of a token FSM; an edge names at most `max_tokens` tokens. Cost: one mask per state."""
     tokens, ends = token_fsm.vocabulary.tokens, set(token_fsm.vocabulary.eos_token_ids)
 
     def labels(state: int) -> Iterator[tuple[int, list[str]]]:
@@ -104,7 +136,7 @@ def token_graph(token_fsm: TokenStates, max_states: int, max_tokens: int) -> Sta
 
 
 def visible(text: str) -> str:
-    """Return a text with signs for its spaces and what cannot be seen."""
+    """Return a text with spaces shown as `␣` and characters that cannot be printed as escapes."""
     return "".join(_SPACE if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -125,7 +157,7 @@ def class_label(ranges: Ranges) -> str:
 
 @cache
 def _named() -> dict[Ranges, str]:
-    """The classes of Python's `re` that hold the characters of many scripts."""
+    """The classes `\\d`, `\\w`, `\\s` of Python's `re` and their complements, by their ranges."""
     found = {category(name, False): rf"\{name}" for name in "dws"}
     return found | {invert(ranges): name.upper() for ranges, name in found.items()}
 
@@ -136,7 +168,7 @@ def _run(first: int, last: int) -> str:
 
 
 class _TermSteps:
-    """The states of a term as they are drawn: between characters, large counts left out."""
+    """The states of a term between whole characters, with large counts replaced by loops."""
 
     def __init__(self, root: Node) -> None:
         self._automaton = Automaton(root)
@@ -147,7 +179,7 @@ class _TermSteps:
         return self._automaton.is_accepting(state)
 
     def labels(self, state: int) -> Iterator[tuple[int, list[str]]]:
-        """The arrows of a state: to which one, and its labels."""
+        """The edges of a state: the target and the labels of each."""
         first, rest = nodes.first_and_rest(self._automaton.nodes[state])
         name = known_name(first.args[0]) if first.kind is Kind.REPEAT else None
         if name is None:
@@ -169,7 +201,7 @@ class _TermSteps:
 
 
 def _without_counts(node: Node) -> Node:
-    """Return a term whose parts have no large counts; without an upper bound in their place."""
+    """Return the term with the upper bound of every large count removed."""
     if node.kind is Kind.ALTERNATION:
         return nodes.alternation(_without_counts_in_chain(part) for part in node.args)
     if node.kind is Kind.INTERSECTION:
@@ -216,12 +248,12 @@ def _explored(
 
 
 def _minimal(graph: StateGraph) -> StateGraph:
-    """Return the graph with states joined that nobody can tell apart by what follows (Moore's partition refinement)."""
+    """Return the graph with equivalent states merged (Moore's partition refinement)."""
     classes: dict[int, int] = {state: state in graph.accepting for state in graph.order}
     count = len(set(classes.values()))
     while True:
         known: dict[object, int] = {}
-        # States that are not explored follow nothing, and each is one of its own.
+        # A state beyond those explored is a class of its own.
         follow = {
             state: (
                 classes[state],
@@ -244,7 +276,7 @@ def _minimal(graph: StateGraph) -> StateGraph:
 
 
 def _join_optional_spaces(graph: StateGraph) -> None:
-    """Where a space may come or not, write it behind the label before it."""
+    """Where a space is optional, remove its state and append `␣?` to the label before it."""
     sources = graph.sources()
     for state in graph.order[1:]:
         arrows = graph.arrows.get(state, {})
@@ -262,7 +294,7 @@ def _join_optional_spaces(graph: StateGraph) -> None:
 
 
 def _join_chains(graph: StateGraph) -> None:
-    """Make one arrow of texts that nothing interrupts."""
+    """Merge each chain of states with one edge in and one edge out into one edge."""
     sources = graph.sources()
     for state in graph.order[1:]:
         arrows = graph.arrows.get(state, {})
@@ -285,7 +317,7 @@ def _join_chains(graph: StateGraph) -> None:
 
 
 def _first(graph: StateGraph, initial_state: int, max_states: int) -> StateGraph:
-    """Return the states that are nearest to the first one."""
+    """Return the graph of the states nearest to the initial one."""
     return _explored(
         initial_state, lambda state: graph.arrows.get(state, {}).items(), graph.accepting.__contains__, max_states
     )

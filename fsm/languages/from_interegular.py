@@ -17,7 +17,7 @@ def from_interegular(fsm: Any) -> Expression:
         fsm: an `interegular.FSM` over characters, such as `interegular.parse_pattern("[a-z]+").to_fsm()`.
 
     Raises:
-        ExpressionError: `fsm` is none, or its symbols are not characters.
+        ExpressionError: `fsm` is not an automaton of that library, or its symbols are not characters.
 
     Cost: linear in its symbols and its arcs; what is left after each byte is made when a text comes there.
     """

@@ -1,4 +1,4 @@
-"""Languages of a few given texts. (The module is not called `choice`: the public function bears that name.)"""
+"""`choice`: the language of a list of given texts. (The module is not called `choice`: the public function has that name.)"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def choice(options: Sequence[str]) -> Expression:
     """One of `options`, exactly.
 
     Raises:
-        ExpressionError: `options` is no list, is empty, or holds something that is not text or has a lone surrogate.
+        ExpressionError: `options` is not a list, is empty, or holds something that is not text or has a lone surrogate.
 
     Cost: one sort; 50,000 options are fine.
     """

@@ -1,7 +1,8 @@
-"""Substrings of a text, as a suffix automaton over its characters.
+"""`substring`: the language of all substrings of a text, as its suffix automaton over characters.
 
-Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text": at most two states and three arcs per
-character, built in one pass. Characters are spelled out in bytes as they are read, so no substring begins or ends inside one.
+At most two states and three transitions per character, built in one pass. Characters are spelled out in bytes when they are read, so no
+substring begins or ends inside one.
+Source: Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Free text up to a mark."""
+"""`until`: any text up to and including the first occurrence of a mark."""
 
 from __future__ import annotations
 

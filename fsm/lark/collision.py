@@ -1,8 +1,8 @@
-"""Terminals that collide: two regular expressions of one priority that match one text where both may come.
+r"""`find_collision`: whether two terminals of equal priority match a common text where both may come, by a product automaton.
 
-A lexer takes one of them by an order that nobody wrote down. Lark's strict mode refuses such a grammar, and so does
-`grammar(..., strict=True)`; it compares our own terms, which know `\\w` beyond ASCII and lookarounds, and has a bound.
-Strings do not count: a keyword that is also a name is meant to be one.
+A lexer then chooses by an order that the grammar does not state. Lark's strict mode refuses such grammars, and so does
+`grammar(..., strict=True)`; here our own terms are intersected, which know `\w` beyond ASCII and lookarounds, within a bound. Strings do
+not count: a keyword that a name also matches is meant to be the keyword.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_SEARCH = 3_000
 
 
 class Pattern(Protocol):
-    """What is asked of a terminal."""
+    """The facts about a terminal that the comparison needs."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ def find_collision(places: Iterable[Iterable[Pattern]]) -> Collision | None:
         places: for each place, the regular expressions that may come there.
 
     Raises:
-        BudgetExceeded: two terminals are so large that it cannot be told whether they match one text.
+        BudgetExceeded: the product of two terminals is too large to decide whether they match a common text.
 
     Cost: one search of two automata per pair that may begin alike.
     """

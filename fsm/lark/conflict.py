@@ -1,7 +1,7 @@
-"""Whether the LALR parser of Lark takes a grammar without a conflict: `is_lalr`, and what it accepts in each state: `accepted_terminals`.
+"""LALR analysis of a grammar by Lark: whether it has no conflict (`is_lalr`), and what each state accepts (`accepted_terminals`).
 
-Lark's own analysis is asked, after a look at how large it would become: sets of places in a grammar can double with every rule.
-Of terminals that stand in the same places, such as many keywords, only a few are looked at.
+The size of Lark's analysis is estimated first, since the item sets of a grammar can double with every rule. Of terminals that stand in
+the same places, such as many keywords, only a few are analysed.
 """
 
 from __future__ import annotations

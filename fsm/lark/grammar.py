@@ -1,23 +1,20 @@
-"""Grammars in the language of Lark: `grammar`.
+r"""`grammar`: context-free grammars in the language of Lark as terms, with the lexical rules of Lark's parsers.
 
-The library `lark` reads the text and writes its rules out as plain productions; it never parses what is generated. A language of
-terminals and rules becomes a term: each rule is a recursive rule, rules that begin with themselves are turned into repetitions, and
-each terminal is read as the lexers of Lark read it (`terminal.py` tells how):
+The library `lark` reads the text and expands its rules to plain productions; it never parses what is generated. Each rule becomes a
+recursive rule of a term, left recursion becomes repetition, and each terminal is read as the lexers of Lark read it (`terminal.py`):
 
-- a terminal takes what `re.match` takes, alternatives and lazy repetitions included, as far as it could go on: `a b` of two names
-  needs a space between them;
-- where both a keyword (`"if"`) and a name may come, the keyword is no name, and what goes on like a name is no keyword. Where only
-  one of them may come it is read as that one. What may come is told by what came before: all that follows the last terminal
-  anywhere in the grammar;
-- where the LALR parser of Lark takes the grammar without conflicts, the order of its lexer holds for all terminals, priorities included;
-- what `%ignore` names may stand after a terminal: one text of at most 32 bytes, since models that may write blanks for ever do; with
+- a terminal is a leftmost-first match, as `re.match` finds it, by maximal munch: `a b` of two names needs a space between them;
+- where both a keyword (`"if"`) and a name may come, the keyword is not a name, and a longer name is not a keyword. Where only one of them
+  may come, it is read as that one. Which terminals may come is told by the terminal before: all that follow it anywhere in the grammar;
+- where Lark's LALR parser takes the grammar without conflicts, the order of its lexer holds for all terminals, priorities included;
+- what `%ignore` names may stand after a terminal: one text of at most 32 bytes, since a model that may write blanks for ever does; with
   `ignored="any"` any number of them, also before the first terminal.
 
-What finishes is parsed by `lark.Lark(text).parse`, and, where it takes the grammar without conflicts, by
-`lark.Lark(text, parser="lalr").parse`. A few texts that both would parse are left out: where what comes next could go on with a terminal,
-and only more than a few bytes would tell that it does not. `lexer="dynamic"` asks the first parser only: then names may be keywords.
+A finished text is parsed by `lark.Lark(text).parse` and, where it takes the grammar without conflicts, by
+`lark.Lark(text, parser="lalr").parse`. A few texts that both would parse are left out: where what follows could extend a terminal, and
+only more than a few bytes would tell that it does not. `lexer="dynamic"` is for the first parser only: then names may be keywords.
 Refused: `%declare` (indentation and other work of a lexer in Python), imports of other files, empty terminals, regular expressions
-that `fsm.regex` refuses, and those that look at what stands around the terminal, but for `(?!...)` and `\\b` at its end.
+that `fsm.regex` refuses, and those that look at the text around the terminal, except for `(?!...)` and `\b` at its end.
 """
 
 from __future__ import annotations
@@ -386,7 +383,7 @@ class _Productions:
         return list(found)
 
     def _define(self, names: list[_Symbol]) -> None:
-        """Give rules that begin with one another their bodies: what begins with none of them, and then any number of steps."""
+        """Give rules that begin with one another their bodies: alternatives without left recursion, and then any number of steps."""
         self._limits.check("max_left_recursion", len(names), "rules that begin with one another", None)
         first: dict[_Symbol, list[Node]] = {name: [] for name in names}
         steps: dict[tuple[_Symbol, _Symbol], list[Node]] = {}

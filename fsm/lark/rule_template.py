@@ -1,4 +1,4 @@
-"""Templates of grammars: how often they are used with different arguments, before Lark writes each use out as a rule of its own."""
+"""Templates of Lark grammars: the number of distinct instances, estimated before Lark expands each to a rule of its own."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Terminals of a grammar as the lexers of Lark read them: `Terminals`.
+r"""`Terminals`: the terminals of a grammar as the lexers of Lark read them, by leftmost-first match and maximal munch.
 
-Lark reads a grammar in two ways, and what is written here both take for the same terminals:
+Lark reads a grammar in two ways, and a text that is written here is read as the same terminals by both:
 
-- its default parser tries at each place every terminal that may come, and each takes what `re.match` takes;
-- its contextual lexer (`parser="lalr"`) takes at each place the first terminal that matches, of those that the parser would accept and
-  of those that are ignored, in the order of priority, longest possible text, length of the pattern, and name. A text of a regular
-  expression that is also the whole of a string is the string: so a name is no keyword, where the keyword may come.
+- its default parser tries at each position every terminal that may come, and each takes what `re.match` takes;
+- its contextual lexer (`parser="lalr"`) takes at each position the first terminal that matches, of those that the parser would accept
+  and of those that are ignored, in the order of priority, longest possible text, length of the pattern, and name. A match of a regular
+  expression that is also the whole of a string is the string: so a name is not a keyword, where the keyword may come.
 
-So a terminal reads what `re.match` takes whole, as long as it could go on; less the texts that the contextual lexer would read
-otherwise at that place; and it does not end where the next byte could make another terminal of it. All of this leaves out a little more
-than needed, and nothing too little (`ending.py` tells where a text ends).
-A pattern that ends in `(?!...)`, or after a word character in `\\b`, must not be followed by what that says. Refused: patterns that
-look beyond the text that they take in another way.
+So the texts of a terminal are those that `re.match` takes whole, as long as they can be extended, without those that the contextual
+lexer reads otherwise at that position; and a terminal does not end where the next byte could make another terminal of it. This leaves
+out a few texts more than needed, and lets no wrong one in (`terminal_end.py` tells where a text ends).
+A pattern that ends in `(?!...)`, or after a word character in `\b`, must not be followed by what that excludes. Refused: patterns that
+look beyond their own text in another way.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from fsm.terms.state_elimination import as_loops
 
 Ignored = Literal["one", "any"]
 Lexing = Literal["none", "keywords", "all"]
-"""What of the contextual lexer is followed: nothing, that keywords are no names, or the order of all terminals."""
+"""How far the contextual lexer is followed: not at all, keywords before names, or the order of all terminals."""
 Context = frozenset[str]
 """The names of the terminals that may come at a place, those that are ignored left out."""
 MAX_IGNORED = 32  # bytes of what is ignored in one place
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
-_OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.COURSE})
+_OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
 _MAX_SEARCH = 3_000  # states that are looked at for a text of a terminal that no other one takes
 
 
@@ -65,7 +65,7 @@ class _Terminal:
         """All texts that the pattern matches.
 
         Raises:
-            GrammarError: there are none, or the pattern is not supported.
+            GrammarError: the terminal has no texts, or its pattern is not supported.
         """
         if self.is_plain:
             assert self.text is not None
@@ -228,7 +228,7 @@ class Terminals:
         return known
 
     def collision(self, contexts: Iterable[Context]) -> Collision | None:
-        """Two regular expressions that match one text where both may come, one context for each place; None: there are none.
+        """Two regular expressions that match one text where both may come, one context for each place; None where there are none.
 
         Raises:
             GrammarError: a terminal has no pattern, or one that is not supported.
@@ -308,7 +308,7 @@ def _texts(terminals: Iterable[_Terminal]) -> Node:
 
 
 def _is_one_at_a_time(texts: Node, avoided: Node) -> bool:
-    """True where no text can be left that goes on to another one: then it is no matter in which order they are tried."""
+    """True where no text is a proper prefix of another: then the order in which they are tried does not matter."""
     rest = nodes.intersection((nodes.complement(nodes.concat(avoided, ANYTHING)), nodes.complement(EPSILON)))
     return not Derivatives().is_inhabited(nodes.intersection((texts, nodes.concat(texts, rest))))
 
@@ -339,7 +339,7 @@ def _shortened(head: Node) -> Node:
 
 
 def _is_made_of_loops(node: Node) -> bool:
-    """True where no part is an intersection, a complement, a machine or a course."""
+    """True where no part is an intersection, a complement, a machine or a continuation."""
     queue = [node]
     for part in queue:
         if part.kind in _OPAQUE:

@@ -1,9 +1,9 @@
-"""Where the texts of a terminal end: `TerminalEnd`.
+"""`TerminalEnd`: maximal munch for a terminal, as a condition on what may follow each of its texts.
 
-A lexer takes as much as it can. So a text is left only where what comes next does not go on with it: not to a longer text of the same
-terminal, and not to one of a rival, which the lexer would take instead. What would go on is told in full for a few bytes: a number
-`1` is left before `..`, since only a digit after the dot would make a longer number of it. What would take more than that, or could
-take any number of bytes, is told by the bytes that begin it.
+A lexer takes the longest match. So a text of the terminal may end only where what follows does not extend it, to a longer text of the
+same terminal or to one of a rival that the lexer would take instead. The extensions are followed in the product automaton of both for
+up to `MAX_BYTES` bytes: a number `1` may end before `..`, since only a digit after the dot makes a longer number. Longer or unbounded
+extensions are approximated by their first bytes, which leaves out a few texts and lets no wrong one in.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 from fsm.terms.state_elimination import MAX_STATES, Arcs, eliminated
 
-MAX_PLACES = 3_000  # places of a head and its rival that are looked at
-MAX_BYTES = 8  # of what would go on, before its first bytes are taken for it
+MAX_PLACES = 3_000  # states of the product automaton of a head and its rival
+MAX_BYTES = 8  # of an extension; longer ones are approximated by their first bytes
 
 _Place = tuple[int, int]
 """A state of the head, and one of the rival."""
@@ -26,12 +26,12 @@ _NO_TEXT = Automaton(EPSILON)
 
 
 class TerminalEnd:
-    """The texts of `head`, where neither they nor those of a rival could go on.
+    """The texts of `head`, each followed by nothing that extends it to a longer text of `head` or of a rival.
 
     Args:
         head: the texts.
-        rival: reads what others would make of the same text.
-        avoided: what must not come after a text, whatever else holds.
+        rival: the automaton of other terminals that the lexer would prefer.
+        avoided: what must not follow a text in any case.
     """
 
     def __init__(self, head: Node, rival: Automaton, avoided: Node = EMPTY) -> None:
@@ -61,7 +61,7 @@ class TerminalEnd:
         return self.short(self.head, after)
 
     def _guards(self, after: int) -> dict[_Place, Node] | None:
-        """For each place where a text can end, what must hold of the rest; None where these are too many."""
+        """For each state where a text can end, the condition on the rest; None where there are too many."""
         if len(self._arcs) > MAX_PLACES:
             return None
         ends = (place for place in self._arcs if self._texts.is_accepting(place[0]))
@@ -81,7 +81,7 @@ class TerminalEnd:
 
     @cached_property
     def _arcs(self) -> Arcs[_Place]:
-        """The places where the head can be, and how they go on with it; a few more than `MAX_PLACES` where they are too many."""
+        """The transitions of the product automaton while the head is alive; some more than `MAX_PLACES` where there are too many."""
         if self.head.kind is Kind.LITERAL:
             return self._of_literal(self.head.args[0])
         found: Arcs[_Place] = {}
@@ -95,12 +95,12 @@ class TerminalEnd:
         return found
 
     def _of_literal(self, text: bytes) -> Arcs[_Place]:
-        """The same for one text: its last place, where nothing is left of it, is all that is asked for."""
+        """The same for one text: only its last place is needed, where the text has ended."""
         end = self._rival.next_state(self._rival.initial_state, text)
         return {(_NO_TEXT.initial_state, end): []}
 
     def _steps(self, place: _Place) -> list[tuple[int, _Place]]:
-        """Disjoint masks of bytes with which the head or the rival goes on, and the places after them."""
+        """The transitions of a state of the product automaton of head and rival: disjoint masks of bytes, and their targets."""
         own = self._texts.arcs(place[0]) if place[0] != DEAD else []
         others = self._rival.arcs(place[1]) if place[1] != DEAD else []
         steps, taken = [], 0
@@ -117,7 +117,7 @@ class TerminalEnd:
         return steps
 
     def _more(self, place: _Place, after: int, depth: int = 0) -> Node:
-        """The shortest texts that go on from a place to an end of the head or of the rival; the first byte is one of a mask."""
+        """The shortest texts from a state to an accepting state of the head or of the rival; the first byte is one of a mask."""
         ways = []
         for mask, target in self._steps(place):
             if mask & after:

@@ -1,12 +1,11 @@
-r"""Regular expressions as JSON Schema's `pattern` means them: ECMA-262 with the `u` flag, found anywhere in the text.
+r"""Parser for regular expressions in the dialect of JSON Schema's `pattern`: ECMA-262 with the `u` flag, searched anywhere in the text.
 
-What the `u` flag forbids is read as without it, construct by construct (annex B): a backslash before any sign (`\_`, `\i`, `\p`
-without braces), a lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`), `\7` where there are not so many groups, and more.
-`\A`, `\Z` and `\z` stay errors: they are letters there, and anchors everywhere else. Two constructs are not ECMA-262 at all, but all
-that know them read them alike: the flags `i` and `s` (`(?i)`, to the end of the group) and `(?P<name>...)`. `read_loosely` tells of all
-these.
+Constructs that the `u` flag forbids are read as without it (annex B): a backslash before any sign (`\_`, `\i`, `\p` without braces), a
+lone `]`, `}` or `{`, a `-` beside a class escape (`[\w-.]`), `\7` with fewer groups, and more. `\A`, `\Z` and `\z` stay errors: they are
+letters in ECMA-262 and anchors everywhere else. Two constructs are not in ECMA-262 but mean the same wherever they exist: the flags `i`
+and `s` (`(?i)`, to the end of the group) and `(?P<name>...)`. `read_loosely` lists which of these were used.
 Not supported, refused by name: back-references, lookaheads inside lookbehinds, other flags, and properties other than general
-categories (`\p{Script=...}`), for which Python holds no data.
+categories (`\p{Script=...}`), for which Python has no data.
 Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2.
 """
 
@@ -44,6 +43,7 @@ from fsm.terms.character_class import (
 )
 from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, Speller, invert
 from fsm.terms.node import Node
+from fsm.terms.rendering import shorten
 
 MAX_COUNT = 10**15
 MAX_PATTERN_LENGTH = 1_000_000
@@ -92,11 +92,12 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
         return search(_Reader(pattern).read(), spell)
     except _Malformed as error:
         raise SchemaError(
-            f"{error.problem}, in pattern {_shorten(pattern)!r} at position {error.position}. {error.advice}", pointer
+            f"{error.problem}, in pattern {shorten(pattern, 80)!r} at position {error.position}. {error.advice}",
+            pointer,
         ) from None
     except NotSupported as refusal:
         raise NotRegular(
-            f"{refusal.construct} is not supported, in pattern {_shorten(pattern)!r}. {refusal.advice}", pointer
+            f"{refusal.construct} is not supported, in pattern {shorten(pattern, 80)!r}. {refusal.advice}", pointer
         ) from None
 
 
@@ -110,10 +111,6 @@ def read_loosely(pattern: str) -> tuple[str, ...]:
     except (_Malformed, NotSupported):
         return ()
     return tuple(reader.loose)
-
-
-def _shorten(pattern: str) -> str:
-    return pattern if len(pattern) <= 80 else f"{pattern[:60]}...{pattern[-15:]}"
 
 
 class _Malformed(Exception):
@@ -367,7 +364,7 @@ class _Reader:
         return self._in_both_cases(single(self._read_loose_escape(start, sign)))
 
     def _read_loose_escape(self, start: int, sign: str) -> int:
-        """Read an escape that is none with the `u` flag."""
+        """Read an escape that the `u` flag does not allow."""
         if not sign:
             raise _Malformed("a backslash at the end", start, r"Write '\\' for a backslash itself.")
         if sign in ("A", "Z", "z"):
@@ -406,7 +403,7 @@ class _Reader:
         return invert(found) if negated else found
 
     def _read_code_point(self, sign: str) -> int | None:
-        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None where it is none of them."""
+        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None where it is another one."""
         rest = self.pattern[self.position : self.position + 1]
         if sign == "0":
             return None if rest.isdigit() and rest.isascii() else 0

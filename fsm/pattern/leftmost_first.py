@@ -1,10 +1,10 @@
-r"""The texts that `re.match` takes whole: `preferred`.
+"""`preferred`: the texts that `re.match` takes whole, that is, leftmost-first (Perl) match priority as a term.
 
-Of all ways to match, `re` takes the first, in the order in which alternatives are written and repetitions are tried; the
-language of a pattern does not know that order. `/x|xy/` never takes "xy" as a whole, and `/".*?"/` ends at the first quote.
-Here the ways are read side by side, in their order: behind one that is complete all others are dropped, and those before it
-go on. A text is taken whole where one way is complete at its end.
-What this leaves out: the same constructs as `looking.py`. Lookarounds see the text that is taken, and nothing around it.
+Of all ways to match, `re` takes the first in the order of alternatives and greedy or lazy repetition; the language of a pattern does not
+know that order. `/x|xy/` never takes "xy" as a whole, and `/".*?"/` ends at the first quote. Here a state is an ordered list of threads,
+as in Pike's matcher: behind a thread that is complete all others are dropped, and those before it continue. A text is taken whole
+where a thread is complete at its end.
+What this leaves out: the same constructs as `lookaround.py`. Lookarounds see the text that is taken, and nothing around it.
 Source: the ordered threads of Pike's and Thompson's matchers, as in R. Cox, "Regular Expression Matching: the Virtual Machine
 Approach", 2009.
 """
@@ -20,7 +20,7 @@ from fsm.pattern.lookaround import asserted, combined, plain
 from fsm.pattern.postfix import Assert, Character, Choose, Instruction, Join, Look, Loop, NotSupported, Text
 from fsm.terms import node as nodes
 from fsm.terms.characters import Speller
-from fsm.terms.continuation import After, Concatenation, Lookahead, Plain, Rest, Step, course, follow
+from fsm.terms.continuation import After, Concatenation, Lookahead, Plain, Rest, Step, continuation, follow
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Node
 
@@ -275,7 +275,7 @@ def _ahead(step: Step, behind: Mapping[Node, Node]) -> Node:
         return step.node
     if not isinstance(step, Lookahead):
         raise NotSupported("a lookaround of this kind", "Write it in another way.")
-    whole = course(step.body, course(_ANYTHING, None))
+    whole = continuation(step.body, continuation(_ANYTHING, None))
     seen = follow(EPSILON, whole, behind)
     return nodes.complement(seen) if step.is_negative else seen
 

@@ -1,8 +1,8 @@
-r"""Patterns whose lookarounds and anchors may stand anywhere, as terms: `full_match` and `search` of a pattern in postfix order.
+"""Patterns with lookarounds and anchors in any place, as terms: `full_match` and `search` of a pattern in postfix order.
 
-`postfix.py` is tried first: where it can tell what a lookaround means, its terms are simpler. What it refuses is made of steps
-here (see `course.py`): lookarounds, word boundaries and anchors inside repetitions, and lookbehinds after lookaheads.
-A repetition reads something in each of its turns; what a turn asserts without reading anything is said once, beside the loop.
+`postfix.py` is tried first, since its terms are simpler where it can express a lookaround. What it refuses becomes a continuation here
+(`continuation.py`): lookarounds, word boundaries and anchors inside repetitions, and lookbehinds after lookaheads. Each turn of a
+repetition reads something; what a turn asserts without reading is stated once, beside the repetition.
 What this leaves out: a lookahead inside a lookbehind, a turn that only asserts in a loop with a count beyond `MAX_ASSERTING_TURNS`.
 """
 

@@ -1,13 +1,13 @@
-"""Patterns in postfix order, and the one compiler from them to terms, for every dialect of regular expression.
+"""The compiler from regular expressions in postfix order to terms, shared by all dialects.
 
-A reader (`pattern.py`, `ecma_pattern.py`) turns text into instructions: `ab|c*` is Text(a) Text(b) Join(2) Text(c)
-Loop(0, None) Choose(2). Postfix needs a stack of ours and none of Python's, however deeply a pattern is nested.
+A parser (`python_pattern.py`, `ecma_pattern.py`) turns text into instructions: `ab|c*` is Text(a) Text(b) Join(2) Text(c) Loop(0, None)
+Choose(2). Postfix needs an explicit stack and no recursion, however deeply a pattern is nested.
 
-Anchors are exact. A pattern compiles to a `Table`: its texts sorted by what they assert about the place before their
-first character and after their last one. Joining two parts keeps of the one what the assertions of the other allow.
-Lookarounds are conditions on the rest of the whole text, or on all of it that was read: the pattern is kept as alternatives of
-pieces until it is whole, and each condition is then an intersection (`(?=x)rest` is `rest & x.*`).
-What this leaves to `looking.py`: line anchors inside a repetition, an anchor inside a repetition of at least nine times, lookarounds
+Anchors are exact. A pattern compiles to a `Table`: its texts by what they assert about the position before their first character and
+after their last one. Concatenation keeps of each part what the assertions of the other allow. Lookarounds are conditions on the whole
+rest of the text, or on all of it so far: the pattern is kept as alternatives of pieces until it is complete, and each condition is then
+an intersection (`(?=x)rest` is `rest & x.*`).
+What this leaves to `lookaround.py`: line anchors inside a repetition, an anchor inside a repetition of at least nine times, lookarounds
 inside a repetition, and a lookbehind of more than one character after a lookahead.
 """
 
@@ -143,7 +143,7 @@ MAX_LOOKED = 64  # alternatives of a pattern with lookarounds
 
 
 class NotSupported(Exception):
-    """A construct that is not regular, or not exact here; `pattern.py` and `ecma_pattern.py` make it a public error."""
+    """A construct that is not regular, or not exact here; `python_pattern.py` and `ecma_pattern.py` make it a public error."""
 
     def __init__(self, construct: str, advice: str) -> None:
         super().__init__(construct, advice)

@@ -99,7 +99,7 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
         return Expression(node, source=shorten(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
     except NotSupported as refusal:
         raise UnsupportedRegex(
-            f"{refusal.construct} is not supported, in {_shorten(pattern)!r}. {refusal.advice}", pattern
+            f"{refusal.construct} is not supported, in {shorten(pattern, 80)!r}. {refusal.advice}", pattern
         ) from None
 
 
@@ -235,10 +235,6 @@ def _describe(value: object) -> str:
     return f"{type(value).__name__}. Give the pattern as text."
 
 
-def _shorten(pattern: str) -> str:
-    return pattern if len(pattern) <= 80 else f"{pattern[:60]}...{pattern[-15:]}"
-
-
 def _parse(pattern: str, flags: re.RegexFlag) -> Any:
     """Parse with `re`'s own parser; its failures become typed errors."""
     _check_size(pattern)
@@ -288,7 +284,7 @@ def _syntax_error(pattern: str, message: str, position: int | None, advice: str 
         known = (text for start, text in _ADVICE.items() if message.startswith(start))
         advice = next(known, "Correct the pattern, or write a backslash before a character that means itself.")
     place = "" if position is None else f" at position {position}"
-    return RegexSyntaxError(f"{message}, in {_shorten(pattern)!r}{place}. {advice}", pattern, position)
+    return RegexSyntaxError(f"{message}, in {shorten(pattern, 80)!r}{place}. {advice}", pattern, position)
 
 
 _Task = Instruction | tuple[Any, int]

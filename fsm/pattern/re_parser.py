@@ -1,7 +1,7 @@
-r"""The parser of Python's own regular expressions: `re_parser`, the one place that touches it.
+"""Access to the parser of Python's own regular expressions (`re_parser`), in one place, with a check that it is the known one.
 
-The module is private to CPython (`re._parser`, in that place since Python 3.11), and a version of Python may change it. So it is asked
-to read one pattern that holds every construct, and what it returns is compared with what is expected, before anything relies on it.
+The module is private to CPython (`re._parser`, in that place since Python 3.11), and a version of Python may change it. So it parses one
+pattern that holds every construct, and its result is compared with the expected one before anything relies on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""JSON Schema as languages over bytes."""
+"""JSON Schema as languages over bytes: `json_schema` makes a term of a document, with checks for what no automaton holds.
+
+A document is split into cases, each case into the JSON types, each type into a term; `blame` goes the same way back from a text. Imports
+the rooms below it (documents, scalars, keywords, places, formats), `fsm.automaton`, `fsm.expression` and `fsm.terms`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Arrays: item schemas, counts, `contains`, `unevaluatedItems`. Counts are counters, so a bound of a billion costs nothing.
+"""Arrays as terms: item schemas, counts, `contains`, `unevaluatedItems`. Counts are counters, so a bound of a billion costs nothing.
 
-With `contains` a term is made for each number of items read and each number of them that satisfied it, up to the bounds.
+With `contains` the term is a grid: one entry for each number of items read and each number of them that satisfied it, up to the bounds.
 `uniqueItems` is checked: an automaton would have to remember every item.
 """
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf
 
-from fsm.schema.check import DistinctItems, comparable
 from fsm.schema.context import Context
-from fsm.schema.documents.place import Conjunction, Place, Steps, values_of
-from fsm.schema.keyword import Made
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.places.place import Conjunction, Place, Steps, negated_values_of, values_of
+from fsm.schema.value_check import DistinctItems, comparable
 from fsm.terms import node as nodes
 from fsm.terms.node import EMPTY, Node
 
@@ -42,8 +42,8 @@ class _Count:
 
 def array_node(places: Conjunction, context: Context) -> Steps:
     """The arrays that satisfy all places."""
-    lo = max((int(value) for _, value in values_of(places, "minItems")), default=0)
-    hi = min((int(value) for _, value in values_of(places, "maxItems")), default=None)
+    lo, hi = KEYWORDS["minItems"].merged(places, 0), KEYWORDS["maxItems"].merged(places)
+    lo = max((lo, *(some.start + 1 for _, some in negated_values_of(places, "items"))))
     most = _most_different(places, context)
     if (hi is not None and lo > hi) or lo > most:
         return EMPTY
@@ -61,7 +61,7 @@ def _most_different(places: Conjunction, context: Context) -> float:
         return inf
     most = inf
     for place, schema in values_of(places, "items"):
-        items = context.document.settle(place.below(schema, "items"))
+        items = context.document.normalize_draft(place.below(schema, "items"))
         if isinstance(items.get("enum"), list):
             fixed = len(place.get("prefixItems") or ())
             most = min(most, fixed + len({comparable(value) for value in items.get("enum")}))
@@ -104,8 +104,8 @@ def _counts(places: Conjunction) -> list[_Count]:
         least, most = place.get("minContains"), place.get("maxContains")
         lo, hi = 1 if least is None else int(least), None if most is None else int(most)
         found.append(_Count(place, "contains", place.below(schema, "contains"), 0, lo, hi))
-    for place, (start, schema) in values_of(places, Made.SOME_ITEM):
-        found.append(_Count(place, "items", place.below(schema, "items"), start, 1, None))
+    for place, some in negated_values_of(places, "items"):
+        found.append(_Count(place, "items", place.below(some.schema, "items"), some.start, 1, None))
     return found
 
 
@@ -133,7 +133,7 @@ def _item_places(places: Conjunction, position: int, context: Context) -> Conjun
 
 
 def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Context) -> list[Place]:
-    """What `unevaluatedItems` of a place asks of the item at `position`: nothing where another keyword looked at it."""
+    """What `unevaluatedItems` of a place demands of the item at `position`: nothing if another keyword has evaluated it."""
     contained: list[Place] = []
     for place in places:
         if not place.counts_for(watcher):

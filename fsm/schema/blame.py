@@ -1,8 +1,8 @@
-"""Which keywords of a schema are to blame where a text can go on no more: their JSON pointers, found by reading the text again.
+"""Explain why a text does not fit a schema: the JSON pointers of the keywords that forbid it, found by reading the text again.
 
-Terms know nothing of the keywords they come from, so that equal ones are shared. What is asked here is asked of a text: a keyword is to
-blame where no value that satisfies it (and `type` beside it) begins so. It is looked for from the outside inwards, down to the value that
-is being written. Nothing is prepared; the terms of single keywords are built when a text is explained.
+Terms do not record the keywords that they come from, so that equal terms are shared. A keyword is to blame if no value that satisfies it,
+and `type` beside it, begins with the text. The search goes from the root of the schema down to the value that is being written. The terms
+of single keywords are built when a text is explained; nothing is prepared.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from fsm.automaton.checker import Checker, has_checks
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import FSMError, reference
 from fsm.schema.context import KeyOrder
 from fsm.schema.documents.document import Document
-from fsm.schema.documents.place import Conjunction, Place
-from fsm.schema.keyword import KEYWORDS
-from fsm.schema.string import pattern_node, spelled
+from fsm.schema.keywords import KEYWORDS, Keyword
+from fsm.schema.keywords.keyword import ALL_TYPES, Role
+from fsm.schema.keywords.string import pattern_node
+from fsm.schema.places.place import WATCHERS, Conjunction, Place
+from fsm.schema.scalars.string import spelled
 from fsm.terms.node import Node
 
 MAX_NAMED = 8
 _MAX_VISITS = 200
-_BELOW = frozenset({"properties", "patternProperties", "additionalProperties", "items", "prefixItems"})
-_BESIDE = frozenset({"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf"})
-_COMPANIONS = {"contains": ("minContains", "maxContains"), "if": ("then", "else")}
-_NOT_ALONE = frozenset({"minContains", "maxContains", "then", "else", "unevaluatedProperties", "unevaluatedItems"})
-_LEFT_OVER = ("unevaluatedProperties", "unevaluatedItems")
+_FOLLOWED = (Role.REFERENCE, Role.ALL, Role.BRANCHES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +96,21 @@ class _Inquiry:
 
     def _ask(self, question: _Question, found: dict[str, None], questions: list[_Question]) -> None:
         """Add what is to blame in one place, or further questions about the places that it leads to."""
-        place = self._document.settle(question.place)
-        if isinstance(place.schema, bool):
-            if not place.schema:
+        place = self._document.normalize_draft(question.place)
+        if not isinstance(place.schema, dict):
+            if place.schema is False:
                 found[place.pointer] = None
             return
         before = len(found), len(questions)
         parts = list(_last_parts(question.text))
-        for keyword in place.schema:
-            if keyword in _BESIDE:
+        for keyword in (KEYWORDS[name] for name in place.schema if name in KEYWORDS.enforced):
+            if keyword.role in _FOLLOWED:
                 questions += self._beside(place, keyword, question)
-            elif keyword in _BELOW:
+            elif keyword.parts is not None:
                 for part in parts:
                     questions += self._below(place, keyword, part)
-            elif keyword in KEYWORDS and keyword not in _NOT_ALONE and self._is_to_blame(place, keyword, question):
-                found[place.at(keyword)] = None
+            elif keyword.is_blamed and self._is_to_blame(place, keyword, question):
+                found[place.at(keyword.name)] = None
         if (len(found), len(questions)) != before:
             return
         blamed = self._blamed_for_key(place, question) if question.text[:1] == b"{" else None
@@ -132,63 +132,48 @@ class _Inquiry:
         return None
 
     def _blame_together(self, place: Place, question: _Question, found: dict[str, None]) -> None:
-        """Name the keywords of a place that forbid a text together, though none of them does alone."""
+        """Name the keywords of a place that forbid a text only together."""
         if not self._forbids(place, question.text, question.is_whole):
             return
         assert isinstance(place.schema, dict)
-        left_over = [keyword for keyword in _LEFT_OVER if place.has(keyword)]
-        for keyword in left_over or [k for k in place.schema if k in KEYWORDS and k != "type"]:
+        left_over = [keyword for keyword in WATCHERS if place.has(keyword)]
+        for keyword in left_over or [k for k in place.schema if k in KEYWORDS.besides_type]:
             found[place.at(keyword)] = None
 
-    def _beside(self, place: Place, keyword: str, question: _Question) -> Iterator[_Question]:
+    def _beside(self, place: Place, keyword: Keyword, question: _Question) -> Iterator[_Question]:
         """Questions about the places for the same value that a keyword leads to."""
         text, is_whole = question.text, question.is_whole
-        if keyword in ("$ref", "$dynamicRef"):
-            target = self._document.resolve(place, keyword)._replace(via=None)
+        if keyword.role is Role.REFERENCE:
+            target = self._document.resolve(place, keyword.name)._replace(via=None)
             if self._forbids(target, text, is_whole):
                 yield _Question(target, text, is_whole)
             return
-        branches = [place.below(schema, keyword, number) for number, schema in enumerate(place.get(keyword))]
+        schemas = keyword.shape.schemas(place.get(keyword.name))
+        branches = [place.below(schema, keyword.name, *tokens) for tokens, schema in schemas]
         wrong = [branch for branch in branches if self._forbids(branch, text, is_whole)]
-        if keyword == "allOf" or len(wrong) == len(branches):
+        if keyword.role is Role.ALL or len(wrong) == len(branches):
             yield from (_Question(branch, text, is_whole) for branch in wrong)
 
-    def _below(self, place: Place, keyword: str, part: _Part) -> Iterator[_Question]:
+    def _below(self, place: Place, keyword: Keyword, part: _Part) -> Iterator[_Question]:
         """Questions about the places for a part of the value that a keyword leads to."""
-        for below in self._places_of(place, keyword, part.name):
+        if keyword.parts is None or part.name is None:
+            return
+        for below in keyword.parts(place, place.get(keyword.name), part.name, partial(self._matches, place)):
             if part.text and self._forbids(below, part.text, part.is_whole):
                 yield _Question(below, part.text, part.is_whole)
 
-    def _places_of(self, place: Place, keyword: str, name: str | int | None) -> Iterator[Place]:
-        value: Any = place.get(keyword)
-        if isinstance(name, int):
-            first = place.get("prefixItems") or ()
-            if keyword == "prefixItems" and name < len(first):
-                yield place.below(first[name], keyword, name)
-            elif keyword == "items" and name >= len(first):
-                yield place.below(value, keyword)
-        elif name is not None:
-            declared = place.get("properties") or {}
-            matched = [p for p in place.get("patternProperties") or {} if self._matches(p, name, place)]
-            if keyword == "properties" and name in declared:
-                yield place.below(declared[name], keyword, name)
-            elif keyword == "patternProperties":
-                yield from (place.below(value[pattern], keyword, pattern) for pattern in matched)
-            elif keyword == "additionalProperties" and name not in declared and not matched:
-                yield place.below(value, keyword)
-
-    def _matches(self, pattern: str, name: str, place: Place) -> bool:
+    def _matches(self, place: Place, pattern: str, name: str) -> bool:
         node = pattern_node(pattern, place.at("patternProperties"), self._document.limits)
         return Automaton(node).accepts(spelled(name)[1:-1])
 
-    def _is_to_blame(self, place: Place, keyword: str, question: _Question) -> bool:
+    def _is_to_blame(self, place: Place, keyword: Keyword, question: _Question) -> bool:
         """True where no value begins with the text that satisfies this keyword, and `type` beside it."""
         assert isinstance(place.schema, dict)
-        kept = {keyword, *_COMPANIONS.get(keyword, ())}
+        kept = {keyword.name, *keyword.companions}
         alone = self._part_of(place, kept)
         if self._forbids(alone, question.text, question.is_whole):
             return True
-        if keyword == "type" or not place.has("type") or not KEYWORDS[keyword].types:
+        if not place.has("type") or keyword.types == ALL_TYPES:
             return False
         typed = self._part_of(place, kept | {"type"})
         only_type = self._part_of(place, {"type"})
@@ -203,7 +188,7 @@ class _Inquiry:
         return place._replace(schema=made, via=None)
 
     def _keys_only(self, place: Place, *more: str) -> Place:
-        """What a place says of keys, whatever their values, and some of its other keywords."""
+        """The constraints of a place on keys, with any values, and some of its other keywords."""
         made: dict[str, Any] = {keyword: place.get(keyword) for keyword in more if place.has(keyword)}
         for keyword in ("properties", "patternProperties"):
             made[keyword] = {key: schema is not False for key, schema in (place.get(keyword) or {}).items()}
@@ -217,7 +202,16 @@ class _Inquiry:
         if automaton is None:
             automaton = self._automata[key] = Automaton(self._build((place,), order))
         state = automaton.next_state(Automaton.initial_state, text)
-        return state == DEAD or (is_whole and not automaton.is_accepting(state))
+        if state == DEAD or (is_whole and not automaton.is_accepting(state)):
+            return True
+        root = automaton.nodes[Automaton.initial_state]
+        return has_checks(root) and _fails_checks(Checker(root), text, is_whole)
+
+
+def _fails_checks(checker: Checker, text: bytes, is_whole: bool) -> bool:
+    """True when a value that ends in the text, or with it, does not pass its check."""
+    reading = checker.read(checker.initial, text)
+    return not reading.is_alive or (is_whole and checker.end(reading) is not True)
 
 
 def _last_parts(text: bytes) -> Iterator[_Part]:

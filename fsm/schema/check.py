@@ -7,9 +7,7 @@ automaton is, and never fetches anything.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,133 +17,21 @@ import jsonschema_rs
 
 from fsm.errors import SchemaError, reference
 from fsm.schema import matching
-from fsm.schema.documents.dialect import LATEST
-from fsm.schema.documents.place import Conjunction, Place
 from fsm.schema.documents.translation import Translation, needs_translation
 from fsm.schema.formats.table import NUMBER_FORMATS
-from fsm.schema.keyword import Text, escape
+from fsm.schema.keywords import KEYWORDS, Keyword
+from fsm.schema.keywords.python_type import Text
+from fsm.schema.places.dialect import LATEST
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
+from fsm.schema.places.shape import escape
 
 if TYPE_CHECKING:
     from fsm.schema.documents.document import Document
 
 
-_PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|(?P<unfinished>"[\s\S]*)|[{}\[\]:,]|[^\s"{}\[\]:,]+')
-"""What JSON text is made of; an unfinished string is left out, an unfinished number is found as it is."""
-
-
-def _scan(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (depth, position, part) for the parts of the beginning of a JSON text; the depth is that inside of brackets."""
-    depth = 0
-    for found in _PARTS.finditer(data):
-        if found.lastgroup:
-            return
-        part = found.group()
-        if part in (b"}", b"]"):
-            depth -= 1
-        yield depth, found.start(), part
-        if part in (b"{", b"["):
-            depth += 1
-
-
-@dataclass(frozen=True, slots=True)
-class DistinctKeys:
-    """The object itself has no key twice, however it is spelled; the objects inside are asked for themselves."""
-
-    telling_bytes: ClassVar = frozenset(b":")
-
-    def holds(self, data: bytes) -> bool:
-        """True when the JSON text `data` repeats no key."""
-        return self.fault(data) is None
-
-    def fault(self, data: bytes) -> int | None:
-        """Where the first key begins that was there before. Cost: some 50 us per kB."""
-        keys, before = set[str](), (0, b"")
-        for depth, position, part in _scan(data):
-            if depth == 1 and part == b":":
-                key = json.loads(before[1])
-                if key in keys:
-                    return before[0]
-                keys.add(key)
-            before = position, part
-        return None
-
-    def __str__(self) -> str:
-        return "no key comes twice in an object"
-
-
-DISTINCT_KEYS = DistinctKeys()
-
-
-@dataclass(frozen=True, slots=True)
-class DistinctItems:
-    """No two items of the array are equal, as JSON compares values: 1 and 1.0 are equal, 1 and true are not."""
-
-    pointer: str
-    telling_bytes: ClassVar = frozenset(b",]")
-
-    def holds(self, data: bytes) -> bool:
-        """True when the JSON text `data` repeats no item."""
-        return self.fault(data) is None
-
-    def fault(self, data: bytes) -> int | None:
-        """Where the first item begins that was there before. Cost: some 50 us per kB, and one parse of each item."""
-        seen, start = set[Any](), 1
-        for depth, position, part in _scan(data):
-            if (depth == 1 and part == b",") or (depth == 0 and part == b"]"):
-                text = data[start:position]
-                item = comparable(json.loads(text)) if text.strip() else None
-                if item is not None and item in seen:
-                    return start + len(text) - len(text.lstrip())
-                seen.add(item)
-                start = position + 1
-        return None
-
-    def __str__(self) -> str:
-        return f"no two items are equal (`uniqueItems` at {reference(self.pointer)!r})"
-
-
-def comparable(value: Any) -> tuple[str, Any]:
-    """What is equal for JSON values that are equal."""
-    if isinstance(value, dict):
-        return "object", frozenset((key, comparable(item)) for key, item in value.items())
-    if isinstance(value, list):
-        return "array", tuple(map(comparable, value))
-    kind = "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
-    return kind, value
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TypeCheck:
-    """Python code of a type (a validator function, a `__post_init__`) accepts the value.
-
-    Attributes:
-        name: what it is, for people.
-        validate: takes JSON text; raises `ValueError` where the value is not accepted.
-    """
-
-    name: str
-    validate: Callable[[bytes], Any]
-    telling_bytes: ClassVar = frozenset[int]()
-
-    def holds(self, data: bytes) -> bool:
-        """True when the code accepts the value."""
-        try:
-            self.validate(data)
-        except ValueError:
-            return False
-        return True
-
-    def fault(self, data: bytes) -> int | None:
-        """Nothing: the code looks at whole values."""
-        return None
-
-    def __str__(self) -> str:
-        return f"{self.name} accepts the value"
-
-
 def is_checkable(places: Conjunction) -> bool:
     """True when these places can be told to a validator: each is a part of a document, asked for or not."""
-    return all(not isinstance(place.schema, dict) or "\0" not in "".join(place.schema) for place in places)
+    return not any(isinstance(place.schema, NegatedKeyword) or place.says(KEYWORDS.of_python_types) for place in places)
 
 
 class SchemaCheck:
@@ -179,7 +65,7 @@ class SchemaCheck:
     def _validator(self) -> Any:
         document, asserts = self._document, self._document.asserts_format
         wanted = _with_proper_references([self._reference(place) for place in self._places])
-        document_to_validate = document.root.schema if self._translation is None else self._translation.root
+        document_to_validate = document.schema if self._translation is None else self._translation.root
         name = LATEST.name if self._translation else document.dialect.name
         uri = f"{_SCHEMES[name]}://json-schema.org/{name}/schema"
         root = plain(document_to_validate, asserts_format=asserts)
@@ -197,7 +83,7 @@ class SchemaCheck:
                 registry=jsonschema_rs.Registry(list(resources.items()), draft=draft),
                 validate_formats=document.asserts_format,
                 offline=True,
-                keywords={"pattern": matching.Pattern} if backtracks else None,
+                keywords={**_own_checks(), **({"pattern": matching.Pattern} if backtracks else {})},
             )
         except (jsonschema_rs.ValidationError, ValueError) as error:
             problem = str(error).partition("\n")[0]
@@ -210,13 +96,14 @@ class SchemaCheck:
     @cached_property
     def _translation(self) -> Translation | None:
         """The root in words that the validator knows; None where it has no others."""
-        root, dialect = self._document.root.schema, self._document.dialect
+        root, dialect = self._document.schema, self._document.dialect
         return Translation(root, dialect) if needs_translation(root, dialect) else None
 
     def _reference(self, place: Place) -> Any:
         document, translation = self._document, self._translation
+        assert not isinstance(place.schema, NegatedKeyword)  # see `is_checkable`
         uri = document.resources.uri
-        found = translation.pointer_to(place.schema) if translation else _pointer(document.root.schema, place.schema)
+        found = translation.pointer_to(place.schema) if translation else _pointer(document.schema, place.schema)
         if found is None:
             for name, other in document.registry.items():
                 found = _pointer(other, place.schema)
@@ -232,6 +119,26 @@ class SchemaCheck:
 
     def __str__(self) -> str:
         return f"the value satisfies the schema at {', '.join(reference(place.pointer) for place in self._places)}"
+
+
+def _own_checks() -> dict[str, type]:
+    """What the validator is told of keywords that are in no draft."""
+    return {keyword.name: _check_of(keyword) for keyword in KEYWORDS.with_accepts}
+
+
+def _check_of(keyword: Keyword) -> type:
+    class Check:
+        """A keyword in a schema, as the validator makes and calls it."""
+
+        def __init__(self, parent: Any, value: Any, path: Any) -> None:
+            self._value = value
+
+        def validate(self, instance: Any) -> None:
+            """Raise `ValueError` where the keyword does not accept a value."""
+            if not keyword.takes(self._value, instance):
+                raise ValueError(f"`{keyword.name}` does not accept it")
+
+    return Check
 
 
 _DRAFTS = {
@@ -273,7 +180,7 @@ def _with_bounds_for_formats(value: Any) -> Any:
         return [_with_bounds_for_formats(part) for part in value]
     if not isinstance(value, dict):
         return value
-    made = {key: part if key in ("enum", "const") else _with_bounds_for_formats(part) for key, part in value.items()}
+    made = {key: part if key in KEYWORDS.listing else _with_bounds_for_formats(part) for key, part in value.items()}
     name = value.get("format")
     said = NUMBER_FORMATS.get(name) if isinstance(name, str) else None
     return made | {"allOf": [*made.get("allOf", ()), said]} if said else made
@@ -288,7 +195,7 @@ def _with_proper_references(value: Any) -> Any:
     return {
         key: quote(part, safe=_SAFE)
         if key == "$ref" and isinstance(part, str)
-        else (part if key in ("enum", "const") else _with_proper_references(part))
+        else (part if key in KEYWORDS.listing else _with_proper_references(part))
         for key, part in value.items()
     }
 

@@ -1,10 +1,11 @@
-"""`json_schema`: a JSON schema (drafts 3 to 2020-12) or a Python type becomes an expression.
+"""`json_schema`: compile a JSON schema (drafts 3 to 2020-12) or a Python type into an expression.
 
-A schema is taken as what it says about each JSON type. Schemas that hold together for one value (`allOf`, `$ref` beside other
-keywords, a property named by two of them) are merged keyword by keyword; `anyOf`, `oneOf`, `if` and what is left of a `not` are
-carried through as alternatives (`document.py`, `negation.py`). So no intersection of automata is needed but for `pattern`, `format`
-and keys. A place that needs itself becomes a recursive rule. What no automaton holds is checked when the value is complete.
-Builders are generators that yield the schemas whose terms they need: no schema, however deeply nested, exhausts Python's stack.
+The method is a case split, not a product of automata. Schemas that hold for one value together (`allOf`, `$ref` beside other keywords, a
+property named by two of them) are collected as places; `anyOf`, `oneOf`, `if` and negations, which are pushed inwards, become
+alternatives (`documents/document.py`). For each alternative and each JSON type one term is built from all places at once; only patterns,
+formats and languages of keys are intersected. A schema that contains itself becomes a recursive rule. What no automaton holds is checked
+when the value is complete. Builders are generators that yield the schemas whose terms they need, so that no schema, however deeply
+nested, exhausts Python's stack.
 """
 
 from __future__ import annotations
@@ -29,16 +30,18 @@ from fsm.schema.array import array_node
 from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
-from fsm.schema.disjoint import types_at
 from fsm.schema.documents.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
-from fsm.schema.documents.place import Conjunction, Place, Steps, values_of
 from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.empty_place import empty_place
-from fsm.schema.enumeration import names, scalar_node
-from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Made, Schema, shorten
-from fsm.schema.number import INTEGER, NUMBER, decimals_in, number_node
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.python_type import VALIDATOR
+from fsm.schema.keywords.value import types_at
 from fsm.schema.object import object_node
-from fsm.schema.string import STRING, FormatPolicy, string_node
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, Steps, negated_values_of, values_of
+from fsm.schema.places.shape import JSON_TYPES, Schema, shorten
+from fsm.schema.scalars.enumeration import names, scalar_node
+from fsm.schema.scalars.number import INTEGER, NUMBER, decimals_in, number_node
+from fsm.schema.scalars.string import STRING, FormatPolicy, string_node
 from fsm.schema.syntax import BOOLEAN, NULL, Whitespace, syntax_of
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
@@ -102,7 +105,7 @@ def json_schema(
 
     def read_again() -> tuple[Document, Build]:
         document = read(negations="all", is_strict=False)
-        document.settle_accounts()
+        document.disable_budget()
 
         def build(places: Conjunction, order: KeyOrder) -> Node:
             context = Context(document, syntax_of(whitespace), limits, order)
@@ -168,7 +171,7 @@ def _compile(
             most //= 4
             readings = [("none", True)]
             continue
-        document.settle_accounts()
+        document.disable_budget()
         return context, EMPTY if is_empty else node
 
 
@@ -364,7 +367,7 @@ class _Terms:
         return None if found is None or node is None else (node, found[1])
 
     def keep(self, frame: _Frame, node: Node, is_outermost: bool) -> None:
-        """Remember a term for those who need the same."""
+        """Remember a term, for the next request of the same."""
         key, bound, nesting = frame.key, frame.bound, frame.nesting
         if bound < 2:
             self._known[key, bound, bound and self.roughly(nesting)] = node, frame
@@ -418,7 +421,7 @@ class _Terms:
         return key in self._recursive
 
     def _reaches(self, key: Key, places: Conjunction, nesting: int) -> bool:
-        """Whether some value of at most so many levels exists. The flattest one holds none of its own kind."""
+        """Whether some value of at most so many levels exists. The flattest value contains no value of its own kind."""
         while key not in self._fewest and self._tried.get(key, 0) < nesting:
             tried = self._tried[key] = min(_next_try(self._tried.get(key, 0)), nesting)
             node = _Level(self, tried).build(places)
@@ -506,7 +509,7 @@ class _Level:
 
     def _simple(self, place: Place) -> Node | None:
         """The term of a place that names one scalar type and nothing else; the most common of all needs no frame."""
-        node = None if place.negated else _simple_node(self._document.settle(place).schema)
+        node = None if place.negated else _simple_node(self._document.normalize_draft(place).schema)
         if node is not None:
             self._document.read(place)
             self._note_spellings((place,), types_at(place))
@@ -596,8 +599,8 @@ class _Level:
     def _typed(self, places: Conjunction) -> Steps:
         """The values that satisfy places without cases, and pass their validators."""
         node = yield from self._of_types(places)
-        for place, name in values_of(places, Made.VALIDATOR):
-            self._context.note_check(place, Made.VALIDATOR, "it is Python code")
+        for place, name in values_of(places, VALIDATOR):
+            self._context.note_check(place, VALIDATOR, "it is Python code")
             node = nodes.checked(node, self._document.validators[name])
         return node
 
@@ -614,13 +617,14 @@ class _Level:
             context.endless += ["maxLength"] if simple is STRING else []
             return simple
         types = self._that_fit(frozenset(JSON_TYPES).intersection(*map(types_at, places)))
-        try:
-            listed = scalar_node(places, types, asserts_format=context.asserts_format, limits=self._limits)
-        except NotRegular:
-            listed = None
+        left_out: list[tuple[Place, str]] = []
+        make = partial(scalar_node, asserts_format=context.asserts_format, limits=self._limits)
+        listed = make(places, types, left_out=left_out)
         if listed is not None:
             context.note_spellings(*spelling.of_listed(places, types))
+            context.leave_all_out(left_out, matching.NOTE)
             return listed
+        self._leave_to_checks(places, types)
         self._note_spellings(places, types)
         members = [nodes.literal(text) for _, text in names(places, types)]
         if not types.isdisjoint(("integer", "number")):
@@ -632,6 +636,13 @@ class _Level:
         if "object" in types:
             members.append((yield from object_node(places, context)))
         return nodes.alternation(members)
+
+    def _leave_to_checks(self, places: Conjunction, types: frozenset[str]) -> None:
+        """Leave out the keywords that no term holds, where values of their types are left."""
+        for name in KEYWORDS.only_checked:
+            if not types.isdisjoint(KEYWORDS[name].checked_types):
+                for place, _ in (*values_of(places, name), *negated_values_of(places, name)):
+                    self._context.leave_out(place, name, "no automaton knows it")
 
     def _that_fit(self, types: frozenset[str]) -> frozenset[str]:
         """The types for which there is room: no more arrays and objects where too many are open, but for what the schema itself nests."""
@@ -664,8 +675,8 @@ class _Level:
         try:
             return make(places, types)
         except NotRegular:
-            for keyword in ("multipleOf", Made.NOT_MULTIPLE):
-                for place, _ in values_of(places, keyword):
+            for found in (values_of, negated_values_of):
+                for place, _ in found(places, "multipleOf"):
                     self._context.leave_out(place, "multipleOf", "its multiples are not regular")
             return make(places, types, loosely=True)
 
@@ -685,12 +696,11 @@ _SPACES = {
 }
 _NAMING = frozenset({"properties", "required"})
 _SIMPLE = {"null": NULL, "boolean": BOOLEAN, "integer": INTEGER, "number": NUMBER, "string": STRING}
-_SAYS_MORE = (frozenset(KEYWORDS) | frozenset(Made)) - {"type"}
 
 
-def _simple_node(schema: Schema) -> Node | None:
+def _simple_node(schema: Schema | NegatedKeyword) -> Node | None:
     """The term of a schema that names one scalar type and nothing else."""
-    if not isinstance(schema, dict) or not _SAYS_MORE.isdisjoint(schema):
+    if not isinstance(schema, dict) or not KEYWORDS.besides_type.isdisjoint(schema):
         return None
     name = schema.get("type")
     return _SIMPLE.get(name) if isinstance(name, str) else None

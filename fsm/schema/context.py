@@ -1,4 +1,4 @@
-"""What every builder of a term needs: the syntax, the options, and a list of what it could not put into the automaton."""
+"""The state of one compilation, shared by all builders of terms: syntax, options, and notes on what the automaton does not hold."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Literal
 from fsm.errors import BudgetExceeded, SchemaError, reference
 from fsm.limits import Limits
 from fsm.schema.documents.document import Document
-from fsm.schema.documents.place import Place
 from fsm.schema.key_kinds import KeyKinds
+from fsm.schema.places.place import Place
 from fsm.schema.syntax import Syntax
 from fsm.terms.derivative import Derivatives
 from fsm.terms.endless import is_endless
@@ -77,7 +77,6 @@ class Context:
         Raises:
             SchemaError: everything must be exact.
         """
-        keyword = keyword.removeprefix("\0")
         pointer = place.at(keyword)
         if self.is_strict:
             raise SchemaError(

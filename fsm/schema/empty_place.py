@@ -1,11 +1,13 @@
-"""Where a schema that no value satisfies contradicts itself: the innermost place that is empty and makes the whole empty."""
+"""Explain an empty schema: find the innermost place that no value satisfies and that every value of the whole schema needs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from fsm.schema.documents.document import Document
-from fsm.schema.documents.place import Place
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import Role
+from fsm.schema.places.place import Place
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Node
 
@@ -32,7 +34,7 @@ def empty_place(document: Document, start: Place, build: Callable[[Place], Node]
 
     found = start
     for _ in range(_MAX_DEPTH):
-        inner = next((part for part in _needed(document, document.settle(found)) if is_empty(part)), None)
+        inner = next((part for part in _needed(document, document.normalize_draft(found)) if is_empty(part)), None)
         if inner is None:
             break
         found = inner
@@ -43,12 +45,12 @@ def _needed(document: Document, place: Place) -> Iterator[Place]:
     """Yield the places below one, or beside it, without which no value satisfies it."""
     if isinstance(place.schema, bool):
         return
-    for keyword in ("$ref", "$dynamicRef"):
+    for keyword in KEYWORDS.references:
         if place.has(keyword):
             yield document.resolve(place, keyword)._replace(via=None)
-    for keyword in ("allOf", "anyOf", "oneOf"):
+    for keyword in KEYWORDS.combining:
         branches = place.get(keyword) or ()
-        if keyword == "allOf" or len(branches) == 1:
+        if KEYWORDS[keyword].role is Role.ALL or len(branches) == 1:
             yield from (place.below(schema, keyword, number) for number, schema in enumerate(branches))
     properties = place.get("properties") or {}
     for name in place.get("required") or ():

@@ -1,7 +1,7 @@
-"""The kinds of keys: into which sets some languages divide all keys, and which of these sets hold few texts.
+"""Partition the keys of an object: which intersections of some languages, and of their complements, hold a text, and which hold few.
 
-One walk over all languages at once finds every set that has a text, where a search for each set would visit the same states
-again and again. What it does not do: sets with declared names left out; few texts are enough to tell (see `object.py`).
+One breadth-first walk over the product of all languages finds every set that holds a text; a search for each set would visit the same
+states again and again. Declared names are not left out of the sets; few texts are enough to tell them (see `object.py`).
 """
 
 from __future__ import annotations

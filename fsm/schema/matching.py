@@ -1,7 +1,7 @@
-r"""Patterns inside checks: matched by our automaton where they are regular, else by backtracking within a bound that is told.
+r"""The keyword `pattern` inside checks: by a DFA where the pattern is regular, else by backtracking with a bound on its steps.
 
-The validator matches `pattern` itself. Where a pattern looks around or refers back (`(.+)-\1`), it backtracks, and says of a text that
-took it too many steps that it does not match. Here no text is refused for that: the check ends in an error.
+The validator matches `pattern` itself. With a look-around or a back-reference (`(.+)-\1`) it backtracks, and reports a text that takes
+too many steps as not matching. Here such a text is not refused: the check ends in an error.
 """
 
 from __future__ import annotations

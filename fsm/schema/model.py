@@ -40,13 +40,14 @@ from pydantic_core import SchemaError as CoreSchemaError
 from pydantic_core import SchemaValidator
 
 from fsm.errors import SchemaError
-from fsm.schema.check import TypeCheck
 from fsm.schema.formats.uri import MAX_URL_BYTES, url
-from fsm.schema.keyword import Made, Text, shorten
-from fsm.schema.number import to_decimal
-from fsm.schema.numbers.decimal_text import DecimalText
-from fsm.schema.numbers.number_range import Bound, higher, lower
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.python_type import TEXT, VALIDATOR, Text
+from fsm.schema.places.shape import Inside, shorten, to_decimal
+from fsm.schema.scalars.decimal_text import DecimalText
+from fsm.schema.scalars.number_range import Bound, higher, lower
 from fsm.schema.spelling import DECIMAL, URL
+from fsm.schema.value_check import TypeCheck
 from fsm.terms.node import Check
 
 _ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and validate the result yourself"
@@ -97,7 +98,7 @@ def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
     checks: dict[str, Check] = reader.checks
     if reader.unsure:
         definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
-        schema = definitions | {"allOf": [schema], Made.VALIDATOR: "whole"}
+        schema = definitions | {"allOf": [schema], VALIDATOR: "whole"}
         checks["whole"] = TypeCheck(", ".join(dict.fromkeys(reader.unsure)), adapter.validate_json)
     return _with_our_formats(schema), checks
 
@@ -123,16 +124,19 @@ def arguments_of(function: FunctionType) -> type[BaseModel]:
 
 def _with_our_formats(schema: dict[str, Any]) -> dict[str, Any]:
     """Replace formats by what pydantic reads, in place."""
-    stack: list[Any] = [schema]
+    stack: list[tuple[Any, bool]] = [(schema, True)]
     while stack:
-        part = stack.pop()
+        part, is_schema = stack.pop()
         if isinstance(part, list):
-            stack.extend(part)
+            stack.extend((item, True) for item in part)
         elif isinstance(part, dict):
-            name = part.get("format")
+            name = part.get("format") if is_schema else None
             if part.get("type") == "string" and isinstance(name, str):
                 _replace_format(part, name)
-            stack.extend(value for key, value in part.items() if key not in ("default", "examples", "const", "enum"))
+            for key, value in part.items():
+                inside = KEYWORDS.inside(key) if is_schema else Inside.SCHEMA
+                if inside is not Inside.VALUES:
+                    stack.append((value, inside is not Inside.SCHEMA_MAP))
     return schema
 
 
@@ -202,7 +206,7 @@ class _Reader(GenerateJsonSchema):
             return found
         key = f"{len(self.checks)}"
         self.checks[key] = TypeCheck(name, validator.validate_json)
-        return {"allOf": [found], Made.VALIDATOR: key}
+        return {"allOf": [found], VALIDATOR: key}
 
     def _closed(self, schema: dict[str, Any]) -> dict[str, Any]:
         return {"additionalProperties": False} | schema if schema.get("type") == "object" else schema
@@ -361,7 +365,7 @@ class _Reader(GenerateJsonSchema):
             schema.get("max_digits"),
             schema.get("decimal_places"),
         )
-        return {"type": "string", Made.TEXT: Text(text.node(), DECIMAL)}
+        return {"type": "string", TEXT: Text(text.node(), DECIMAL)}
 
     def url_schema(self, schema: Any) -> dict[str, Any]:
         """A URL, see `uri.py`."""
@@ -378,7 +382,7 @@ class _Reader(GenerateJsonSchema):
         schemes = schema.get("allowed_schemes")
         found: dict[str, Any] = {
             "type": "string",
-            Made.TEXT: Text(url(None if schemes is None else tuple(schemes)), URL),
+            TEXT: Text(url(None if schemes is None else tuple(schemes)), URL),
         }
         if (schema.get("max_length") or MAX_URL_BYTES) < MAX_URL_BYTES:
             return self._asked(schema, "a URL with a length of its own", found)

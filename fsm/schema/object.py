@@ -17,13 +17,16 @@ from itertools import combinations
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.automaton.transition_rows import bytes_of
 from fsm.errors import BudgetExceeded, NotRegular
-from fsm.schema.check import DISTINCT_KEYS
 from fsm.schema.context import Context
-from fsm.schema.documents.place import Conjunction, Place, Steps, values_of
 from fsm.schema.key_kinds import KeyKinds
-from fsm.schema.keyword import Made, Member, Schema, escape
-from fsm.schema.string import CHARACTERS, STRING, in_quotes, pattern_node, spelled
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.object import SomeMember
+from fsm.schema.keywords.string import pattern_node
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, Steps, values_of
+from fsm.schema.places.shape import Schema, escape
+from fsm.schema.scalars.string import CHARACTERS, STRING, in_quotes, spelled
 from fsm.schema.syntax import Syntax
+from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.derivative import Derivatives
@@ -39,7 +42,7 @@ _OBJECT_WORK, _PROPERTY_WORK = 20, 6
 _MAX_FEW = 32  # keys of a language that are taken as if they were declared
 _MAX_LENGTH = 200
 _MAX_DUTIES = 3  # "some member ..." in one object
-_SPECIAL = frozenset({"patternProperties", "propertyNames", "minProperties", "maxProperties", Made.SOME_MEMBER})
+_OF_KEYS = frozenset({"patternProperties", "propertyNames"})
 _OF_OTHER_KEYS = frozenset({"patternProperties", "additionalProperties", "unevaluatedProperties"})
 _NONE: frozenset[str] = frozenset()
 _NAMES_ONLY = {"type": "string"}
@@ -73,9 +76,8 @@ def object_node(places: Conjunction, context: Context) -> Steps:
     context.limits.check("max_properties", len(names), "properties of an object", pointer)
     work.add(_OBJECT_WORK + _PROPERTY_WORK * len(names))
     work.check()
-    is_special = any(place.says(_SPECIAL) for place in places)
     keys = _Keys(places, context)
-    if is_special:
+    if any(place.says(_OF_KEYS) or isinstance(place.schema, NegatedKeyword) for place in places):
         yield from keys.read()
     members: list[tuple[str, Node, bool]] = []
     for name in names:
@@ -93,8 +95,7 @@ def object_node(places: Conjunction, context: Context) -> Steps:
             members += [(json.loads(word), value, False) for word in kind.few]
         elif value is not EMPTY:
             others.append((kind, value))
-    lo = max((int(value) for _, value in values_of(places, "minProperties")), default=0)
-    hi = min((int(value) for _, value in values_of(places, "maxProperties")), default=None)
+    lo, hi = KEYWORDS["minProperties"].merged(places, 0), KEYWORDS["maxProperties"].merged(places)
     if hi is None and any(context.is_possible(value) and context.is_possible(kind.keys) for kind, value in others):
         context.endless.append("maxProperties")
     for kind, _ in others if hi is not None else ():
@@ -194,8 +195,9 @@ class _Keys:
                 self._context.leave_out(place, "propertyNames", "keys would have to be checked")
             else:
                 self._names.append(node)
-        for place, member in values_of(self._places, Made.SOME_MEMBER):
-            yield from self._read_duty(place, member)
+        for place in self._places:
+            if isinstance(place.schema, NegatedKeyword) and isinstance(place.schema.value, SomeMember):
+                yield from self._read_duty(place, place.schema.value)
 
     def _name_places(self, place: Place, schema: object) -> Conjunction:
         only = self._context.document.make(_NAMES_ONLY, "names only")
@@ -212,7 +214,7 @@ class _Keys:
             self._patterns[pattern] = found
         return self._patterns[pattern]
 
-    def _read_duty(self, place: Place, member: Member) -> Generator[Conjunction, Node, None]:
+    def _read_duty(self, place: Place, member: SomeMember) -> Generator[Conjunction, Node, None]:
         if len(self.duties) == _MAX_DUTIES:
             self._context.leave_out(place, "not", "too many members to look for")
             return
@@ -337,7 +339,7 @@ class _Keys:
             left = None if few is None else tuple(word for word in few if json.loads(word) not in declared)
             kind = self._kind(base, number, left if left is None or len(left) <= _MAX_FEW else None)
             if left is None and (not declared or divided.is_endless(number)):
-                kind.keys.is_inhabited = True  # some text is left, whatever finitely many are taken away
+                kind.keys.is_inhabited = True  # endlessly many texts minus finitely many: some text is left
             if left or (left is None and self._is_inhabited(kind.keys)):
                 found.append(kind)
         self._context.limits.check("max_key_kinds", len(found), "kinds of keys", self._places[0].pointer)

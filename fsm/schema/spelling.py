@@ -1,12 +1,13 @@
-"""What we never write though a schema allows it, in one sentence for each kind of value; `docs/json_text.md` has the examples."""
+"""What is never written though a schema allows it, in one sentence for each kind of value; `docs/json_text.md` has examples."""
 
 from __future__ import annotations
 
-from fsm.schema.documents.place import Conjunction, values_of
-from fsm.schema.enumeration import values_at
-from fsm.schema.keyword import Made, is_number
-from fsm.schema.number import MAX_EXACT_DIGITS
-from fsm.schema.numbers.number_range import MAX_DIGITS
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.value import values_at
+from fsm.schema.places.place import Conjunction, values_of
+from fsm.schema.places.shape import is_number
+from fsm.schema.scalars.number import MAX_EXACT_DIGITS
+from fsm.schema.scalars.number_range import MAX_DIGITS
 
 ONE_SPACE = "white space: at most one space, after `:` and `,`"
 NO_SPACE = "white space: none"
@@ -25,18 +26,6 @@ LISTED = (
 )
 DECIMAL = "decimals: strings of plain digits, as pydantic writes them; no exponent, no `-0`"
 URL = "URLs: a scheme in small letters, a host in ASCII, at most 1,000 characters of path and query, 200 of fragment"
-FORMATS = {
-    "date": "`date`: no year 0000",
-    "time": "`time`: no leap second, at most 9 digits of a fraction",
-    "date-time": "`date-time`: no year 0000, no leap second, at most 9 digits of a fraction",
-    "hostname": "`hostname`: at most 8 labels, none with `--` in the third and fourth place",
-    "email": "`email`: at most 3 atoms of 20 characters, or 31 in quotes, before `@`, and 8 labels of 31 after it",
-    "regex": "`regex`: groups at most three deep, without names and references",
-    "byte": "`byte`: padded, the bits that stand for nothing zero",
-    "x-mailbox": "e-mail addresses: letters, digits, single dots and hyphens, a host name that is public",
-    "x-clock": "times: no offset, at most 6 digits of a fraction",
-    "x-local-date-time": "times of a day: no offset, at most 6 digits of a fraction",
-}
 
 
 def nested(most: int) -> str:
@@ -69,6 +58,8 @@ def of_listed(places: Conjunction, types: frozenset[str]) -> list[str]:
 
 def of_strings(places: Conjunction, *, asserts_format: bool) -> list[str]:
     """What is written of strings."""
-    texts = [value.spelling for _, value in values_of(places, Made.TEXT)]
-    formats = [FORMATS[name] for _, name in values_of(places, "format") if name in FORMATS and asserts_format]
-    return [STRINGS, *formats, *texts]
+    found = [STRINGS]
+    for keyword in KEYWORDS.with_language:
+        if keyword.spelling is not None and (asserts_format or not keyword.is_optional):
+            found += filter(None, (keyword.spelling(value) for _, value in values_of(places, keyword.name)))
+    return found

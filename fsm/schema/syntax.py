@@ -1,4 +1,4 @@
-"""The JSON text around values: separators with or without a space, and any value at all."""
+"""JSON text around values: separators with or without a space, and the term of any JSON value."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal
 
-from fsm.schema.check import DISTINCT_KEYS
-from fsm.schema.number import NUMBER
-from fsm.schema.string import STRING
+from fsm.schema.scalars.number import NUMBER
+from fsm.schema.scalars.string import STRING
+from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms import node as nodes
 from fsm.terms.node import Node, Rule
 

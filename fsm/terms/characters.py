@@ -1,7 +1,6 @@
-"""Sets of characters as languages over bytes: plain UTF-8, or as a JSON string spells them.
+"""Sets of characters as terms over bytes: a set of code points compiled to UTF-8, plain or as a JSON string spells it.
 
-A set is a tuple of inclusive code point ranges, ascending and apart. Surrogates (U+D800 to U+DFFF) have no UTF-8 and
-are left out wherever they are asked for.
+A set is a tuple of inclusive code point ranges, ascending and disjoint. Surrogates (U+D800 to U+DFFF) have no UTF-8 and are removed.
 """
 
 from __future__ import annotations

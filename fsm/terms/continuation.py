@@ -1,13 +1,13 @@
-r"""Courses: what is read next, step by step, where a step may look at what comes or at what was read.
+"""`Continuation`: the rest of a pattern with lookarounds, as a term that has Brzozowski derivatives.
 
-A lookaround says something about the rest of the whole text, or about all of it that was read, so it has no language of its own
-that could be joined to others. It has one together with all that comes after it: `(?!x)`, and then what the rest of the pattern
-reads, is an intersection. A `Continuation` is that rest, as a chain of steps. In a loop it holds the loop itself, one turn less, and
-is looked up only when it is reached; so `(?:(?!-->).)*` is read turn by turn, each turn adding a condition that fades again.
-What is read behind is a term of its own that is derived beside the others, from the beginning of the text on.
+A lookaround is a condition on the whole rest of the text, or on all of the text before it, so it has no language of its own that could
+be concatenated. Together with its continuation it has one: `(?!x)` followed by R is the intersection of R with the complement of `x.*`.
+A `Continuation` is this rest, as a linked list of steps. Inside a repetition the continuation contains the repetition itself with
+one turn less, and is expanded only when it is reached; so `(?:(?!-->).)*` is read turn by turn, each adding a condition that later
+turns simplify away. A lookbehind is a second term that is derived in parallel, from the beginning of the text.
 
-Every turn of a loop reads something: what a turn would only assert is taken out when the steps are made.
-What this leaves out: reading patterns (`postfix.py`, `looking.py`), derivatives (`derivative.py`, which asks `parts` and `arcs`).
+Every turn of a repetition reads at least one byte: assertions without width are taken out when the steps are made.
+What this leaves out: reading patterns (`postfix.py`, `lookaround.py`), derivatives (`derivative.py`, which calls `parts` and `arcs`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from fsm.terms import node as nodes
 from fsm.terms.node import ANYTHING, EMPTY, EPSILON, Node
 
 Behind = tuple[Node, ...]
-"""For each condition on what was read that a course may still ask for, in its order: what it would take to hold."""
+"""For each lookbehind that a continuation may still test, in its order: the derivative of its term by the text so far."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A part of a pattern; a child class says what it reads. `behind`: the conditions on what was read that it may ask for."""
+    """A part of a pattern; subclasses say what it reads. `behind`: the lookbehinds that it may test."""
 
     behind: frozenset[Node]
 
@@ -41,21 +41,21 @@ class Plain(Step):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Concatenation(Step):
-    """Reads one step after the other."""
+    """Concatenation: reads one step after the other."""
 
     steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alternation(Step):
-    """Reads one of the steps; none: nothing can be read."""
+    """Alternation: reads one of the steps; without steps nothing matches."""
 
     steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repetition(Step):
-    """Reads the body again and again, never nothing, `lo` to `hi` times (None: no bound)."""
+    """Repetition: reads the body, never empty, `lo` to `hi` times (None: no bound)."""
 
     body: Step
     lo: int
@@ -64,7 +64,7 @@ class Repetition(Step):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lookahead(Step):
-    """Reads nothing, where the body comes next, or where it does not."""
+    """A lookahead: reads nothing, and holds where the body comes next, or does not."""
 
     body: Step
     is_negative: bool
@@ -72,21 +72,21 @@ class Lookahead(Step):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rest(Step):
-    """Reads nothing, where all that comes is a text of a language."""
+    """Reads nothing, and holds where the whole rest of the text belongs to a language."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class After(Step):
-    """Reads nothing, where all that was read is a text of a language, or where it is not."""
+    """A lookbehind: reads nothing, and holds where all of the text so far belongs to a language, or does not."""
 
     node: Node
     is_negative: bool
 
 
 class Continuation:
-    """A step, and the course after it; made by `course`, equal ones are one object.
+    """A step, and the continuation after it; made by `continuation`, equal ones are one object.
 
     Attributes:
         step, lo, hi, rest: the step, the turns that are left of it where it is a loop, and what comes after it.
@@ -123,11 +123,13 @@ _lock = threading.Lock()
 _ANYTHING = Plain(frozenset(), ANYTHING)
 
 
-def course(step: Step, rest: Continuation | None, lo: int | None = None, hi: int | None = None) -> Continuation | None:
-    """The course of `step` and then `rest`; `lo` and `hi` where some turns of a loop are over already."""
+def continuation(
+    step: Step, rest: Continuation | None, lo: int | None = None, hi: int | None = None
+) -> Continuation | None:
+    """The continuation of `step` and then `rest`; `lo` and `hi` where some turns of a loop are over already."""
     if isinstance(step, Concatenation):
         for part in reversed(step.steps):
-            rest = course(part, rest)
+            rest = continuation(part, rest)
         return rest
     if isinstance(step, Repetition):
         if lo is None:
@@ -143,7 +145,7 @@ def course(step: Step, rest: Continuation | None, lo: int | None = None, hi: int
 
 
 def reads_nothing(step: Step, now: Mapping[Node, Node]) -> bool:
-    """True when the step may read nothing at the end of the text, given what was read."""
+    """True when the step matches the empty text at the end, given the state of the lookbehinds."""
     if isinstance(step, Plain | Rest):
         return step.node.nullable
     if isinstance(step, Concatenation):
@@ -159,44 +161,44 @@ def reads_nothing(step: Step, now: Mapping[Node, Node]) -> bool:
 
 
 def follow(head: Node, rest: Continuation | None, behind: Mapping[Node, Node]) -> Node:
-    """A text of `head`, and then what `rest` reads; `behind` tells what was read before the head."""
+    """The term of `head` followed by `rest`; `behind` has the state of the lookbehinds before the head."""
     if head is EMPTY or rest is None:
         return head
     if rest.plain is not None:
         return nodes.concat(head, rest.plain)
-    return nodes.intern_course(head, rest, tuple(behind[node] for node in rest.behind))
+    return nodes.intern_continuation(head, rest, tuple(behind[node] for node in rest.behind))
 
 
 def begin(step: Step) -> Node:
-    """What a step reads as a whole text."""
-    start = course(step, None)
+    """The term of a step that reads a whole text."""
+    start = continuation(step, None)
     return EPSILON if start is None else follow(EPSILON, start, {node: node for node in start.behind})
 
 
 def entered(rest: Continuation, behind: Behind) -> Node:
-    """What `rest` reads, one step further: the terms in it come to a character after finitely many such steps."""
+    """The term of `rest` with its first step expanded; finitely many such expansions lead to a character."""
     step, now = rest.step, dict(zip(rest.behind, behind, strict=True))
     if isinstance(step, Plain):
         return follow(step.node, rest.rest, now)
     after = follow(EPSILON, rest.rest, now)
     if isinstance(step, Alternation):
-        return nodes.alternation(follow(EPSILON, course(part, rest.rest), now) for part in step.steps)
+        return nodes.alternation(follow(EPSILON, continuation(part, rest.rest), now) for part in step.steps)
     if isinstance(step, Repetition):
-        less = course(step, rest.rest, max(rest.lo - 1, 0), None if rest.hi is None else rest.hi - 1)
-        turn = follow(EPSILON, course(step.body, less), now)
+        less = continuation(step, rest.rest, max(rest.lo - 1, 0), None if rest.hi is None else rest.hi - 1)
+        turn = follow(EPSILON, continuation(step.body, less), now)
         return turn if rest.lo else nodes.alternation((turn, after))
     if isinstance(step, Rest):
         return nodes.intersection((step.node, after))
     if isinstance(step, After):
         return after if now[step.node].nullable is not step.is_negative else EMPTY
     assert isinstance(step, Lookahead)
-    whole = course(step.body, course(_ANYTHING, None))
+    whole = continuation(step.body, continuation(_ANYTHING, None))
     seen = follow(EPSILON, whole, now)
     return nodes.intersection((nodes.complement(seen) if step.is_negative else seen, after))
 
 
 def parts(head: Node, rest: Continuation, behind: Behind) -> tuple[Node, ...]:
-    """The terms whose arcs `arcs` asks for."""
+    """The terms whose transitions `arcs` needs."""
     return (head, *behind, entered(rest, behind)) if head.nullable else (head, *behind)
 
 
@@ -204,7 +206,7 @@ Arcs = Sequence[tuple[int, Node]]
 
 
 def arcs(head: Node, rest: Continuation, behind: Behind, known: Mapping[Node, Arcs]) -> Iterator[tuple[int, Node]]:
-    """Disjoint masks of bytes that go on with the head, each with what is left; what was read is read on beside it."""
+    """The transitions of the head followed by `rest`, with the lookbehinds derived in parallel."""
     ways: list[tuple[int, tuple[Node, ...]]] = [(mask, (target,)) for mask, target in known[head]]
     for node in behind:
         ways = [

@@ -1,8 +1,8 @@
-"""Brzozowski derivatives as arcs: for a node, the disjoint byte sets on which it goes on, and where each leads.
+"""Brzozowski derivatives of terms, as transitions: disjoint sets of bytes (256-bit masks), each with the derivative by its bytes.
 
-Everything walks with an explicit stack: no input, however deeply nested, can exhaust Python's.
-Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Reppy and Turon 2009,
-doi:10.1017/S0956796808007090.
+All traversals use an explicit stack, so no input, however deeply nested, exhausts Python's. `is_inhabited` decides whether a term with
+intersections or complements is empty, by a best-first search of its derivatives within a budget.
+Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Reppy and Turon 2009, doi:10.1017/S0956796808007090.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
 from fsm.errors import BudgetExceeded, ExpressionError
-from fsm.terms import continuation as courses
+from fsm.terms import continuation as continuations
 from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.distance import Distances
@@ -22,7 +22,7 @@ Arc = tuple[int, Node]
 """A 256-bit mask of bytes and the term that is left after any of them."""
 Arcs = tuple[Arc, ...]
 
-_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.COURSE})
+_SEARCHED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.DIVISIBLE, Kind.MACHINE, Kind.CONTINUATION})
 _DIGITS = 0x3FF << 48
 _DIGIT_WORK = 50  # ten remainders, each asked for the digits that may still come
 _MAX_EXITS = 500  # states of a head that are looked at for one where it may end
@@ -45,7 +45,7 @@ class Derivatives:
     Args:
         max_search: most nodes that one search for an accepted text may visit; see `BudgetExceeded`.
         max_memo: most remembered arc lists; at the limit the memory starts anew.
-        max_step: most work that one derivative may take (see `work.py`); see `BudgetExceeded`.
+        max_step: most work that one derivative may take (see `work_budget.py`); see `BudgetExceeded`.
     """
 
     def __init__(self, *, max_search: int = 20_000, max_memo: int = 200_000, max_step: int = 20_000) -> None:
@@ -55,7 +55,7 @@ class Derivatives:
         self._arcs: dict[Node, Arcs] = dict(_shared)
         self._inhabited: dict[tuple[Node, int], bool] = {}
         self._distances = Distances(max_memo=max_memo)
-        self._lock = threading.RLock()  # what is remembered may be dropped, which nobody must notice halfway
+        self._lock = threading.RLock()  # caches may be dropped, and no thread may see that halfway
 
     def arcs(self, node: Node) -> Arcs:
         """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.
@@ -198,10 +198,10 @@ class Derivatives:
             return self._munch(*args)
         if kind is Kind.MACHINE:
             return _merge(args[0].arcs(args[1], arcs))
-        if kind is Kind.COURSE:
+        if kind is Kind.CONTINUATION:
             head, rest, behind = args
-            out = _merge(courses.arcs(head, rest, behind, arcs))
-            return _union((out, arcs[courses.entered(rest, behind)])) if head.nullable else out
+            out = _merge(continuations.arcs(head, rest, behind, arcs))
+            return _union((out, arcs[continuations.entered(rest, behind)])) if head.nullable else out
         return ()
 
     def _alternation(self, members: Sequence[Node]) -> Arcs:
@@ -459,8 +459,8 @@ def _needed(node: Node) -> tuple[Node, ...]:
     if node.kind is Kind.MUNCH:
         head, tail, rival = node.args
         return (head, rival, tail) if head.nullable else (head, rival)
-    if node.kind is Kind.COURSE:
-        return courses.parts(*node.args)
+    if node.kind is Kind.CONTINUATION:
+        return continuations.parts(*node.args)
     if node.kind is Kind.ALTERNATION:
         return tuple(part for member in node.args for part in _after_loops(member))
     return () if node.kind is Kind.FIELDS else nodes.children(node)

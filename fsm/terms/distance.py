@@ -1,6 +1,6 @@
-"""Distances: about how many bytes a text of a term still needs, as its parts tell; to search first where an end seems near.
+"""Estimates of the length of the shortest text of a term, computed from its parts: the heuristic of the emptiness search.
 
-What this leaves out: rules are not looked into, nor is what a complement or a machine excludes; one byte is guessed there.
+An estimate may be too small or too large: rules are not expanded, and a complement or a machine counts as one byte.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _parts(node: Node) -> tuple[Node, ...]:
         return args
     if kind is Kind.MUNCH:
         return args[:2]
-    return args[:1] if kind in (Kind.REPEAT, Kind.CHECK, Kind.COURSE) else ()
+    return args[:1] if kind in (Kind.REPEAT, Kind.CHECK, Kind.CONTINUATION) else ()
 
 
 def _guess(node: Node, parts: list[int]) -> int:

@@ -1,4 +1,4 @@
-"""Whether the texts of a term may be of any length, as its parts tell: `is_endless`."""
+"""`is_endless`: whether a term has texts of any length, decided from its parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _parts(node: Node) -> tuple[Node, ...]:
         return args
     if kind is Kind.MUNCH:
         return args[:2]
-    return args[:1] if kind in (Kind.REPEAT, Kind.CHECK, Kind.COURSE) else ()
+    return args[:1] if kind in (Kind.REPEAT, Kind.CHECK, Kind.CONTINUATION) else ()
 
 
 def _follows(node: Node, parts: list[bool]) -> bool:

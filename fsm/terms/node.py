@@ -1,7 +1,7 @@
-"""Language terms over bytes: immutable, interned nodes, built by functions that simplify as they build.
+"""Terms: regular expressions over bytes with intersection, complement, counters and recursive rules, as interned immutable nodes.
 
-A node says which byte strings belong to a language. Equal terms are one object, so identity is equality and a
-state of an automaton can simply *be* a node. Nothing here unrolls a counter, a set of words or a rule.
+Equal terms are one object (hash-consing), so identity is equality and a state of an automaton can be a node. The functions that build
+nodes simplify as they build. Counters, sets of words and rules are never unrolled.
 What this leaves out: derivatives (`derivative.py`), operators for people (`expression.py`).
 """
 
@@ -40,12 +40,14 @@ class Kind:
     REPEAT: ClassVar[Kind]  # (body, lo, hi or None)
     RULE: ClassVar[Kind]  # (Rule,): what the rule stands for
     DIVISIBLE: ClassVar[Kind]  # (divisor, remainder, most): at most so many digits that, after `remainder`, divide
-    FIELDS: ClassVar[Kind]  # (FieldList, start, lo, hi, depth): optional fields in order; see `fields.py`
-    MEMBERS: ClassVar[Kind]  # (MemberTable, state): members of an object in any order; see `members.py`
+    FIELDS: ClassVar[Kind]  # (FieldList, start, lo, hi, depth): optional fields in order; see `optional_fields.py`
+    MEMBERS: ClassVar[Kind]  # (MemberTable, state): members of an object in any order; see `object_members.py`
     MUNCH: ClassVar[Kind]  # (head, tail, rival): the head as long as it or a rival beside it can go on, then the tail
     CHECK: ClassVar[Kind]  # (body, Check): the texts of the body that pass the check; see `check.py`
     MACHINE: ClassVar[Kind]  # (Machine, state): what a machine of its own kind reads from that state on; see `luhn.py`
-    COURSE: ClassVar[Kind]  # (head, Course, (behind, ...)): the head, then what a course reads; see `course.py`
+    CONTINUATION: ClassVar[
+        Kind
+    ]  # (head, Continuation, (behind, ...)): the head, then its continuation; see `continuation.py`
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -95,7 +97,7 @@ class Rule:
     """A named term that may refer to itself; it is given its body once, with `define` or by `build` when it is first asked for.
 
     The body must not match the empty text (JSON values never do), so that nullability needs no fixed point. A rule keeps its body. Where
-    the body leads back to the rule nobody would ever let go of the two: make such rules with `Rules`.
+    the body refers to the rule, the two would form a reference cycle: make such rules with `Rules`.
 
     Args:
         name: for people.
@@ -201,7 +203,7 @@ class Rules:
     Such a rule finds its body here and does not keep it; what keeps all bodies is the term from outside, `entrance`. So nothing keeps
     itself, and everything is freed with the last term that holds an entrance.
 
-    What is left of an entrance after some bytes does not keep the bodies that it refers to: whoever asks it for more keeps the
+    What is left of an entrance after some bytes does not keep the bodies that it refers to: the caller that derives it further keeps the
     entrance, as an automaton keeps its first state.
 
     Attributes:
@@ -220,7 +222,7 @@ class Rules:
         return made
 
     def entrance(self, rule: Rule) -> Node:
-        """What a rule stands for, as a term that keeps all bodies.
+        """The term of a rule, which keeps all bodies alive.
 
         Raises:
             ExpressionError: the rule has no body yet.
@@ -261,7 +263,7 @@ _serial = iter(range(1 << 62))
 _numbers = iter(range(1 << 62))  # of rules
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
 _FINITE = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.LITERAL, Kind.WORDS})
-_NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.COURSE, Kind.EMPTY})
+_NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.CONTINUATION, Kind.EMPTY})
 
 
 def _intern(
@@ -815,15 +817,17 @@ def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:
 
 
 class Reading(Protocol):
-    """What a COURSE node needs of the course that follows its head; `course.Course` is the one."""
+    """What a CONTINUATION node needs of the continuation that follows its head; implemented by `continuation.Continuation`."""
 
     def is_over(self, behind: tuple[Node, ...]) -> bool:
-        """True when the text may end before the course, given what was read."""
+        """True when the text may end before the continuation, given the state of the lookbehinds."""
 
 
-def intern_course(head: Node, course: Reading, behind: tuple[Node, ...]) -> Node:
-    """A COURSE node; `course.follow` is the way to make one."""
-    return _intern(Kind.COURSE, (head, course, behind), head.nullable and course.is_over(behind), (head, *behind))
+def intern_continuation(head: Node, continuation: Reading, behind: tuple[Node, ...]) -> Node:
+    """A CONTINUATION node; made by `continuation.follow`."""
+    return _intern(
+        Kind.CONTINUATION, (head, continuation, behind), head.nullable and continuation.is_over(behind), (head, *behind)
+    )
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -835,7 +839,7 @@ def children(node: Node) -> tuple[Node, ...]:
         return node.args[:1]
     if kind is Kind.MUNCH:
         return node.args[:2]
-    if kind is Kind.COURSE:
+    if kind is Kind.CONTINUATION:
         return (node.args[0], *node.args[2])
     if kind is Kind.RULE:
         return (node.args[0].body,)

@@ -1,9 +1,9 @@
-"""Members of an object as one term, where counts, or an order that is free, make a chain of fields impossible.
+"""`MemberTable`: the members of a JSON object as one term, where counts or a free order rule out a sequence of fields.
 
-A table lists the members that may come: declared ones, each at most once, and others (a language of keys), any number of times.
-A state of the object knows which declared members it has seen (or, in a fixed order, how far it has come), how many members there
-were as far as that matters, and which duties are done: a duty asks for some member of a kind. So n optional members in any order
-are one table, and only the states that a text reaches are ever made.
+A table lists the members that may come: declared ones, each at most once, and others (a language of keys), any number of times. A state
+is the set of declared members seen so far (in a fixed order: the position), the number of members as far as it matters, and which
+duties are met; a duty asks for at least one member of a kind. So n optional members in any order are one table, and of the 2^n states
+only those are made that a text reaches.
 """
 
 from __future__ import annotations

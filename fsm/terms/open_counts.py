@@ -1,10 +1,10 @@
-r"""Open loops: terms whose counts are left open, so that one walk of a vocabulary serves every count.
+r"""Terms with open counters: a counted repetition without its bounds, so that one walk of the token trie serves every count.
 
-`(?:\S+\s+){0,49}\S+` beside a length of 500 is another term after every word and after every character, and so is its mask. What a
-token does in them is the same but for the counts: how many words and characters it reads. In an open term a counted loop stands
-without its bounds; each term that is left of it tells how many rounds were read, and where the loop was left, after how many.
-What this leaves out: the walk (`open_walk.py`). Of each chain of alternatives the first counted loop is opened; counts inside a
-loop, inside an intersection and behind that loop stay what they are.
+`(?:\S+\s+){0,49}\S+` beside a length of 500 is another term after every word and every character, and so is its mask. A token does the
+same in all of them, except for how many words and characters it reads. In an open term a counted loop stands without its bounds; each
+derivative tells how many rounds were read, and where the loop was left, after how many.
+What this leaves out: the walk (`open_walk.py`). In each chain of alternatives the first counted loop is opened; counts inside a loop,
+inside an intersection and behind that loop keep their bounds.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Ruler:
     body: Node
 
     def is_accepting(self, state: int) -> bool:
-        """True: the rounds are counted by who walks."""
+        """True: the rounds are counted by the walk."""
         return True
 
     def parts(self, state: int) -> tuple[Node, ...]:

@@ -1,9 +1,8 @@
-"""Runs of optional fields in a fixed order, as one term: linear in the fields, whatever the number of subsets.
+"""`FieldList`: a sequence of optional fields in a fixed order as one term, linear in the number of fields.
 
-A run is a list of entries, each a word (for JSON: a spelled key) and a value term. Its texts are the selections of
-entries in order, with a separator between them. Written out as alternatives, n optional entries need n * n / 2 of them;
-here only the suffix that a state has reached is looked at. What may stand before and after the run is JSON's business
-(`schema/object.py`).
+A sequence is a list of entries, each a word (for JSON: a key as it is spelled) and a value term. Its texts are the subsequences of the
+entries, with a separator between them. As an alternation, n optional entries would need n * n / 2 members; here a state is the suffix
+of the list that can still follow. What stands before and after the sequence is left to JSON (`schema/object.py`).
 """
 
 from __future__ import annotations

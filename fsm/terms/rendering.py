@@ -1,6 +1,6 @@
-"""Terms as text for people: like a regular expression, `&` and `~` beside it, and never long.
+"""Terms as short text for messages: in the notation of regular expressions, with `&` and `~` beside it.
 
-What this leaves out: a way back. Bytes beyond ASCII are shown as escapes, rules by name, machines by their kind.
+It cannot be parsed back: bytes beyond ASCII are shown as escapes, rules by name, machines by their kind, and long terms are cut.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _pieces(node: Node) -> list[Node | str]:
         return [args[0]]
     if kind is Kind.MUNCH:
         return [args[0], args[1]]
-    if kind is Kind.COURSE:
+    if kind is Kind.CONTINUATION:
         return [args[0], "<what looks around>"]
     if kind is Kind.REPEAT:
         body, lo, hi = args
@@ -114,7 +114,7 @@ def _escaped(text: bytes) -> str:
 
 
 def _visible(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # a byte that is no character
+    if "\udc80" <= character <= "\udcff":  # a byte that is not a character
         return _byte(ord(character) - 0xDC00)
     if character in "\\.^$*+?{}[]|()":
         return f"\\{character}"

@@ -1,9 +1,10 @@
-"""Small automata as terms made of loops: `as_loops`, `eliminated`.
+r"""State elimination: a small DFA as a term made of concatenations, alternatives and loops (`as_loops`, `eliminated`).
 
-A term may be a good way to say what a language is and a bad one to walk: the texts that `re.match` takes of `".*?(?<!\\\\)"` are many
-ways read side by side. Where its automaton is small, states are taken out of it one by one, each leaving the texts that led through
-it, until one term is left. The state with the most ways goes last, so that a string is `"`, a loop over characters, and `"`.
-Source: Brzozowski and McCluskey 1963, doi:10.1109/PGEC.1963.263416; states that behave alike are joined before, after Moore 1956.
+A term can describe a language well and still be slow to walk: the leftmost-first matches of `".*?(?<!\\)"` are many threads read in
+parallel. Where the DFA of such a term is small, it is minimised (Moore 1956) and its states are removed one by one, replacing the paths
+through each by loops, until one term is left. The state with the most paths goes last, so that a string becomes `"`, a loop over
+characters, and `"`.
+Source: Brzozowski and McCluskey 1963, doi:10.1109/PGEC.1963.263416.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _START, _END = -1, -2
 
 
 def as_loops(node: Node) -> Node | None:
-    """The same language without intersections, complements, machines and courses; None where it takes more than `MAX_STATES`.
+    """The same language without intersections, complements, machines and continuations; None where it takes more than `MAX_STATES`.
 
     Cost: the arcs of all states, some 20 us each, and a term for each pair of steps through a state.
     """

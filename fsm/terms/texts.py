@@ -1,8 +1,8 @@
-"""Texts: the byte strings that are valid UTF-8, and what `~` and `&` mean among them.
+"""Texts, the byte strings that are valid UTF-8, and the complement among them.
 
-A term denotes byte strings, an expression texts. Every term that an expression is made of holds texts only, but for one operation: the
-complement of a term holds every other byte string. Here it is taken among texts.
-What this leaves out: complements inside a term that is a text by what stands around it (a pattern, the inside of a JSON string);
+A term denotes byte strings, an expression texts. All operations on terms keep to texts but one: the complement of a term holds every
+other byte string. Here it is intersected with the set of all texts.
+What this leaves out: complements inside a term that is a text only with its surroundings (a pattern, the inside of a JSON string);
 those are made by `node.complement`, which costs less.
 """
 

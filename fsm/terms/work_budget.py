@@ -1,6 +1,6 @@
-"""Work: how much a thread has done to make terms, counted, so that what it may do is bounded alike on every machine.
+"""Work budgets: how many terms a thread has built, counted, so that the same bounds hold on every machine.
 
-One unit is about one term that is joined to others: 3 to 10 us. What is known already costs nothing.
+One unit is about one term that is joined to others: 3 to 10 us. A term that is known already costs nothing.
 """
 
 from __future__ import annotations

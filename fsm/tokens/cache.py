@@ -1,7 +1,7 @@
-"""A cache bounded in bytes that forgets what was not used for long. Safe to share between threads.
+"""`ByteCache`: a cache bounded in bytes with second-chance eviction, safe to share between threads.
 
-Looking something up only marks it, without a lock or a reordering: 0.1 us. What has a mark when its turn to go comes loses
-the mark and goes to the end of the line instead ("second chance", Corbato 1968).
+A look-up takes no lock and reorders nothing, it only marks the entry (0.1 us). An entry whose turn to be evicted comes loses its mark
+and moves to the end of the queue instead (the clock, or second-chance, algorithm; Corbato 1968).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ByteCache(Generic[K, V]):
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.nbytes = 0
-        self._entries: dict[K, tuple[V, int, Hashable]] = {}  # in the order in which they may have to go
+        self._entries: dict[K, tuple[V, int, Hashable]] = {}  # in the order of eviction
         self._used = set[K]()
         self._owners: dict[Hashable, list[int]] = {}  # how many values each has, and what is charged
         self._lock = threading.Lock()

@@ -1,8 +1,8 @@
-"""Loops over one class of characters (the inside of any string): what a vocabulary can do there, computed once.
+"""`CharacterLoop`: how the tokens of a vocabulary run through `X*`, where X is one class of characters (the inside of any string).
 
-In a state `X{lo,hi} rest` a token either stays inside the loop, whatever `rest` is, or leaves it between two
-characters and goes on in `rest`. Tokens that stay are one mask per X. Those that leave are grouped by the text after
-the exit, so that a state's own work is a narrow walk over the few texts that `rest` may begin with.
+In a state `X{lo,hi} rest` a token either stays inside the loop, whatever `rest` is, or leaves it between two characters and continues in
+`rest`. So the tokens that stay are one mask per X, computed by one walk of the token trie; those that leave are grouped by the bytes
+after the exit into a small trie, and the work of one state is a depth-first walk of that trie beside `rest`.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton
 from fsm.bitmask import add_ids, pack, to_ids
 from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import MIN_WIDE_BYTES, finish, next_bytes, sweep, sweep_from, walk_narrow
+from fsm.tokens.walk import finish, next_bytes, sweep, sweep_from, walk_narrow
 
 NEVER = 65_535
-"""More rounds than any token has."""
+"""More rounds than any token has; stands for `not inside`."""
 MAX_OVERLAP = 4
-"""Most bytes with which a round and what follows may both begin; with more, a wide walk is cheaper."""
+"""Most bytes with which both a round and the rest may begin; with more, a breadth-first walk is cheaper."""
+MAX_EXIT_BYTES = 64
+"""Most bytes that may come after a loop; with more, exits are too many to look at byte by byte."""
 MAX_LEFT_OUT = 2_000
-"""Most texts that a loop may leave out and still be read as one."""
+"""Most texts that a loop may exclude and still be read as a loop."""
 
 
-def is_character_class(body: Node, *, min_bytes: int = 16, max_states: int = 3000) -> bool:
+def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states: int = 3000) -> bool:
     """True when `body` begins with many bytes and no text of it is the beginning of another (as with characters).
 
     Then the places where one round of the loop ends are certain. Cost: one visit of each state of `body`.
@@ -117,7 +119,7 @@ class Exits:
 
 
 class CharacterLoop:
-    """How the tokens below one node of the vocabulary's trie run through `body*` from there on.
+    """The product of `body*` and the token trie below one of its nodes.
 
     Args:
         body: one character class; see `is_character_class`.
@@ -164,7 +166,7 @@ class CharacterLoop:
         self._inside = pack(self.rounds < NEVER)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a loop can be made from again: all that its walk found, and the exits that were grouped."""
+        """The arrays from which the loop is restored: the results of its walk and the exits that were grouped."""
         is_between = self.between < NEVER
         out: dict[str, NDArray[Any]] = {
             "inside": self._inside.view(np.uint8),
@@ -194,7 +196,7 @@ class CharacterLoop:
     def _run(self, automaton: Automaton, node: int) -> None:
         """Walk the trie beside `body*`: the rounds of every token, NEVER for those that do not stay inside.
 
-        Notes the rounds before each node that lies between two rounds, too: there a token may leave.
+        Records the rounds before each node that lies between two rounds, too: there a token may leave.
         """
         trie, between = self._trie, automaton.initial_state
         # Complete rounds and one, 0 where a node is dead: so one multiplication does what slow masks would.
@@ -217,13 +219,13 @@ class CharacterLoop:
         self.between -= 1  # 0 becomes NEVER
         rounds += (rounds > 0) & ~is_between  # a round that was begun counts
         rounds -= 1
-        rounds[node] = NEVER  # what ends there is no token below it
+        rounds[node] = NEVER  # a token that ends there is not below it
         self.rounds = rounds.take(trie.ends, mode="clip")
 
     @property
     def is_wide(self) -> bool:
         """True when a round may begin with so many bytes that a plain walk costs too much."""
-        return len(self._first) >= MIN_WIDE_BYTES
+        return len(self._first) > FEW_BYTES
 
     @property
     def nbytes(self) -> int:
@@ -284,19 +286,6 @@ class CharacterLoop:
             add_ids(words, ids)
         return words
 
-    def add_to(self, words: NDArray[np.int32], automaton: Automaton, lo: int, hi: int | None, rest: Node) -> bool:
-        """Add the same tokens to a mask; False, and no change, where `mask` is None."""
-        leaving = self._leaving(automaton, lo, hi, rest)
-        if leaving is None:
-            return False
-        if hi is not None and self._counts(hi):
-            words |= pack(self.rounds <= hi)
-        else:
-            words |= self._inside
-        for ids in leaving:
-            add_ids(words, ids)
-        return True
-
     def mask_without(self, automaton: Automaton, texts: Sequence[bytes], rest: Node) -> NDArray[np.int32] | None:
         """The packed mask of `(body* & ~texts) rest`, or None where this method does not tell.
 
@@ -328,7 +317,7 @@ class CharacterLoop:
         state, counts = automaton.state_of(rest), self._counts(hi)
         first = next_bytes(automaton, state)
         overlaps = sum(byte in self._first for byte in first) > MAX_OVERLAP
-        if len(first) > 64 or (counts and overlaps):
+        if len(first) > MAX_EXIT_BYTES or (counts and overlaps):
             return None
         found, late = [], list[int]()
         for byte in first:

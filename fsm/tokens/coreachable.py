@@ -1,9 +1,9 @@
-"""Spelling: which states a vocabulary with gaps can bring to an end.
+"""`Spelling`: which states are coreachable by tokens, in a vocabulary that lacks some bytes.
 
-Where every byte is a token, whatever has a text can be spelled. Where some are not, a token may lead to a state that has texts, but none
-that the tokens spell: after the first `a` of `ab|aac` the tokens `a` and `b` may write `b` only. So a token is allowed where some row of
-tokens after it ends in an accepting state, and that row was found: a search that takes too long counts as one that found none. So some
-tokens of a recursive language may be missing from a mask, but never all those that finish the text.
+Where every byte is a token, each text can be spelled. Otherwise a token may lead to a state that has texts, but none that tokens spell:
+after the first `a` of `ab|aac`, the tokens `a` and `b` can write `b` only. So a token is allowed where a search found a sequence of
+further tokens to an accepting state. A search that exceeds its budget counts as one without a result, so some tokens of a recursive
+language may be missing from a mask, but never all that finish the text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.distance import Distances
 from fsm.terms.node import Kind
-from fsm.tokens.vocabulary import Vocabulary
+from fsm.tokens.trie import Trie
 from fsm.tokens.walk import sweep
 
 _MAX_TOLD = 2_000
@@ -30,9 +30,8 @@ Steps = tuple[NDArray[np.int32], NDArray[np.int32]]
 """Token ids, and the state to which each leads."""
 
 
-def survivors(automaton: Automaton, vocabulary: Vocabulary, state: int) -> Steps:
-    """The tokens that `state` survives, whether or not they can be gone on with. Cost: a walk of the trie, 0.3 to 5 ms."""
-    trie = vocabulary.trie
+def survivors(automaton: Automaton, trie: Trie, state: int) -> Steps:
+    """The tokens after which `state` leads to a live state, coreachable by tokens or not. Cost: a walk of the trie, 0.3 to 5 ms."""
     places, states = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
     for first, codes, rows in sweep(automaton, trie, state):
         alive = np.flatnonzero((codes != 0) & (trie.num_ends[first : first + len(codes)] > 0))
@@ -46,22 +45,22 @@ def survivors(automaton: Automaton, vocabulary: Vocabulary, state: int) -> Steps
 
 
 class Spelling:
-    """What the tokens of a vocabulary with gaps spell, from the states of one automaton on.
+    """The states of one automaton from which tokens spell a text, in a vocabulary that lacks bytes.
 
     Args:
         automaton: the language.
-        vocabulary: the tokens.
+        trie: the tokens.
         max_search: most states that one search for an accepting state may visit.
 
     Attributes:
-        is_exact: False as soon as a search was given up.
+        is_exact: False as soon as a search exceeded its budget.
 
-    What is found out is remembered per state. Several threads may use one object.
+    Results are kept per state. Several threads may use one object.
     """
 
-    def __init__(self, automaton: Automaton, vocabulary: Vocabulary, max_search: int) -> None:
+    def __init__(self, automaton: Automaton, trie: Trie, max_search: int) -> None:
         self._automaton = automaton
-        self._vocabulary = vocabulary
+        self._trie = trie
         self._max_search = max_search
         self._distances = Distances()
         self._derivatives = Derivatives(max_search=_MAX_TOLD)
@@ -69,7 +68,7 @@ class Spelling:
         self.is_exact = True
 
     def can_end(self, state: int) -> bool:
-        """True when some row of tokens, the empty one included, is known to lead from `state` to an accepting state.
+        """True when a sequence of tokens, the empty one included, is known to lead from `state` to an accepting state.
 
         Cost: a look at the term where tokens of one byte spell one of its texts; else a walk of the trie per state that is visited.
         """
@@ -78,13 +77,13 @@ class Spelling:
 
     def steps(self, state: int) -> Steps:
         """The tokens that `state` allows, each with the state to which it leads."""
-        token_ids, targets = survivors(self._automaton, self._vocabulary, state)
+        token_ids, targets = survivors(self._automaton, self._trie, state)
         distinct, which = np.unique(targets, return_inverse=True)
         kept = np.array([self.can_end(target) for target in distinct.tolist()], bool)[which]
         return token_ids[kept], targets[kept]
 
     def _known(self, state: int) -> bool | None:
-        """What is told without a search; None where nothing is."""
+        """The answer without a search; None where that does not decide."""
         known = self._can_end.get(state)
         if known is None:
             known = self._told(state)
@@ -93,14 +92,14 @@ class Spelling:
         return known
 
     def _told(self, state: int) -> bool | None:
-        """What the term tells: the tokens of one byte spell a text of it, or all bytes of all tokens together spell none."""
-        vocabulary, node = self._vocabulary, self._automaton.nodes[state]
+        """The answer by the term alone: tokens of one byte spell a text of it, or the bytes of all tokens spell none."""
+        node = self._automaton.nodes[state]
         if node.nullable:
             return True
         try:
-            if not self._derivatives.is_inhabited(node, vocabulary.all_bytes):
+            if not self._derivatives.is_inhabited(node, self._trie.all_bytes):
                 return False
-            if self._tells_all and self._derivatives.is_inhabited(node, vocabulary.single_bytes):
+            if self._tells_all and self._derivatives.is_inhabited(node, self._trie.single_bytes):
                 return True
         except BudgetExceeded:  # the search by tokens may take fewer steps
             pass
@@ -108,7 +107,7 @@ class Spelling:
 
     @cached_property
     def _tells_all(self) -> bool:
-        """False where it hangs on more than the bytes of the parts whether a text of a term is made of certain bytes."""
+        """False where the bytes of its parts do not tell whether a text of the term consists of certain bytes."""
         queue = [self._automaton.nodes[self._automaton.initial_state]]
         found = set(queue)
         for node in queue:
@@ -118,12 +117,12 @@ class Spelling:
         return all(node.kind is not Kind.MUNCH for node in queue)
 
     def _search(self, root: int) -> bool:
-        """Look for a state that can end, first where an end seems near."""
+        """Best-first search for an accepting state, by the estimated distance to one."""
         came_from: dict[int, int | None] = {root: None}
         queue = [(0, root)]
         while queue:
             _, state = heappop(queue)
-            _, targets = survivors(self._automaton, self._vocabulary, state)
+            _, targets = survivors(self._automaton, self._trie, state)
             for target in np.unique(targets).tolist():
                 if target in came_from or self._known(target) is False:
                     continue

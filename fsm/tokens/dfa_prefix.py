@@ -1,31 +1,30 @@
-"""Stretches: terms such as the rest of a number, which may end at many places; how a vocabulary runs through them is found once.
+"""`DFAPrefix`: the product of a small DFA and the token trie, computed once per vocabulary; for prefixes such as the rest of a number.
 
-In a state `stretch rest` a text either ends inside the stretch, whatever `rest` is, or leaves where the stretch may end and goes on
-in `rest`. So what is known of a stretch serves every key and every schema, and a state's own work begins behind it.
+In a state `prefix rest` a token either ends inside the prefix, whatever `rest` is, or leaves at a node where the prefix may end and
+continues in `rest`. So the product serves every key and every schema, and the work of one state begins behind the prefix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from fsm.automaton.lazy_dfa import STRETCH_KINDS, Automaton
+from fsm.automaton.lazy_dfa import FEW_BYTES, PREFIX_KINDS, Automaton
 from fsm.terms import node as nodes
 from fsm.terms.node import Node
 from fsm.tokens.trie import Trie
 
 MAX_TERMS = 40
-MAX_FIRST_BYTES = 24
 MAX_COST = 600
 
 
 def narrow_automaton(term: Node) -> Automaton | None:
-    """The states of a small term with few first bytes; None for others, where the walk beside all that follows is no dearer.
+    """The automaton of a small term with few first bytes; None for others, where a walk of the whole state costs no more.
 
     Cost: 1 us per term inside.
     """
     seen, queue = {term}, [term]
     for node in queue:
-        if node.kind not in STRETCH_KINDS:
+        if node.kind not in PREFIX_KINDS:
             return None
         new = [child for child in nodes.children(node) if child not in seen]
         seen.update(new)
@@ -33,11 +32,11 @@ def narrow_automaton(term: Node) -> Automaton | None:
         if len(seen) > MAX_TERMS:
             return None
     automaton = Automaton(term)
-    return automaton if len(automaton.moves(automaton.initial_state)) <= MAX_FIRST_BYTES else None
+    return automaton if len(automaton.moves(automaton.initial_state)) <= FEW_BYTES else None
 
 
 class DFAPrefix:
-    """How the texts below one trie node run through a term from there on, whatever follows it.
+    """The product of a small DFA and the texts below one trie node, whatever follows the prefix.
 
     Args:
         automaton: the states of the term; see `narrow_automaton`.
@@ -46,7 +45,7 @@ class DFAPrefix:
 
     Attributes:
         labels: the texts that stay inside to their end.
-        is_known: whether all was found; false where it would take too long.
+        is_known: whether the product is complete; false where it would take too long.
 
     Cost: 2 us per node below, and the steps of the term; once per term and node.
     """

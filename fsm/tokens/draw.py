@@ -1,29 +1,46 @@
-"""Pictures of languages and token FSMs, as SVG."""
+"""`draw`: the automaton of an expression or of a token FSM, as an SVG picture or as DOT text for Graphviz."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fsm.drawing.picture import picture
-from fsm.drawing.state_graph import expression_graph, token_graph
+from fsm.drawing.state_graph import StateGraph, expression_graph, token_graph
 from fsm.expression import Expression
 from fsm.tokens.token_fsm import TokenFSM
 
 
-def draw(language: Expression | TokenFSM, *, max_states: int = 40, max_tokens: int = 4) -> str:
-    """Return an SVG picture of an automaton over characters, or of a token FSM.
+def draw(
+    language: Expression | TokenFSM,
+    *,
+    format: Literal["svg", "dot"] = "svg",
+    max_states: int = 40,
+    max_tokens: int = 4,
+) -> str:
+    """Return a drawing of the DFA over characters of an expression, or of a token FSM.
 
-    The automaton of an expression is simplified for the eye: text that nothing interrupts is one arrow, `␣` is a space and `␣?` one
-    that may be left out, a count above 8 is drawn as a loop. A token FSM is drawn as it is.
+    The DFA of an expression is simplified for reading: a chain of states without a choice is one edge, `␣` is a space and `␣?` an
+    optional one, a count above 8 is drawn as a loop. A token FSM is drawn as it is.
 
     Args:
-        language: an expression, whose automaton is drawn, or a token FSM.
-        max_states: how many states are drawn; arrows that lead beyond them end in `...`.
-        max_tokens: how many tokens an arrow of a token FSM names.
+        language: the expression or the token FSM.
+        format: `"svg"` for a picture, `"dot"` for the same graph in the DOT language of Graphviz.
+        max_states: the most states that are drawn; edges that lead beyond them end in `...`.
+        max_tokens: the most tokens that an edge of a token FSM names.
 
     Raises:
         BudgetExceeded: see `Automaton`.
+        ValueError: `format` is neither of both.
 
-    Cost: the states that are drawn, and those that are simplified away; for a token FSM a mask of each.
+    Cost: the states that are drawn and those that are simplified away; for a token FSM also one mask per state.
     """
+    if format not in ("svg", "dot"):
+        raise ValueError(f"expected `format` 'svg' or 'dot', received {format!r}.")
+    graph = _graph(language, max_states, max_tokens)
+    return picture(graph) if format == "svg" else graph.to_dot()
+
+
+def _graph(language: Expression | TokenFSM, max_states: int, max_tokens: int) -> StateGraph:
     if isinstance(language, TokenFSM):
-        return picture(token_graph(language, max_states, max_tokens))
-    return picture(expression_graph(language.node, max_states))
+        return token_graph(language, max_states, max_tokens)
+    return expression_graph(language.node, max_states)

@@ -1,6 +1,6 @@
-"""Exclusions: the tokens that a term forbids because of a language that it leaves out, where few tokens begin like one of its texts.
+"""Masks of a difference `base & ~language`: the tokens that only `language` forbids, by a short walk of the trie beside its DFA.
 
-So the mask of `keys & ~(x-.*)`, which is one of any keys but for what begins with `x-`, is found without a walk of all keys.
+The mask of `keys & ~(x-.*)` is the mask of any key without the tokens that begin like `x-`; these are found without a walk of all keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fsm.terms.node import Kind, Node
 from fsm.tokens.trie import Trie
 
 MAX_STEPS = 400
-"""Bytes that are looked at; with more, a walk of all texts is no dearer."""
+"""Steps of the walk; with more, a walk of all texts costs no more."""
 
 
 def as_exclusion(node: Node) -> tuple[Node, Node] | None:
@@ -30,7 +30,7 @@ def as_exclusion(node: Node) -> tuple[Node, Node] | None:
 
 
 def forbidden(automaton: Automaton, trie: Trie, state: int, language: Node, first: int) -> NDArray[np.int32] | None:
-    """The texts of `trie` that `state`, a term of the kind that `as_exclusion` reads, does not survive because of `language`.
+    """The texts of `trie` after which `state`, a term that `as_exclusion` reads, is dead because of `language`.
 
     Args:
         automaton, trie, state: what is walked, and from where.
@@ -38,8 +38,8 @@ def forbidden(automaton: Automaton, trie: Trie, state: int, language: Node, firs
         first: a 256-bit mask with every byte that the rest may begin with.
 
     Returns:
-        Labels, and perhaps others that `base rest` does not survive either; None where too much of the trie begins like a text of it, and
-        where it is not certain whether the base is over.
+        Labels, perhaps some for which `base rest` is dead as well; None where too much of the trie begins like a text of the language, and
+        where it is ambiguous whether the base has ended.
     """
     beside = Automaton(language)
     dead, steps = list[int](), 0
@@ -54,7 +54,7 @@ def forbidden(automaton: Automaton, trie: Trie, state: int, language: Node, firs
         for byte, (child, _, below) in branches.items():
             goes_on = byte in theirs
             if not goes_on and not (may_end and first >> byte & 1):
-                continue  # nothing of the language begins so: the base alone decides
+                continue  # no text of the language begins so: the base alone decides
             target = moves.get(byte, DEAD)
             if target == DEAD:
                 dead.append(child)

@@ -1,11 +1,11 @@
-"""Walks of a vocabulary beside open terms: masks for all counts of `(body{lo,hi} & pattern) rest` out of one walk.
+"""`OpenWalk`: the product of the token trie and a term with open counters, from which the masks for all counts are read.
 
-The plain form is `walk_wide` over the term as it is. Its states count characters, words, or both, so that nearly every mask needs
-another walk. Here the pattern is walked beside `body*` with its own counted loop open (see `open_loop.py`). The walk tells for every
-token the state in which it ends, and `CharacterLoop` its rounds of `body`. Then a mask is one question for each pair of
-these, of which there are some hundreds: is there a text that leads from the state to an end, with the rounds that are left?
-Mostly the shortest text of the state answers it, or one that may be longer by any number of rounds. Otherwise the term of
-that pair is asked as any other (`Derivatives.is_inhabited`).
+It is for `(body{lo,hi} & pattern) rest`. The plain form is `walk_wide` over the term itself, whose states count characters, words, or
+both, so that nearly every mask needs another walk. Here the pattern is walked beside `body*` with its counters open (`open_counts.py`).
+The walk gives the state in which each token ends, and `CharacterLoop` the rounds of `body` that it reads. A mask is then one question
+for each of the some hundred pairs of both: is there a text from this state to an accepting one, with the rounds that are left? The
+shortest text of the state answers it mostly (Dijkstra's algorithm), or one that can be longer by any number of rounds; otherwise
+`Derivatives.is_inhabited` decides it for the closed term.
 """
 
 from __future__ import annotations
@@ -17,33 +17,21 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton.lazy_dfa import STRETCH_KINDS, Automaton
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.bitmask import add_ids, pack
 from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
-from fsm.terms.open_counts import (
-    MAX_PARTS,
-    Bounds,
-    OpenLoop,
-    Ruler,
-    accepting,
-    closed,
-    done,
-    ends,
-    is_counted,
-    opened_loops,
-)
+from fsm.terms.open_counts import Bounds, OpenLoop, Ruler, accepting, closed, done, ends, is_counted, opened_loops
 from fsm.tokens.character_loop import NEVER, CharacterLoop
-from fsm.tokens.short_loop import is_byte
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import finish, next_bytes, sweep, sweep_each
 
 MAX_STATES = 4_000
-"""Most states of a walk; where it needs more, the counts are no help."""
+"""Most states of a walk; where it needs more, open counters do not help."""
 MAX_LOOKED_AT = 400
-"""States that are looked at for a shortest text."""
+"""States visited in the search for a shortest text."""
 MAX_FARTHER = 40
-"""Those that are looked at after it was found, for one that may be longer by any number of rounds."""
+"""States visited after that, in the search for a text that can be extended by any number of rounds."""
 FAR = 1 << 30
 """More rounds than any text has."""
 Wanted = tuple[bool, tuple[tuple[OpenLoop, int], ...]]
@@ -70,7 +58,7 @@ _NO_WAY = _Way(2 * FAR, -1)
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """What comes after a state.
+    """The texts that lead from a state to an accepting one.
 
     Attributes:
         least: a text with few rounds, whatever the most rounds of open loops are.
@@ -98,16 +86,16 @@ class Counted:
     """A term read as `(body{lo,hi} & pattern) rest`, its pattern open.
 
     Attributes:
-        term: the open pattern, beside the ruler where there is one.
+        term: the open pattern, intersected with the ruler.
         bounds: those of its open loops.
-        body: what is counted beside it, or None.
+        body: the class of characters that is counted beside it.
         lo, hi: its rounds.
         rest: what comes after.
     """
 
     term: Node
     bounds: Bounds
-    body: Node | None
+    body: Node
     lo: int
     hi: int | None
     rest: Node
@@ -118,7 +106,7 @@ class OpenWalk:
 
     Args:
         term: the open term; see `Counted`.
-        loop: how the same tokens run through the body that is counted beside it; None: nothing is.
+        loop: how the same tokens run through the body that is counted beside it.
         trie: the tokens.
         node: where the term begins.
 
@@ -130,7 +118,7 @@ class OpenWalk:
 
     max_leaving = 16
 
-    def __init__(self, term: Node, loop: CharacterLoop | None, trie: Trie, node: int = Trie.root) -> None:
+    def __init__(self, term: Node, loop: CharacterLoop, trie: Trie, node: int = Trie.root) -> None:
         self._trie, self._loop = trie, loop
         self._automaton = _Unpruned(term, max_states=4 * MAX_STATES)
         self._ahead: dict[Wanted, dict[int, _Ahead]] = {}
@@ -140,14 +128,11 @@ class OpenWalk:
         at_node = self._walk(node)
         self._most_states = len(self._automaton) + MAX_STATES
         at_end = at_node.take(trie.ends, mode="clip")
-        at_end[(trie.ends >= len(trie)) | (trie.ends == node)] = 0  # what ends at the node is no token below it
-        if loop is None:
-            rounds, width = np.zeros(len(at_end), np.int64), 1
-        else:
-            rounds = loop.rounds.astype(np.int64)
-            at_end[rounds >= NEVER] = 0
-            rounds[rounds >= NEVER] = 0
-            width = int(rounds.max(initial=0)) + 1
+        at_end[(trie.ends >= len(trie)) | (trie.ends == node)] = 0  # a token that ends at the node is not below it
+        rounds = loop.rounds.astype(np.int64)
+        at_end[rounds >= NEVER] = 0
+        rounds[rounds >= NEVER] = 0
+        width = int(rounds.max(initial=0)) + 1
         pairs = at_end.astype(np.int64) * width + rounds
         pairs[at_end == 0] = 0
         is_there = np.zeros((len(self._automaton) + 1) * width, bool)
@@ -168,7 +153,7 @@ class OpenWalk:
         return int(self._pair.nbytes) + self._at_node.nbytes + 2_000 * len(self._automaton) + 200_000
 
     def _walk(self, node: int) -> NDArray[np.int32]:
-        """The state at each node of the trie, 0 where there is none."""
+        """The state at each node of the trie, 0 where it is dead."""
         automaton, trie = self._automaton, self._trie
         at_node = np.zeros(len(trie) + 1, np.int32)
         at_node[node] = automaton.initial_state
@@ -206,7 +191,9 @@ class OpenWalk:
             if state not in known:
                 known[state] = self._look_ahead(state, wanted, known)
         ahead = [known[state] for state in states]
-        ok = np.array([[self._may_end(way.end, counted.bounds) for way in (a.least, a.endless)] for a in ahead], bool)
+        ok = np.array(
+            [[self._may_end(way.end, counted.bounds) for way in (a.least, a.endless)] for a in ahead], bool
+        ).reshape(-1, 2)
         is_possible = np.array([self._may_live(state, counted.bounds) for state in states], bool)
         least = np.array([a.least.rounds for a in ahead], np.int64)
         at_least = np.array([a.at_least for a in ahead], np.int64)
@@ -224,14 +211,12 @@ class OpenWalk:
         return alive
 
     def _is_inhabited(self, automaton: Automaton, state: int, need: int, room: int, counted: Counted) -> bool:
-        """The plain question, for one state and the rounds that are left."""
+        """Whether the closed term of one state, with the rounds that are left, has a text."""
         node = self._automaton.nodes[state]
-        if node is EPSILON:  # the ruler is no part of it any more
+        if node is EPSILON:  # the ruler has been read to its end
             return need == 0
-        others: dict[Node, Node] = {}
-        if counted.body is not None:
-            hi = None if counted.hi is None else room
-            others[Ruler(counted.body).term] = nodes.repeat(counted.body, need, hi)
+        hi = None if counted.hi is None else room
+        others = {Ruler(counted.body).term: nodes.repeat(counted.body, need, hi)}
         return automaton.derivatives.is_inhabited(closed(node, counted.bounds, others))
 
     def _may_live(self, state: int, bounds: Bounds) -> bool:
@@ -262,8 +247,6 @@ class OpenWalk:
     def _parts(self, state: int) -> tuple[Node, bool]:
         """The pattern in a state, and whether the ruler is between two rounds there."""
         node = self._automaton.nodes[state]
-        if self._loop is None:
-            return node, True
         members = node.args if node.kind is Kind.INTERSECTION else (node,)
         pattern, is_between = list[Node](), True
         for member in members:
@@ -346,9 +329,7 @@ class OpenWalk:
         is_over = np.zeros(len(self._automaton) + 1, bool)
         is_over[[s for s in distinct.tolist() if any(self._when_over(s))]] = True
         steps, at = steps[is_over[at]], at[is_over[at]]
-        rounds = np.zeros(len(steps), np.int32)
-        if self._loop is not None:
-            rounds = self._loop.between[trie.parent[steps]].astype(np.int32)
+        rounds = self._loop.between[trie.parent[steps]].astype(np.int32)
         found, which = sweep_each(automaton, trie, state, steps)
         token_ids, places = trie.labels_of(found)
         which = which[places]
@@ -362,7 +343,7 @@ def has_count(node: Node) -> bool:
 
 
 def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
-    """Read a term as `(body{lo,hi} & pattern) rest`, or as `pattern rest` with a loop in the pattern that can be opened; else None.
+    """Read a term as `(body{lo,hi} & pattern) rest`, with every loop of the pattern open that can be; else None.
 
     Args:
         node: the term.
@@ -370,7 +351,7 @@ def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     """
     head, rest = nodes.first_and_rest(node)
     if head.kind is not Kind.INTERSECTION:
-        return _as_pattern(node, is_class)
+        return None
     loops = [m for m in head.args if m.kind is Kind.REPEAT and is_class(m.args[0])]
     ruler = next((m for m in loops if is_counted(m)), loops[0] if loops else None)
     if ruler is None:
@@ -378,24 +359,3 @@ def as_counted(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
     pattern, bounds = opened_loops(nodes.intersection(m for m in head.args if m is not ruler))
     body, lo, hi = ruler.args
     return Counted(nodes.intersection((pattern, Ruler(body).term)), bounds, body, lo, hi, rest)
-
-
-def _as_pattern(node: Node, is_class: Callable[[Node], bool]) -> Counted | None:
-    parts: list[Node] = []
-    while node.kind is Kind.CONCAT and len(parts) < MAX_PARTS:
-        first, _ = node.args
-        if parts and first.kind in (Kind.LITERAL, Kind.WORDS, Kind.FIELDS):
-            break
-        parts.append(first)
-        node = node.args[1]
-    else:
-        parts.append(node)
-        node = EPSILON
-    if not all(part.kind in STRETCH_KINDS and part.is_regular for part in parts):
-        return None
-    pattern, bounds = opened_loops(nodes.sequence(parts))
-    if any(
-        is_byte(loop.body) or is_class(loop.body) for loop in bounds
-    ):  # their walk has few states, or `CharacterLoop` knows it
-        return None
-    return Counted(pattern, bounds, None, 0, None, node) if bounds else None

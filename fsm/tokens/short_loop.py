@@ -1,14 +1,12 @@
-"""Loops over one class of characters, entered where few tokens go on: the small sister of `CharacterLoop`, as plain tuples."""
+"""`ShortLoop`: `CharacterLoop` in tuple form, for loops that are entered where few tokens continue (sparse subtries)."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton
 from fsm.terms.node import Kind, Node, repeat
 from fsm.tokens.trie import Trie
-
-MAX_NARROW_BYTES = 16
 
 
 def is_byte(body: Node) -> bool:
@@ -24,11 +22,11 @@ def byte_loop(body: Node) -> Automaton:
 
 def is_narrow(body: Node) -> bool:
     """True for one byte out of a few, such as a blank: then the texts inside a loop are few wherever it is entered."""
-    return is_byte(body) and (body.kind is Kind.LITERAL or body.args[0].bit_count() <= MAX_NARROW_BYTES)
+    return is_byte(body) and (body.kind is Kind.LITERAL or body.args[0].bit_count() <= FEW_BYTES)
 
 
 class SparseCharacterLoop:
-    """How the few texts below one trie node run through `body*` from there on, whatever follows the loop.
+    """The product of `body*` and the few texts below one trie node, whatever follows the loop.
 
     A text either stays inside to its end, or may leave at a node that lies between two rounds; both are listed.
 

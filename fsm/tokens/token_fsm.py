@@ -1,4 +1,8 @@
-"""TokenFSM: an expression over the tokens of one vocabulary. States are ints; masks are made when first asked for."""
+"""`TokenFSM`: the automaton of an expression over the tokens of one vocabulary, with lazily computed token masks.
+
+A state is a state of the byte automaton (`lazy_dfa.py`), a small int. The mask of a state is made when first asked for
+(`mask_strategies.py`) and kept by its term, so that all constraints over the vocabulary share it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask
-from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton, as_loop, begins_with_byte_loop
+from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton
 from fsm.caller import stacklevel_of_user
 from fsm.drawing.picture import picture
 from fsm.drawing.state_graph import token_graph
@@ -22,15 +26,11 @@ from fsm.terms import work_budget as work
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import render
 from fsm.tokens.cache import ByteCache
-from fsm.tokens.character_loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.tokens.coreachable import Spelling, Steps, survivors
-from fsm.tokens.exclusion import as_exclusion, forbidden
-from fsm.tokens.open_walk import as_counted, has_count
-from fsm.tokens.short_loop import is_byte, is_narrow
+from fsm.tokens.mask_strategies import MaskMaker, mask_key
 from fsm.tokens.token_tables import TokenTables, token_tables
-from fsm.tokens.trie import Trie
 from fsm.tokens.vocabulary import Vocabulary
-from fsm.tokens.walk import MIN_WIDE_BYTES, walk_by_length, walk_narrow, walk_wide
+from fsm.tokens.walk import walk_by_length
 
 _BEGINNINGS = b'0"-[{tn}]a'
 """Bytes that may stand at a place of a JSON text; where they do not, somebody forbids them."""
@@ -83,13 +83,13 @@ class TokenFSM:
         initial_state: the state before any token.
 
     Raises:
-        TypeError: `expression` is no expression, or `vocabulary` no vocabulary.
+        TypeError: `expression` is not an `Expression`, or `vocabulary` is not a `Vocabulary`.
         EmptyLanguage: no text satisfies `expression`.
         VocabularyGap: the tokens cannot spell any text that does.
         BudgetExceeded: neither could be decided within the budget, or the mask of the initial state takes more than `max_mask_work`
             (it is made at once where an intersection, a negation or a lookaround begins the language).
 
-    In a vocabulary that lacks bytes a token is allowed only where tokens after it are known to spell a text; see `spelling.py`.
+    In a vocabulary that lacks bytes a token is allowed only where tokens after it are known to spell a text; see `coreachable.py`.
     A text that has begun can be finished: another mask that takes more than `max_mask_work` is made slowly, with four times as much
     work, in states that are forgotten again. It is the same mask. Where that is not enough, it holds the tokens up to a length that was
     looked at in full, with a `RuntimeWarning`: all that it allows is right, and the text can go on by single bytes.
@@ -99,11 +99,7 @@ class TokenFSM:
 
     max_gap_search = 1_000
     max_mask_work = 150_000
-    max_open_work = 20_000
     max_slow_work = 4
-    max_jumps = 6
-    max_narrow_bytes = 24
-    max_narrow_cost = 4_000
     max_targets = 20_000
 
     def _repr_svg_(self) -> str | None:
@@ -140,11 +136,13 @@ class TokenFSM:
         self._spelling: Spelling | None = None
         self._masks = vocabulary.masks
         if not vocabulary.spells_everything:
-            self._spelling = Spelling(self.automaton, vocabulary, self.max_gap_search)
+            self._spelling = Spelling(self.automaton, vocabulary.trie, self.max_gap_search)
             # Its own, since two constraints may have found out different things.
             self._masks = ByteCache(vocabulary.masks.max_bytes // 16)
             if not self._spelling.can_end(self.initial_state):
                 raise self._gap(self._spelling.is_exact)
+        is_recursive = not expression.node.is_regular
+        self._maker = MaskMaker(self.automaton, vocabulary, self._spelling, is_recursive=is_recursive)
         if _begins_entangled(expression.node):
             self.bitmask(self.initial_state)
         self._has_begun = True
@@ -256,7 +254,7 @@ class TokenFSM:
             state: where the token would come.
             token_id: the token.
             text: what was written so far, from the initial state to `state`. States are shared between schemas and do not know it; with it
-                the keywords, patterns and names to blame are told.
+                the explanation names the keywords, patterns and names to blame.
 
         Raises:
             TypeError: `text` is neither `str` nor `bytes`.
@@ -324,7 +322,7 @@ class TokenFSM:
     def _steps(self, state: int) -> Steps:
         """The tokens that `state` allows, each with the state to which it leads."""
         if self._spelling is None:
-            return survivors(self.automaton, self.vocabulary, state)
+            return survivors(self.automaton, self.vocabulary.trie, state)
         return self._spelling.steps(state)
 
     def _can_end(self, state: int) -> bool:
@@ -373,28 +371,13 @@ class TokenFSM:
         """The term to which the mask of `state` belongs."""
         self.automaton.check(state)
         node = self.automaton.nodes[state]
-        # What tokens spell in a vocabulary with gaps hangs on counts beyond one token, too.
-        key = self._keys[state] = self._bounded(node) if self._spelling is None else node
+        key = self._keys[state] = mask_key(node, self.vocabulary)
         return key
-
-    def _bounded(self, node: Node) -> Node:
-        """The term that has the same mask but does not count beyond what one token can reach."""
-        if node.kind is Kind.CONCAT and node.args[0].kind is Kind.LITERAL:
-            return node
-        if node.kind is Kind.ALTERNATION:
-            return nodes.alternation([self._bounded(child) for child in node.args])
-        loop = as_loop(node)
-        if loop is None or loop[0].nullable:
-            return node
-        body, lo, hi, rest = loop
-        reach = self.vocabulary.reach(body)
-        lo, hi = min(lo, reach + 1), None if hi is not None and hi > reach else hi
-        return nodes.concat(nodes.repeat(body, lo, hi), rest)
 
     def _make_mask(self, key: Node) -> NDArray[np.int32]:
         try:
             with work.Bound("max_mask_work", self.max_mask_work, "the mask of one state"):
-                words = self._make_words(key)
+                words = self._maker.mask(key)
         except BudgetExceeded as error:
             of_work = error.limit in ("max_mask_work", "max_step", "max_search")
             if not (of_work and self._has_begun and self._spelling is None):
@@ -404,12 +387,6 @@ class TokenFSM:
             words |= self.vocabulary.eos_mask
         words.setflags(write=False)
         return self._masks.put(key, words, words.nbytes + MASK_OVERHEAD, self.expression.node)
-
-    def _make_words(self, key: Node) -> NDArray[np.int32]:
-        state = self.automaton.state_of(key)
-        if self._spelling is not None:
-            return bitmask.from_ids((), self.vocabulary.num_words, [self._spelling.steps(state)[0]])
-        return self._walk_words(state) if self.automaton.head(state) is not None else self._words(key)
 
     def _words_slowly(self, node: Node) -> NDArray[np.int32]:
         """The tokens of a term that takes more than `max_mask_work`, in states that are forgotten; short ones where that ends, too."""
@@ -426,159 +403,6 @@ class TokenFSM:
             )
         return bitmask.pack(is_alive)
 
-    def _words(self, node: Node) -> NDArray[np.int32]:
-        """The tokens that `node` allows, without EOS: the tokens of an alternation are those of its members together."""
-        out: NDArray[np.int32] | None = None
-        others = []
-        for member in _ways(node):
-            strategies = (
-                (self._words_counted, self._loop_words)
-                if has_count(member)
-                else (self._loop_words, self._words_counted)
-            )
-            words = next((found for found in (make(member) for make in strategies) if found is not None), None)
-            if words is None:
-                others.append(member)
-            else:
-                out = words if out is None else out | words
-        if out is None:
-            return self._walk_words(self.automaton.state_of(node))
-        if not others:
-            return out
-        return out | self._walk_words(self.automaton.state_of(nodes.alternation(others)))
-
-    def _loop_words(self, node: Node) -> NDArray[np.int32] | None:
-        """The tokens of a loop over characters, or None."""
-        parts = as_loop(node)
-        if parts is None:
-            return self._words_without(node)
-        body, lo, hi, rest = parts
-        loop = self.vocabulary.known_loop(body)
-        if loop is None and not (hi is not None and self._overlaps(body, rest)):
-            loop = self._loop(body, lo, hi, Trie.root)
-        if loop is None:
-            return None
-        if lo or not is_byte(body):
-            return loop.mask(self.automaton, lo, hi, rest)
-        # After no round at all few bytes may come, among them long runs of blanks, which a narrow walk reads best.
-        after = self.automaton.state_of(rest)
-        if not self._is_narrow(after):
-            return loop.mask(self.automaton, lo, hi, rest)
-        words = loop.mask(self.automaton, 1, hi, rest)
-        return None if words is None else words | self._walk_words(after)
-
-    def _words_without(self, node: Node) -> NDArray[np.int32] | None:
-        """The tokens of a loop over characters that leaves out a few texts, or None."""
-        parts = as_loop_without(node)
-        if parts is None:
-            return self._words_beside(node)
-        loop = self._loop(parts[0], 0, None, Trie.root)
-        return None if loop is None else loop.mask_without(self.automaton, *parts[1:])
-
-    def _words_beside(self, node: Node) -> NDArray[np.int32] | None:
-        """The tokens of a loop, of the same kinds, that leaves out a language with which few tokens begin, or None."""
-        parts = as_exclusion(node)
-        if parts is None:
-            return None
-        rest = node.args[1] if node.kind is Kind.CONCAT else nodes.EPSILON
-        first = self.automaton.derivatives.first_bytes(rest)
-        ids = forbidden(self.automaton, self.vocabulary.trie, self.automaton.state_of(node), parts[1], first)
-        words = None if ids is None else self._loop_words(parts[0])
-        if ids is None or words is None:
-            return None
-        left_out = np.zeros_like(words)
-        bitmask.add_ids(left_out, ids)
-        return words & ~left_out
-
-    def _words_counted(self, node: Node, trie_node: int = Trie.root) -> NDArray[np.int32] | None:
-        """The tokens below a trie node of a pattern beside a count of characters, or with a counted loop inside; or None."""
-        automaton = self.automaton
-        least = self.max_narrow_bytes if has_count(node) else MIN_WIDE_BYTES - 1
-        if automaton.num_first_bytes(automaton.state_of(node)) <= least:
-            return None
-        counted = as_counted(node, self.vocabulary.is_class)
-        if counted is None:
-            return None
-        try:
-            with work.Bound("max_open_work", self.max_open_work, "a pattern beside its counts"):
-                walk = self.vocabulary.open_walk(counted.term, counted.body, trie_node)
-                return None if walk is None else walk.mask(automaton, counted)
-        except BudgetExceeded:  # the counts are entangled with what they count
-            work.check()
-            return None
-
-    def _overlaps(self, body: Node, rest: Node) -> bool:
-        """True where so many tokens may stay in a loop or leave it that it is no help to know the loop."""
-        first_bytes = self.automaton.derivatives.first_bytes
-        return (first_bytes(body) & first_bytes(rest)).bit_count() > MAX_OVERLAP
-
-    def _loop(self, body: Node, lo: int, hi: int | None, trie_node: int) -> CharacterLoop | None:
-        is_counted = lo > 1 or hi is not None  # then a plain walk meets a state for every count
-        is_recursive = not self.expression.node.is_regular  # then the loop is met again and again, in new states
-        return self.vocabulary.loop(body, trie_node, at_once=is_counted or is_recursive)
-
-    def _walk_words(self, state: int) -> NDArray[np.int32]:
-        vocabulary, automaton = self.vocabulary, self.automaton
-        if self._is_narrow(state):
-            walked = walk_narrow(automaton, vocabulary.trie, state, max_cost=self.max_narrow_cost, loops=vocabulary)
-            if walked is not None:
-                texts, jumps = walked
-                words = bitmask.from_ids(texts, vocabulary.num_words)
-                if not jumps or (len(jumps) <= self.max_jumps and all(self._add_jump(words, *jump) for jump in jumps)):
-                    return words
-        return bitmask.pack(walk_wide(automaton, vocabulary.trie, state))
-
-    def _is_narrow(self, state: int) -> bool:
-        """True where a narrow walk is tried: best at texts and stretches, with few live bytes, and where a wide state has several ways."""
-        automaton = self.automaton
-        if automaton.head(state) or automaton.fields(state) or automaton.split(state):
-            return True
-        begun = automaton.stretch(state)
-        if begun is not None and self.vocabulary.stretch(begun[0], Trie.root) is not None:
-            return True
-        if automaton.num_first_bytes(state) <= self.max_narrow_bytes or automaton.ways(state):
-            return True
-        loop = automaton.loop(state)
-        return begins_with_byte_loop(automaton.nodes[state]) if loop is None else is_narrow(loop[0])
-
-    def _add_jump(self, words: NDArray[np.int32], trie_node: int, target: int) -> bool:
-        """Add the tokens below a place where a narrow walk stopped; False where it is no loop over characters."""
-        node = self.automaton.nodes[target]
-        parts = as_loop(node)
-        if parts is None and begins_with_byte_loop(node):
-            return self._add_entry(words, trie_node, node)
-        if parts is None:
-            return self._add_counted(words, trie_node, node)
-        body, lo, hi, rest = parts
-        loop = self._loop(body, lo, hi, trie_node)
-        if loop is None:
-            return self._add_counted(words, trie_node, node)
-        return loop.add_to(words, self.automaton, lo, hi, rest)
-
-    def _add_counted(self, words: NDArray[np.int32], trie_node: int, node: Node) -> bool:
-        """The same where a pattern stands beside a count of characters, or holds a counted loop."""
-        found = self._words_counted(node, trie_node)
-        if found is None:
-            return False
-        words |= found
-        return True
-
-    def _add_entry(self, words: NDArray[np.int32], trie_node: int, node: Node) -> bool:
-        """The same where the first round of the loop has fewer bytes to choose from, as in a name that may not begin with a digit."""
-        first, after = node.args
-        parts = as_loop(after)
-        assert parts is not None
-        body, lo, hi, rest = parts
-        loop = self._loop(body, lo, hi, trie_node)
-        found = np.zeros_like(words)
-        if loop is None or not loop.add_to(found, self.automaton, lo + 1, None if hi is None else hi + 1, rest):
-            return False
-        others = body.args[0] & ~first.args[0]
-        trie = self.vocabulary.trie
-        left_out = np.array([child for child, byte in trie.children(trie_node) if others >> byte & 1], np.int32)
-        words |= found & ~bitmask.from_ids((), len(words), (trie.texts_below(left_out)[1],))
-        return True
-
     def _gap(self, is_certain: bool) -> VocabularyGap | BudgetExceeded:
         """Why no text can be spelled, or none was found: what is wanted, within a few tokens, and no token is."""
         if not is_certain:
@@ -590,7 +414,7 @@ class TokenFSM:
             )
         queue = [self.initial_state]
         for state in queue:
-            _, targets = survivors(self.automaton, self.vocabulary, state)
+            _, targets = survivors(self.automaton, self.vocabulary.trie, state)
             queue += [target for target in np.unique(targets).tolist() if target not in queue]
             if len(queue) > _MAX_GAP_STATES:
                 break
@@ -619,7 +443,7 @@ def _begins_entangled(node: Node) -> bool:
     while stack and len(seen) <= MAX_OPENED:
         term = stack.pop()
         new: tuple[Node, ...] = ()
-        if term.kind in (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.COURSE):
+        if term.kind in (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.CONTINUATION):
             return True
         if term.kind is Kind.CONCAT:
             goes_on = term.args[0].nullable or term.args[0].kind is Kind.LITERAL
@@ -631,18 +455,6 @@ def _begins_entangled(node: Node) -> bool:
         stack += [part for part in new if part not in seen]
         seen.update(new)
     return False
-
-
-def _ways(node: Node) -> list[Node]:
-    """The members of an alternation; those that begin with a key of one of several kinds as one for each kind."""
-    found = list[Node]()
-    for member in node.args if node.kind is Kind.ALTERNATION else (node,):
-        head, rest = nodes.first_and_rest(member)
-        is_divided = head.kind is Kind.ALTERNATION and any(
-            way.kind is Kind.CONCAT and way.args[0].kind is Kind.INTERSECTION for way in head.args
-        )
-        found += [nodes.concat(way, rest) for way in head.args] if is_divided else [member]
-    return found
 
 
 def _show(data: bytes) -> str:

@@ -1,7 +1,7 @@
-"""TokenTables: a small token automaton as arrays, for those who follow it without Python, on a GPU for example.
+"""`TokenTables`: a small token automaton as dense arrays, for decoding loops that run without Python, on a GPU for example.
 
-Tokens that behave alike in every state are one class, so that a table has a column per class and not one per token.
-This is for languages with few states; what is lazy in `TokenFSM` is done for all states here.
+All states are enumerated breadth first. Tokens that behave alike in every state form one equivalence class (found by partition
+refinement), so that the transition table has a column per class and not per token.
 """
 
 from __future__ import annotations

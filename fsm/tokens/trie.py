@@ -1,7 +1,7 @@
-"""A byte trie over a list of texts, as arrays: built and walked with numpy, or node by node through small dicts.
+"""`Trie`: a byte trie over a list of texts as numpy arrays, for vectorised walks by level and for depth-first walks by node.
 
-Nodes are numbered level by level, so the children of a node are neighbours. Texts below a node are neighbours in
-sorted order. Duplicate texts are fine.
+Nodes are numbered breadth first, so the children of a node are neighbours; the texts below a node are neighbours in sorted order.
+Duplicate texts are allowed. Dicts for walks by node are made for the nodes that are met.
 """
 
 from __future__ import annotations
@@ -190,6 +190,16 @@ class Trie:
         order = np.argsort(self.byte, kind="stable").astype(np.int32)
         return order, [0, *np.cumsum(np.bincount(self.byte, minlength=256)).tolist()]
 
+    @cached_property
+    def single_bytes(self) -> int:
+        """The bytes that are texts by themselves, as a 256-bit mask."""
+        return sum(1 << byte for byte, (_, ends, _) in self.branches(self.root).items() if ends)
+
+    @cached_property
+    def all_bytes(self) -> int:
+        """The bytes that occur in some text, as a 256-bit mask."""
+        return sum(1 << byte for byte in np.unique(self.byte[1:]).tolist())
+
     def children(self, node: int) -> Iterator[tuple[int, int]]:
         """The children of one node, each with the byte that leads to it. Cost: less than `branches` where that is asked once."""
         begin, end = self._starts[node], self._starts[node + 1]
@@ -244,13 +254,12 @@ class Trie:
 
     @property
     def branch_nbytes(self) -> int:
-        """About how many bytes the branches and the read texts take that were made so far; at `max_branch_bytes` they are forgotten."""
+        """About how many bytes the branches take that were made so far; at `max_branch_bytes` they are dropped."""
         return 200 * self._num_branches
 
     def forget_branches(self) -> None:
-        """Drop the dicts that `branches` made, and what `follow` found."""
+        """Drop the dicts that `branches` made."""
         self._branches: dict[int, Branches] = {}
-        self._followed: dict[tuple[int, bytes], tuple[Sequence[int], int]] = {}
         self._num_branches = 0
 
     def branches(self, node: int) -> Branches:
@@ -260,7 +269,8 @@ class Trie:
             first, last = self._starts[node], self._starts[node + 1]
             known = {self._bytes[child]: self._step(child) for child in range(first, last)}
             self._num_branches += 1 + len(known)
-            self._forget_many()
+            if self.branch_nbytes > self.max_branch_bytes:
+                self.forget_branches()
             self._branches[node] = known
         return known
 
@@ -275,16 +285,8 @@ class Trie:
     def follow(self, node: int, text: bytes) -> tuple[Sequence[int], int]:
         """Read `text` from `node` on: the labels that end on the way, and the node after it, or -1.
 
-        The same as `step` for each byte, without what only branches need. Cost: 0.4 us per byte, then a look-up.
+        The same as `step` for each byte, without what only branches need. Cost: 0.4 us per byte.
         """
-        known = self._followed.get((node, text))
-        if known is None:
-            known = self._followed[node, text] = self._follow(node, text)
-            self._num_branches += 2 + len(known[0]) // 8
-            self._forget_many()
-        return known
-
-    def _follow(self, node: int, text: bytes) -> tuple[Sequence[int], int]:
         find, starts, ends, firsts, labels = self._bytes.find, self._starts, self._ends, self._firsts, self._labels
         found: list[int] = []
         for byte in text:
@@ -297,10 +299,6 @@ class Trie:
             elif count:
                 found += labels[firsts[node] : firsts[node] + count]
         return found, node
-
-    def _forget_many(self) -> None:
-        if self.branch_nbytes > self.max_branch_bytes:
-            self.forget_branches()
 
     def _step(self, child: int) -> Step:
         ends = self._ends[child]

@@ -1,4 +1,4 @@
-"""Vocabulary: the bytes of every token id, the trie over them, and what masks of all constraints share."""
+"""`Vocabulary`: the bytes of every token id, the token trie, and what all constraints over it share: masks, loops and prefixes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask
-from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton
 from fsm.errors import BudgetExceeded, VocabularyError
 from fsm.terms import work_budget as work
 from fsm.terms.characters import JSON_CHARACTER
@@ -22,7 +23,7 @@ from fsm.terms.texts import TEXT_BYTES
 from fsm.tokens import vocabulary_file
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.character_loop import CharacterLoop, Exits, is_character_class
-from fsm.tokens.dfa_prefix import MAX_FIRST_BYTES, DFAPrefix, narrow_automaton
+from fsm.tokens.dfa_prefix import DFAPrefix, narrow_automaton
 from fsm.tokens.open_walk import OpenWalk
 from fsm.tokens.short_loop import SparseCharacterLoop, byte_loop, is_byte
 from fsm.tokens.trie import Trie
@@ -35,7 +36,7 @@ class Vocabulary:
         tokens: the bytes of each token id; None or empty for a special token, which is never allowed.
         eos_token_ids: ids that end a text; their bytes, if they have any, do not count.
         max_cache_bytes: most memory for what all constraints over this vocabulary share: half of it for finished masks and
-            the terms that nobody else keeps, the rest for loops over characters and for the trie as dicts.
+            the terms that only they keep alive, the rest for loops over characters and for the trie as dicts.
         cache_dir: a folder where the prepared vocabulary is kept, so that the next program reads it; None: nowhere. A file
             in it that is damaged or of another version is made anew, with a warning.
         max_disk_bytes: most bytes of such files in the folder; those unused for longest go. One takes 2.5 MB for
@@ -82,7 +83,10 @@ class Vocabulary:
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
         self._short_loops: ByteCache[tuple[Node, int], SparseCharacterLoop] = ByteCache(max_cache_bytes // 32)
         self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
-        self._stretches: ByteCache[tuple[Node, int], DFAPrefix] = ByteCache(max_cache_bytes // 32)
+        self._prefixes: ByteCache[tuple[Node, int], DFAPrefix] = ByteCache(max_cache_bytes // 32)
+        self._caches: tuple[ByteCache[Any, Any], ...] = (
+            self.masks, self._loops, self._exits, self._short_loops, self._open_walks, self._prefixes
+        )  # fmt: skip
         self._max_branch_bytes = max_cache_bytes // 16
         # By serial number, so that no term is kept for what is known of it:
         self._is_class: dict[int, bool] = {}
@@ -96,7 +100,7 @@ class Vocabulary:
             self._read_or_build(spelled, lengths, Path(cache_dir), max_disk_bytes)
 
     def _build(self, spelled: list[bytes], lengths: NDArray[np.int32]) -> None:
-        """Make the trie, and the loops of JSON strings: every extraction meets them, and a first mask should not wait."""
+        """Build the trie and the loops of JSON strings, which every extraction needs, so that the first mask is fast."""
         self.trie = Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled))
         self.trie.max_branch_bytes = self._max_branch_bytes
         self._loops.clear()  # a file may have broken off in the middle
@@ -114,7 +118,7 @@ class Vocabulary:
             vocabulary_file.write(folder, name, self._arrays(), max_disk_bytes)
 
     def _arrays(self) -> vocabulary_file.Arrays:
-        """What the trie and the loops of JSON strings can be made from again; names before a slash say of which."""
+        """The arrays from which the trie and the loops of JSON strings are restored; the part before a slash names the owner."""
         found = {f"trie/{name}": array for name, array in self.trie.arrays().items()}
         for (_, node), loop in self._loops.items():
             found |= {f"{node}/{name}": array for name, array in loop.arrays().items()}
@@ -144,21 +148,10 @@ class Vocabulary:
     def __repr__(self) -> str:
         return f"Vocabulary({len(self)} tokens, eos_token_ids={self.eos_token_ids!r})"
 
-    @cached_property
+    @property
     def single_bytes(self) -> int:
         """The bytes that are tokens by themselves, as a 256-bit mask."""
-        mask = 0
-        for byte, (_, ends, _) in self.trie.branches(Trie.root).items():
-            mask |= (1 << byte) if ends else 0
-        return mask
-
-    @cached_property
-    def all_bytes(self) -> int:
-        """The bytes that occur in some token, as a 256-bit mask."""
-        mask = 0
-        for byte in frozenset().union(*filter(None, self.tokens)):
-            mask |= 1 << byte
-        return mask
+        return self.trie.single_bytes
 
     @cached_property
     def spells_everything(self) -> bool:
@@ -173,34 +166,29 @@ class Vocabulary:
 
     @property
     def cache_nbytes(self) -> int:
-        """Bytes held by what constraints share and what may be forgotten; see `max_cache_bytes`."""
-        caches = self.masks, self._loops, self._exits, self._short_loops, self._stretches, self._open_walks
-        return sum(cache.nbytes for cache in caches) + self.trie.branch_nbytes
+        """Bytes held by all that constraints share and that may be dropped; see `max_cache_bytes`."""
+        return sum(cache.nbytes for cache in self._caches) + self.trie.branch_nbytes
 
     def clear_cache(self) -> None:
-        """Forget masks and loops; they are made again when needed."""
-        self.masks.clear()
-        self._loops.clear()
-        self._exits.clear()
-        self._short_loops.clear()
-        self._stretches.clear()
-        self._open_walks.clear()
+        """Drop masks, loops and prefixes; they are made again when needed."""
+        for cache in self._caches:
+            cache.clear()
         self._automata.clear()
         self.trie.forget_branches()
 
     def adopt(self, root: Node) -> None:
-        """Count the terms of a constraint that is gone: from now on only its masks keep them in memory."""
+        """Charge the terms of a constraint that was collected to its masks, which alone keep them in memory from now on."""
         if self.masks.has_uncharged(root):
             self.masks.charge(root, memory(root))
 
     def loop(self, body: Node, node: int = Trie.root, *, at_once: bool = True) -> CharacterLoop | None:
-        """How the tokens below a trie node run through `body*`; None where `body` is no wide class of characters.
+        """The product of `body*` and the trie below a node; None where `body` is not a class of characters.
 
         Args:
             body: one round of the loop.
             node: where in the trie the loop is entered.
             at_once: whether to make what is not there yet; otherwise None, too, the first few times, because a plain walk
-                is cheaper than a loop that is not met again.
+                is cheaper than a loop that is used once.
 
         Cost: once per body and node; see `CharacterLoop`.
         """
@@ -212,14 +200,13 @@ class Vocabulary:
             return loop
         return self._make_loop(body, node)
 
-    def open_walk(self, term: Node, body: Node | None, node: int = Trie.root) -> OpenWalk | None:
-        """How the tokens below a trie node run through an open term, counted in rounds of `body`; None where that takes too many states.
+    def open_walk(self, term: Node, body: Node, node: int = Trie.root) -> OpenWalk | None:
+        """The product of an open term and the trie below a node, counted in rounds of `body`; None where it needs too many states.
 
         Cost: once per term and node; see `OpenWalk`.
         """
-        key = term, node
-        if key not in self._open_walks:
-            loop = None if body is None else self.loop(body, node)
+        key, loop = (term, node), self.loop(body, node)
+        if loop is not None and key not in self._open_walks:
             try:
                 walk = OpenWalk(term, loop, self.trie, node)
             except BudgetExceeded:
@@ -238,11 +225,11 @@ class Vocabulary:
         return known
 
     def known_loop(self, body: Node) -> CharacterLoop | None:
-        """What `loop` gave for `body` at the root, if it was asked before and has not forgotten. Cost: a look-up."""
+        """The loop of `body` at the root if it has been made and is still kept. Cost: a look-up."""
         return self._loops.get((body, Trie.root))
 
     def short_loop(self, body: Node, node: int) -> SparseCharacterLoop | None:
-        """How the tokens below a trie node run through `body*`, where they are few; None where nothing is known of it."""
+        """The product of `body*` and the trie below a node with few tokens; None where `body` is not known to be a class of characters."""
         short = self._short_loops.get((body, node))
         if short is None:
             loop = self.known_loop(body)
@@ -256,8 +243,8 @@ class Vocabulary:
         return short
 
     def reach(self, body: Node) -> int:
-        """A bound for how many rounds of `body` a token may begin with: counts beyond it are alike. Cost: once per body."""
-        if body.kind is not Kind.BYTES or body.args[0].bit_count() > MAX_FIRST_BYTES:
+        """An upper bound for the rounds of `body` that a token can read: larger counts make no difference. Cost: once per body."""
+        if body.kind is not Kind.BYTES or body.args[0].bit_count() > FEW_BYTES:
             return self.max_token_bytes
         known = self._reaches.get(body.serial)
         if known is None:
@@ -274,16 +261,16 @@ class Vocabulary:
             length += 1
         return length
 
-    def stretch(self, term: Node, node: int) -> DFAPrefix | None:
-        """How the tokens below a trie node run through `term`; None where that takes long, or does not help."""
-        stretch = self._stretches.get((term, node))
-        automaton = None if stretch is not None else self._narrow_automaton(term)
+    def prefix(self, term: Node, node: int) -> DFAPrefix | None:
+        """The product of a prefix `term` and the trie below a node; None where it takes long or does not help."""
+        prefix = self._prefixes.get((term, node))
+        automaton = None if prefix is not None else self._narrow_automaton(term)
         if automaton is not None:
             with work.uncounted():
-                stretch = DFAPrefix(automaton, self.trie, node)
-            if stretch.nbytes <= self._stretches.max_bytes:
-                self._stretches.put((term, node), stretch, stretch.nbytes)
-        return stretch if stretch is not None and stretch.is_known else None
+                prefix = DFAPrefix(automaton, self.trie, node)
+            if prefix.nbytes <= self._prefixes.max_bytes:
+                self._prefixes.put((term, node), prefix, prefix.nbytes)
+        return prefix if prefix is not None and prefix.is_known else None
 
     def _narrow_automaton(self, term: Node) -> Automaton | None:
         try:

@@ -1,8 +1,8 @@
-"""Files of prepared vocabularies: arrays under a checksum, in a folder that stays below a size. Nothing read is executed.
+"""Files of prepared vocabularies: plain arrays behind a SHA-256 checksum, in a folder of bounded size. Nothing that is read is executed.
 
 Layout: a line with the format's version; 32 bytes, the SHA-256 of all that follows; 8 bytes, the length of a JSON header
 (little endian); the header (`fingerprint`, and name, type and length of each array); the arrays, one after the other.
-The checksum finds damage; it does not stop somebody who may write in the folder from making wrong masks.
+The checksum finds damage; it does not protect against a writer of the folder, who can make masks wrong.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _parse(data: memoryview, name: str) -> Arrays:
 def write(folder: Path, name: str, arrays: Mapping[str, NDArray[Any]], max_bytes: int) -> None:
     """Write a file as a whole or not at all, then remove those unused for longest until the folder fits `max_bytes`.
 
-    Where the file cannot be written, a warning says so: a cache is no reason to fail.
+    Where the file cannot be written, a warning says so: a cache must not make a program fail.
     """
     narrow = {label: _narrowed(array) for label, array in arrays.items()}
     kinds = [[label, array.dtype.str.replace("|", "<"), len(array)] for label, array in narrow.items()]

@@ -1,4 +1,8 @@
-"""Walks of a trie beside an automaton: which texts keep a state alive. Two forms of one plain loop over texts and bytes."""
+"""Walks of a trie and a DFA in step: which texts the DFA does not reject, depth first for narrow states, by level for wide ones.
+
+The plain form of both is a loop over the texts and their bytes. `walk_narrow` follows the bytes that a trie node and a state have in
+common, with dicts. `walk_wide` advances all nodes of a trie level by one look-up in the transition table each, with numpy.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton.lazy_dfa import MIN_LOOP_BYTES, Automaton, Fields, Loop, begins_with_byte_loop
+from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton, Fields, Loop, begins_with_byte_loop
 from fsm.automaton.transition_rows import Codes, Rows
 from fsm.errors import BudgetExceeded
 from fsm.terms.node import Kind, Node
@@ -18,38 +22,37 @@ from fsm.tokens.short_loop import SparseCharacterLoop, is_byte, is_narrow
 from fsm.tokens.trie import Trie
 
 Jump = tuple[int, int]
-"""A trie node and a state at which a narrow walk stopped, because too much lies below both."""
+"""A trie node and a state at which a depth-first walk stopped, to leave the texts below to a mask strategy."""
 Place = tuple[int, int, int]
-"""A trie node and a state where a narrow walk goes on, and how many texts lie below the node."""
+"""A trie node and a state that are still to be walked, and the number of texts below the node."""
 
 End = tuple[int, int, int]
-"""Which of some texts ends, the trie node there, and how many texts lie below the node."""
+"""The index of a text that ends, the trie node there, and the number of texts below the node."""
 
-MIN_WIDE_BYTES = 65
-"""A state with so many live bytes is wide: not for a narrow walk where much of the trie lies below."""
 MIN_WIDE_TEXTS = 25
+"""Below a node with so many texts, a wide state is left to other strategies."""
 MIN_BYTE_LOOP_TEXTS = 300
-"""A loop over one byte needs one state, so that a narrow walk goes through it fast."""
+"""The same for a loop over one byte, which needs one state only and is fast to walk."""
 NEW_STATE_COST, NEW_TEXT_COST = 40, 8
-"""What it costs to make a state, and to read a text that is new below a loop, in steps of a narrow walk."""
+"""The cost of making a state, and of reading a text below a loop for the first time, in steps of a depth-first walk."""
 MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = 256, 8, 64
-"""Below this a level is not worth arrays."""
+"""A level with fewer live nodes is finished node by node, without arrays."""
 
 
 class Loops(Protocol):
-    """What is known of loops over characters below the nodes of a trie; `Vocabulary` is the one."""
+    """The products of loops and prefixes with a trie, which a `Vocabulary` keeps."""
 
     def short_loop(self, body: Node, node: int) -> SparseCharacterLoop | None:
-        """How the texts below `node` run through `body*`; None where that is not known."""
+        """The product of `body*` and the trie below `node`; None where it is not available."""
 
-    def stretch(self, term: Node, node: int) -> DFAPrefix | None:
-        """How the texts below `node` run through `term`; None where that would help little."""
+    def prefix(self, term: Node, node: int) -> DFAPrefix | None:
+        """The product of `term` and the trie below `node`; None where it would help little."""
 
     def has_short_loop(self, body: Node, node: int) -> bool:
-        """True where `short_loop` takes no time."""
+        """True where `short_loop` is a look-up."""
 
     def has_wide_loop(self, body: Node) -> bool:
-        """True where `body` is known to be a wide class of characters."""
+        """True where `body` is known to be a class of characters with many first bytes."""
 
 
 def walk_narrow(
@@ -60,11 +63,11 @@ def walk_narrow(
     max_cost: int = 400,
     loops: Loops | None = None,
 ) -> tuple[list[int], list[Jump]] | None:
-    """The texts of `trie` that `state` survives, depth first over dicts; None where that costs too much.
+    """The texts of `trie` after which `state` leads to a live state, depth first over dicts; None where that costs too much.
 
-    Where a wide state has many texts below, the walk goes on in the several ways in which the state may begin, or stops and reports
-    a jump instead; without `loops` not at the start.
-    Best where few bytes are live: about 0.5 us per trie node that both sides share, and 5 us when a trie node is met for
+    Where a wide state has many texts below, the walk splits the state into its alternatives, or stops there and reports a jump; without
+    `loops` not at the start.
+    Best where few bytes may come: about 0.5 us per trie node that both sides share, and 5 us when a trie node is met for
     the first time. Each state at a node costs 4, and 1 for each byte looked at; literals and words are read without a state per byte,
     and cost 1 for each place at which one of them ends.
     """
@@ -87,7 +90,7 @@ def walk_narrow(
         if read is not None:
             cost += read
             continue
-        if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) >= MIN_LOOP_BYTES:
+        if below >= MIN_WIDE_TEXTS and automaton.num_first_bytes(state) > FEW_BYTES:
             ways = automaton.ways(state)
             if ways:
                 cost += len(ways)
@@ -113,7 +116,7 @@ def walk_narrow(
 
 
 def _read_texts(automaton: Automaton, trie: Trie, place: Place, found: list[int], stack: list[Place]) -> int | None:
-    """Read the texts with which a state begins, a few alternative ones among them; what that costs, or None where it begins with none."""
+    """Read the texts with which a state begins, or a few alternative texts; return the cost, or None where it begins with neither."""
     node, state, below = place
     head = automaton.head(state)
     if head is not None:
@@ -143,16 +146,16 @@ def _read_loops(
     jumps: list[Jump],
     stack: list[Place],
 ) -> int | None:
-    """Go through the stretch or the short loop with which a state begins, or report a jump; the cost, or None where nothing is known."""
+    """Read the prefix or the short loop with which a state begins, or report a jump; return the cost, or None where it has neither."""
     node, state, below = place
     loop = automaton.loop(state)
     if loop is not None and below >= MIN_WIDE_TEXTS and loops.has_wide_loop(loop[0]):
         jumps.append((node, state))
         return 0
-    begun = automaton.stretch(state)
-    stretch = None if begun is None else loops.stretch(begun[0], node)
-    if begun is not None and stretch is not None:
-        return 4 + _read_stretch(automaton, stretch, begun[1], found, stack)
+    begun = automaton.prefix(state)
+    prefix = None if begun is None else loops.prefix(begun[0], node)
+    if begun is not None and prefix is not None:
+        return 4 + _read_prefix(automaton, prefix, begun[1], found, stack)
     if loop is None or not _is_short(loop[0], below):
         return None
     cost = 0 if is_narrow(loop[0]) or loops.has_short_loop(loop[0], node) else NEW_TEXT_COST * below
@@ -161,19 +164,19 @@ def _read_loops(
 
 
 def _is_short(body: Node, below: int) -> bool:
-    """True where a loop is read by way of all texts below a node."""
+    """True where a loop is read as a `ShortLoop`."""
     return is_narrow(body) or below < (MIN_BYTE_LOOP_TEXTS if is_byte(body) else MIN_WIDE_TEXTS)
 
 
 def _is_jump(automaton: Automaton, state: int, below: int) -> bool:
-    """True where so many texts lie below a state with so many bytes that a loop should be known there."""
+    """True where the state is wide and so many texts lie below that a mask strategy should take over."""
     if begins_with_byte_loop(automaton.nodes[state]):
         return below >= MIN_BYTE_LOOP_TEXTS
-    return automaton.num_first_bytes(state) >= MIN_WIDE_BYTES
+    return automaton.num_first_bytes(state) > FEW_BYTES
 
 
 def _read_text(trie: Trie, node: int, text: bytes, found: list[int]) -> list[End]:
-    """Follow a text as far as the trie goes."""
+    """Follow one text through the trie, and add the labels on the way."""
     labels, node = trie.follow(node, text)
     found += labels
     below = trie.below(node) if node >= 0 else 0
@@ -183,7 +186,7 @@ def _read_text(trie: Trie, node: int, text: bytes, found: list[int]) -> list[End
 def _read_short_loop(
     automaton: Automaton, short: SparseCharacterLoop, loop: Loop, found: list[int], stack: list[Place]
 ) -> int:
-    """Go through a loop and on behind it wherever it may end; how many places that were."""
+    """Read a loop, and push the nodes where it may end; return their number."""
     _, lo, hi, state = loop
     found += short.inside(hi)
     bytes_ = [byte for byte in next_bytes(automaton, state) if byte in short.places]
@@ -192,16 +195,16 @@ def _read_short_loop(
     return len(places)
 
 
-def _read_stretch(automaton: Automaton, stretch: DFAPrefix, state: int, found: list[int], stack: list[Place]) -> int:
-    """Go through a stretch and on behind it wherever it may end; how many places that were."""
-    found += stretch.labels
-    places = stretch.exits(next_bytes(automaton, state))
+def _read_prefix(automaton: Automaton, prefix: DFAPrefix, state: int, found: list[int], stack: list[Place]) -> int:
+    """Read a prefix, and push the nodes where it may end; return their number."""
+    found += prefix.labels
+    places = prefix.exits(next_bytes(automaton, state))
     stack += [(node, state, below) for node, below in places]
     return len(places)
 
 
 def next_bytes(automaton: Automaton, state: int) -> Collection[int]:
-    """The bytes that keep `state` alive; those of a literal without a look at more than its first."""
+    """The bytes that may come in `state`; for a literal only its first byte is looked at."""
     head = automaton.head(state)
     if head is not None and head[0].kind is Kind.LITERAL:
         text: bytes = head[0].args[0]
@@ -245,7 +248,7 @@ def _read_words(
 def _read_fields(
     automaton: Automaton, trie: Trie, node: int, fields: Fields, found: list[int], stack: list[Place]
 ) -> int:
-    """Follow the words of fields, after each of which comes its own value; how many of them end."""
+    """Follow the words of optional fields, after each of which comes its own value; return how many of them end."""
     table, start, lo, hi, depth = fields[0].args
     words, ranks = zip(*table.open_words(start, lo, hi), strict=True)
     read = _read_words(trie, node, found, words, 0, len(words), depth)
@@ -304,7 +307,7 @@ def sweep(
 
 
 def finish(automaton: Automaton, trie: Trie, tail: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Walk on from a few nodes, one by one: for long tokens that are all alike, such as runs of spaces.
+    """Finish a walk from a few nodes, one by one: for long tokens that are alike, such as runs of spaces.
 
     Yields:
         Each node that is alive, after its parent: the parent, the node and its state.
@@ -351,9 +354,9 @@ def sweep_each(
 
 
 def walk_wide(automaton: Automaton, trie: Trie, state: int) -> NDArray[np.bool_]:
-    """For every label of `trie`, whether `state` survives its text.
+    """For every label of `trie`, whether `state` leads to a live state after its text.
 
-    Best where many bytes are live: 4 ms at the most for the 266,000 nodes of a vocabulary of 131,072 tokens.
+    Best where many bytes may come: 4 ms at the most for the 266,000 nodes of a vocabulary of 131,072 tokens.
     """
     alive = np.zeros(len(trie) + 1, bool)
     tail: list[tuple[int, int]] = []
@@ -365,10 +368,10 @@ def walk_wide(automaton: Automaton, trie: Trie, state: int) -> NDArray[np.bool_]
 
 
 def walk_by_length(automaton: Automaton, trie: Trie) -> tuple[NDArray[np.bool_], int | None]:
-    """The same for the initial state, and None; or, where the budget ends, for texts up to a length alone, and that length.
+    """The same for the initial state, and None; where the budget ends, for texts up to a length only, and that length.
 
     Raises:
-        BudgetExceeded: not even texts of one byte could be told.
+        BudgetExceeded: not even the texts of one byte were decided.
     """
     alive = np.zeros(len(trie) + 1, bool)
     length = 0

@@ -1,6 +1,7 @@
 """Constraints for `model.generate` of transformers: a logits processor, and a function that lists the allowed tokens.
 
-Both follow a token FSM over the ids of the rows; the engine does not run. May import `models`, `policies`, `engine` (masks) and `fsm`.
+Both follow a token FSM over the ids of the rows; the engine does not run. Imports the tokenizer, `policies`, the masks of the engine, and
+`fsm`.
 """
 
 from outlines_cont.adapters.allowed_tokens import AllowedTokens, prefix_allowed_tokens_fn

@@ -1,4 +1,4 @@
-"""`AllowedTokens`: the tokens that a constraint allows next, as `prefix_allowed_tokens_fn` of transformers asks for them."""
+"""`prefix_allowed_tokens_fn`: a constraint as the function of that name that `generate` of transformers takes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class AllowedTokens:
         self._local = threading.local()
 
     def of(self, inputs: Any) -> AllowedTokens:
-        """Return the same constraint for one call of `generate`, whose texts begin behind `inputs`; see `ConstraintProcessor.of`."""
-        GivenPrompts(inputs)  # what is none is told now
+        """Return the same constraint for one call of `generate`, whose texts begin after `inputs`; see `ConstraintProcessor.of`."""
+        GivenPrompts(inputs)  # raises for an invalid argument now, not at the first call
         return AllowedTokens(self._masks, lambda: GivenPrompts(inputs))
 
     def __deepcopy__(self, memo: object) -> AllowedTokens:
-        """Return one that shares what was compiled, and knows of no call."""
+        """Return a copy that shares the compiled constraint, without the state of a call."""
         return AllowedTokens(self._masks, self._make_prompts)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -51,7 +51,7 @@ class AllowedTokens:
             input_ids: (T,) int64, prompt and text.
 
         Raises:
-            AmbiguousPrompt: it cannot be told where the text begins, or it does not begin behind the prompts that `of` was given.
+            AmbiguousPrompt: the beginning of the text cannot be determined, or it does not begin after the prompts that `of` was given.
         """
         row = input_ids.detach().cpu().numpy().astype(np.int64, copy=False)
         start = self._prompts(int(batch_id)).start(row[None])
@@ -62,7 +62,7 @@ class AllowedTokens:
         return allowed
 
     def _prompts(self, batch_id: int) -> Prompts:
-        """Return what tells prompts from texts in the rows of one prompt; threads run calls of their own."""
+        """Return the `Prompts` of the rows of one prompt; each thread has its own."""
         if not hasattr(self._local, "prompts"):
             self._local.prompts = {}
         by_batch: dict[int, Prompts] = self._local.prompts

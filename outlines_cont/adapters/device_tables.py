@@ -1,4 +1,4 @@
-"""`DeviceTables`: a small token FSM as tensors, for a decode loop that asks the host for nothing, token after token."""
+"""`DeviceTables`: a small token FSM as tensors: masks and transitions for a decode loop without host synchronisation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORD_BITS = 32
 
 
 class DeviceTables:
-    """A small token FSM on a device, for loops of one's own: `model.generate`, a compiled loop, a captured graph.
+    """A small token FSM on a device, for your own loops: `model.generate`, a compiled loop, a captured graph.
 
     The engine of this package does not need it: its policies look at every token anyway.
 

@@ -1,4 +1,4 @@
-"""What a user wants to be written, as an expression."""
+"""`expression_of`: the `fsm.Expression` of a constraint given as schema, type, pattern or expression."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import fsm
 from fsm import Expression
 from fsm.automaton.checker import checks_of
-from fsm.schema.check import DISTINCT_KEYS
+from fsm.schema.value_check import DISTINCT_KEYS
+from outlines_cont.checks import shortened
 from outlines_cont.errors import OptionError
-from outlines_cont.policies.branch import shortened
 
 CHECKS = ("refuse", "ignore")
 # Of two members with one key the last counts when JSON is read, so a value conforms whether a key comes twice or not; but not their number.
@@ -20,12 +20,12 @@ def expression_of(constraint: Any, checks: str) -> Expression:
     """Return the language of a constraint that was given in one of the forms of `logits_processor`.
 
     Raises:
-        OptionError: it has none of these forms, or it has checks that nobody would make.
+        OptionError: it has none of these forms, or checks that would not be run.
         fsm.FSMError: the schema or the pattern is malformed.
     """
     if checks not in CHECKS:
         raise OptionError(f"expected 'refuse' or 'ignore' as `checks`, got {checks!r}", "checks")
-    expression = _made(constraint)
+    expression = _to_expression(constraint)
     listed = [] if checks == "ignore" else _binding_checks(expression)
     if listed:
         raise OptionError(
@@ -38,12 +38,12 @@ def expression_of(constraint: Any, checks: str) -> Expression:
 
 
 def _binding_checks(expression: Expression) -> list[str]:
-    """Return what is checked and might make a value fail, for people."""
+    """Return descriptions of the checks that might make a value fail."""
     counts = any(line.keyword in _COUNTING for line in expression.report)
     return list(dict.fromkeys(str(check) for check in checks_of(expression.node) if check != DISTINCT_KEYS or counts))
 
 
-def _made(constraint: Any) -> Expression:
+def _to_expression(constraint: Any) -> Expression:
     if isinstance(constraint, Expression):
         return constraint
     is_tokenizer = hasattr(constraint, "vocab_size") or hasattr(constraint, "token_bytes")  # a model has the first, too
@@ -57,7 +57,7 @@ def _made(constraint: Any) -> Expression:
         return fsm.json_schema(constraint)
     if constraint.lstrip().startswith("{"):
         raise OptionError(
-            f"expected an expression, a schema, or a pattern, got {shortened(constraint)}, which looks like a schema as JSON text. "
+            f"expected an expression, a schema, or a pattern, got {shortened(repr(constraint))}, which looks like a schema as JSON text. "
             "Write `fsm.json_schema(text)` if it is one, `fsm.regex(text)` if it is a pattern, `fsm.choice([text])` if it stands for "
             "itself.",
             "constraint",

@@ -1,4 +1,4 @@
-"""`ConstraintProcessor`: a logits processor of transformers that lets only such tokens pass as a constraint allows.
+"""`logits_processor`: a constraint as a `LogitsProcessor` of transformers, which sets logits of disallowed tokens to minus infinity.
 
 It does not write forced text in chunks, heal prompts, or go back: `generate` takes one token at a time.
 """
@@ -25,7 +25,7 @@ from outlines_cont.unknown_option import knows_its_options
 
 
 class RowMasks:
-    """The tokens that may follow each row of a batch, for a token FSM.
+    """The masks of the rows of a batch, for a token FSM.
 
     Args:
         table: the tokens.
@@ -39,7 +39,7 @@ class RowMasks:
         self._ends = TokenSet.of(table.vocabulary.eos_token_ids)
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: what it remembers follows from what it is asked."""
+        """Return the object itself: its caches do not change its results."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,10 +66,10 @@ class RowMasks:
 
 
 class _ThreadLocal(threading.local):
-    """What one thread knows of the calls that it runs.
+    """State of one thread for the calls that it runs.
 
     Attributes:
-        prompts: tells prompts from texts where nobody says it.
+        prompts: finds where the texts begin, if `of` was not called.
         masker: applies masks; it remembers the last one that all rows had in common.
         sets: the tokens allowed in the states of the last step, so that equal ones are one object.
     """
@@ -89,11 +89,11 @@ class _ThreadLocal(threading.local):
 class ConstraintProcessor(LogitsProcessor):
     """Lets only such tokens pass as a constraint allows. Make one with `adapters.logits_processor`.
 
-    What may follow is told by the ids of each row alone, so rows may come in any order, as in beam search, be left-padded, and be given
+    The mask of a row depends on its ids alone, so rows may come in any order, as in beam search, be left-padded, and be given
     to `generate` again. One object serves any number of calls.
 
     Where the text of a row begins, `of(inputs)` says. Without it a call whose rows are those of the step before with one token more goes
-    on with their texts, and any other begins new ones behind its rows. So what `generate` returned can be given to it again, and its text
+    on with their texts, and any other begins new ones after its rows. So what `generate` returned can be given to it again, and its text
     goes on. A prompt that is a row of the last step with one more token, which the constraint would allow, is taken for such a step; and
     assisted generation, which goes back in its row, is refused with `AmbiguousPrompt`. With `of(inputs)` all of that is exact.
     """
@@ -104,19 +104,19 @@ class ConstraintProcessor(LogitsProcessor):
         self._local = _ThreadLocal(masks.is_refused)
 
     def of(self, inputs: Any) -> ConstraintProcessor:
-        """Return the same constraint for one call of `generate`, whose texts begin behind `inputs`.
+        """Return the same constraint for one call of `generate`, whose texts begin after `inputs`.
 
         Args:
             inputs: what `tokenizer(prompts, return_tensors="pt", padding=True)` returns, the `input_ids` in it, or their number of columns.
                 To go on with texts that were cut, give the inputs that they began with.
 
         Raises:
-            OptionError: it is none of these.
+            OptionError: it is something else.
         """
         return ConstraintProcessor(self._masks, GivenPrompts(inputs))
 
     def __deepcopy__(self, memo: object) -> ConstraintProcessor:
-        """Return one that shares what was compiled, and knows of no call."""
+        """Return a copy that shares the compiled constraint, without the state of a call."""
         return ConstraintProcessor(self._masks, self._prompts)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -137,7 +137,7 @@ class ConstraintProcessor(LogitsProcessor):
             (B, V). A row that has ended, and one with a token that is not allowed (a beam or a guess that is given up), may only end.
 
         Raises:
-            AmbiguousPrompt: it cannot be told where the texts begin, or they do not begin behind the prompts that `of` was given.
+            AmbiguousPrompt: the beginning of the texts cannot be determined, or they do not begin after the prompts that `of` was given.
             VocabularyMismatch: the logits are narrower than the vocabulary.
             DeadEnd: another processor has left none of the allowed tokens of a row.
         """
@@ -151,18 +151,18 @@ class ConstraintProcessor(LogitsProcessor):
         masked = _masked(local.masker, scores, [local.sets[state] for state in states])
         empty = masked.amax(-1).isneginf()
         if bool(empty.any()):
-            self._revive(masked, states, empty.nonzero()[:, 0].tolist(), rows, start)
+            self._allow_ends(masked, states, empty.nonzero()[:, 0].tolist(), rows, start)
         return masked  # type: ignore[return-value]
 
-    def _revive(self, masked: torch.Tensor, states: list[int], empty: list[int], rows: Rows, start: int) -> None:
-        """Let rows that are over end, whatever other processors say, so that drawing from them is possible; nobody reads what is drawn."""
+    def _allow_ends(self, masked: torch.Tensor, states: list[int], empty: list[int], rows: Rows, start: int) -> None:
+        """Allow the end-of-text tokens in finished rows whatever other processors do, so that sampling works there; the draw is ignored."""
         ends = list(self._masks.table.vocabulary.eos_token_ids)
         for row in empty:
             if states[row] != OVER:
                 allowed = self._masks.token_fsm.allowed_token_ids(states[row])
                 raise DeadEnd(
                     f"expected that some of the {len(allowed):,} tokens that the constraint allows can be written in row {row}, "
-                    f"{rows.shape[1] - start} tokens behind its prompt, but the scores of all of them are minus infinity: the model, or "
+                    f"{rows.shape[1] - start} tokens after its prompt, but the scores of all of them are minus infinity: the model, or "
                     f"another logits processor of the call (`min_new_tokens`, `bad_words_ids`, `no_repeat_ngram_size`, `suppress_tokens`), "
                     f"has excluded them. The first of them are {allowed[:8].tolist()}. Leave that processor out."
                 )
@@ -198,7 +198,7 @@ def logits_processor(
         eos_token_ids: the ids that end a text; None for the tokenizer's. A model may have more: `model.generation_config.eos_token_id`.
         vocab_size: how many tokens the model has logits for, where the tokenizer has more.
         checks: what becomes of keywords that no automaton holds (`expression.checks`): "refuse", or "ignore", so that a text may fail them.
-            That a key may come twice in an object that takes any key is no reason to refuse: the last one counts when JSON is read.
+            That a key may come twice in an object that takes any key is accepted: the last one counts when JSON is read.
 
     Raises:
         OptionError: an argument is none of these, or the constraint has checks.

@@ -1,8 +1,8 @@
-"""Where the text of a row begins: behind prompts that were given, or behind those that a call of `generate` has begun with.
+"""Where the generated text of a row begins: after prompts that were given, or after those seen in the first step of a call.
 
-A logits processor of transformers sees whole rows, prompt and text, and is not told where the one ends. `GivenPrompts` knows.
-`SeenPrompts` tells a new call from the next step of the one before by what the rows hold: a step has each row of the step before
-and one token more. It never takes the length of the first prompt for that of another call.
+A logits processor sees whole rows of prompt and text, not where the prompt ends; `GivenPrompts` is told.
+`SeenPrompts` distinguishes a new call from the next step of the last one by the contents of the rows: a step has each row of the
+step before with one more token. It never takes the length of the first prompt for that of another call.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outlines_cont.checks import is_int
 from outlines_cont.errors import AmbiguousPrompt, OptionError
 
 Rows = NDArray[np.int64]
@@ -29,7 +30,7 @@ _ADVICE = (
 
 
 class Prompts(Protocol):
-    """Tells where the text of rows begins."""
+    """Finds where the text of rows begins."""
 
     def start(self, rows: Rows) -> int:
         """Return the number of columns of (B, T) int64 rows that belong to the prompts."""
@@ -76,7 +77,7 @@ class GivenPrompts:
 
 
 class SeenPrompts:
-    """Prompts told from texts by what the rows of one call after the other hold. See the head of this module.
+    """Finds where prompts end by comparing the rows of successive steps. See the docstring of this module.
 
     Args:
         is_refused: whether the constraint refuses the last of the (T,) ids of a text: it neither goes on with it nor ends it.
@@ -95,16 +96,16 @@ class SeenPrompts:
         """Return where the texts begin: the width of the rows, if they are prompts of a new call.
 
         Raises:
-            AmbiguousPrompt: it cannot be told.
+            AmbiguousPrompt: it cannot be determined.
         """
-        if not self._goes_on(rows):
+        if not self._is_continued(rows):
             self._begin(rows)
         self._width = rows.shape[1]
         self._last = {row.tobytes() for row in rows}
         self._note(rows)
         return self._length
 
-    def _goes_on(self, rows: Rows) -> bool:
+    def _is_continued(self, rows: Rows) -> bool:
         """Return whether rows are those of the last step again, or the next step after it."""
         width = rows.shape[1]
         if width == self._width:
@@ -188,7 +189,7 @@ def _rows_of(inputs: Any) -> Rows | None:
     """Return (B, T) int64 ids, None for a mere length."""
     if isinstance(inputs, Mapping) or hasattr(inputs, "input_ids"):
         inputs = inputs["input_ids"] if isinstance(inputs, Mapping) else inputs.input_ids
-    if isinstance(inputs, int) and not isinstance(inputs, bool) and inputs >= 0:
+    if is_int(inputs, 0):
         return None
     if isinstance(inputs, torch.Tensor):
         inputs = inputs.detach().cpu().numpy()

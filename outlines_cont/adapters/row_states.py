@@ -1,4 +1,4 @@
-"""`RowStates`: where a text stands in its token FSM, looked up by what it holds."""
+"""`RowStates`: the state of a token FSM after given token ids, memoized by prefix."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from fsm import TokenFSM, TokenNotAllowed
 
 OVER = -1
-"""Stands for the state of a text that has ended, and of one that has left the language: nothing may follow but another end."""
+"""The state of a text that has ended, or that is not in the language: only an end of text may follow."""
 
 _MAX_BYTES = 16 << 20
 _ENTRY_BYTES = 150
 
 
 class RowStates:
-    """The states of texts by their token ids. It forgets at will: what it does not know is read again from the beginning.
+    """A bounded cache from the token ids of a text to its state. A text that is not in the cache is read again from the beginning.
 
     The ids alone say the state, so it does not matter which call asks, in which order rows come, and whether they were seen before.
     Several threads may use one object.

@@ -1,4 +1,4 @@
-"""Token FSMs by tokenizer: the vocabulary of a tokenizer is read once, and equal constraints over it are compiled once."""
+"""Token FSMs per tokenizer: its vocabulary is read once, and equal constraints over it are compiled once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from fsm import Expression, TokenFSM, Vocabulary
+from outlines_cont.checks import is_int
 from outlines_cont.errors import MissingEOS, OptionError, VocabularyMismatch
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 
@@ -80,7 +81,7 @@ def token_table(tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | No
         OptionError: an id or a size that the tokenizer has not.
         TokenizerError: the tokens of the tokenizer do not join to the text.
     """
-    if vocab_size is not None and (isinstance(vocab_size, bool) or not isinstance(vocab_size, int) or vocab_size < 1):
+    if vocab_size is not None and not is_int(vocab_size, 1):
         raise OptionError(f"expected a number of tokens as `vocab_size`, got {vocab_size!r}", "vocab_size")
     ends = None if eos_token_ids is None else _ids(eos_token_ids)
     # Tokens may have been added since.
@@ -89,7 +90,7 @@ def token_table(tokenizer: Any, eos_token_ids: EOSTokenIds, vocab_size: int | No
     with _LOCK:
         try:
             tables = _TABLES.setdefault(tokenizer, {})
-        except TypeError:  # an object that nobody can hold weakly is read each time
+        except TypeError:  # an object without weak references is read each time
             tables = {}
         if key not in tables:
             tables[key] = _read(tokenizer, ends, vocab_size)

@@ -1,1 +1,4 @@
-"""Parts of `Chat`: chat templates, rows that follow them, tools. May import the room's neighbours below `chat`."""
+"""Parts of `Chat`: messages, chat templates, tools, and the alignment of a row with what a template encodes.
+
+Imports `state`, `events` and the tokenizer, and nothing that generates.
+"""

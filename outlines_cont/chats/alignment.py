@@ -1,4 +1,4 @@
-"""A row that follows a conversation: what it has written stays, and the rest is as the template encodes it."""
+"""`aligned`: a row with the tokens of a chat template from the first difference on; what comes before keeps its own tokens and KV cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def aligned(row: StateRow, token_ids: Sequence[int], tokenizer: Tokenizer) -> St
 
     A text may be spelled by other tokens than a tokenizer would take, as generators draw them; those stay. From where the two differ
     the row has the tokens of `token_ids`. Where all of the row is kept and it ends inside one of them, the rest of that token is
-    encoded as it goes on after the row, with the text behind it. Markup of the row stays only where the same is wanted, not its letters.
+    encoded as it goes on after the row, with the text after it. Markup of the row stays only where the same is wanted, not its letters.
     Bytes of the row that are not UTF-8 stay where U+FFFD is wanted, as which messages hold them.
     """
     table, markup = tokenizer.token_bytes, tokenizer.markup_tokens
@@ -86,7 +86,7 @@ def _decodable(parts: list[bytes | None]) -> list[bytes | None]:
 
 
 def _broken(data: bytes) -> list[tuple[int, int]]:
-    """Return what is not UTF-8, each part that becomes one U+FFFD."""
+    """Return the byte ranges that are not UTF-8, one for each U+FFFD that they become."""
     found: list[tuple[int, int]] = []
     at = 0
     while True:

@@ -1,4 +1,4 @@
-"""What a Jinja template reads, and where it fails."""
+"""Checks of chat templates: the variables that a Jinja template reads, and the line in which it fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jinja2 import TemplateError, TemplateSyntaxError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outlines_cont.errors import ChatError, OptionError
-from outlines_cont.unknown_option import near
+from outlines_cont.unknown_option import did_you_mean
 
 # Tags that transformers adds to Jinja; they only mark what a reply is.
 _GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
@@ -24,7 +24,7 @@ def names_read(source: str) -> frozenset[str]:
     """Return the names that a template reads without setting them, and those that the library gives itself left out.
 
     Raises:
-        ChatError: it is no Jinja.
+        ChatError: it is not valid Jinja.
     """
     environment = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
     try:
@@ -42,24 +42,24 @@ def check_option(name: str, source: str) -> None:
     if name in read and name != "tools":
         return
     known = [*read, "tools", "tool_form", "template", "rng"]
-    advice = near(name, known) or f" It reads {', '.join(sorted(read)) or 'none'}."
+    advice = did_you_mean(name, known) or f" It reads {', '.join(sorted(read)) or 'none'}."
     raise OptionError(
         f"expected options that the chat template reads, got {name!r}, which it does not read.{advice}", name
     )
 
 
 def check_role(role: str, source: str | None) -> None:
-    """Raise `ChatError` for a role that is none of those known to models, and that the template does not mention either."""
+    """Raise `ChatError` for a role that is neither a common one nor mentioned in the template."""
     if role in _ROLES or (source is not None and re.search(rf"[\"']{re.escape(role)}[\"']", source)):
         return
     raise ChatError(
         f"expected a role that models know, one of {', '.join(_ROLES)}, or one that the chat template mentions, got {role!r}."
-        f"{near(role, _ROLES)}"
+        f"{did_you_mean(role, _ROLES)}"
     )
 
 
 def failure(error: Exception, shown: str) -> ChatError:
-    """Return what to say of an error that a template has ended with, for messages that are `shown`."""
+    """Return the `ChatError` for an error that a template raised, for messages that are `shown`."""
     if type(error) is TemplateError:  # by `raise_exception`: the template refuses them
         return ChatError(
             f"expected messages that the chat template takes, got {shown}, and it says: {error}. Templates of some "

@@ -1,4 +1,4 @@
-"""Messages: what one must have to be read by a chat template."""
+"""Checks of chat messages: role, content, tool calls."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def call_arguments(function: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call, which some write as JSON.
 
     Raises:
-        ChatError: they are no object of JSON.
+        ChatError: they are not a JSON object.
     """
     found = function.get("arguments", {})
     try:

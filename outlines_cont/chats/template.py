@@ -1,4 +1,4 @@
-"""`ChatTemplate`: how messages become token ids, as the tokenizer of a model or a Jinja template of the user says it.
+"""`ChatTemplate`: messages as token ids, by the chat template of a tokenizer or of the user.
 
 Templates run in the sandbox of transformers (Jinja2's `ImmutableSandboxedEnvironment`). What is written in a message never becomes a
 special token, nor markup but in a reply: such a place is marked before the template runs, and encoded as letters after it.
@@ -16,6 +16,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from outlines_cont.chats.jinja import check_option, check_role, failure, names_read
 from outlines_cont.chats.message import Message, checked_message
+from outlines_cont.checks import shortened
 from outlines_cont.errors import ChatError, NoChatTemplate
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts, special_names_of
@@ -44,9 +45,9 @@ class ChatTemplate:
         Raises:
             NoChatTemplate: neither is there.
             OptionError: the template reads no such option.
-            ChatError: it is no Jinja.
+            ChatError: it is not valid Jinja.
         """
-        found = cls._found(model, source, options, tools)
+        found = cls._find(model, source, options, tools)
         if found.source is not None:
             names_read(found.source)
             for name in options:
@@ -54,7 +55,7 @@ class ChatTemplate:
         return found
 
     @classmethod
-    def _found(cls, model: LanguageModel, source: str | None, options: Mapping[str, Any], tools: bool) -> ChatTemplate:
+    def _find(cls, model: LanguageModel, source: str | None, options: Mapping[str, Any], tools: bool) -> ChatTemplate:
         if source is not None:
             return cls(model, source, options)
         tokenizer = getattr(model.tokenizer, "hugging_face", None)
@@ -81,7 +82,7 @@ class ChatTemplate:
             is_open: end with what begins a reply, or, where the last message is one, right after its content.
 
         Raises:
-            ChatError: the template refuses the messages, or they are none.
+            ChatError: the template refuses the messages, or the list is empty.
             TokenizerError: a text cannot be encoded.
         """
         checked = _checked(messages)
@@ -100,7 +101,7 @@ class ChatTemplate:
         text = self._text(marked, marked_tools, flags)
         if mark not in text:
             token_ids = self.model.tokenizer.encode_special(text)
-            # Some tokenizers change letters before they look for control tokens, and find some that nobody has written.
+            # Some tokenizers normalise letters before they look for control tokens, and so find some that are not in the text.
             if names.count_in(text) == names.count_of(token_ids):
                 return token_ids
         return names.encode_marked(text, mark, self.model.tokenizer)
@@ -129,10 +130,10 @@ class ChatTemplate:
     def text(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, is_open: bool = False
     ) -> str:
-        """Return what the template writes; for people, and to see how it does it.
+        """Return the rendered template, for display and debugging.
 
         Raises:
-            ChatError: the template refuses the messages, or it is none of Jinja.
+            ChatError: the template refuses the messages, or it is not a Jinja template.
         """
         if self.source is None:
             raise ChatError(
@@ -172,7 +173,7 @@ def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages as dicts.
 
     Raises:
-        ChatError: there is none, or one is no message.
+        ChatError: the list is empty, or an item is not a message.
     """
     if isinstance(messages, str) or not messages:
         raise ChatError(
@@ -194,5 +195,4 @@ def _named_tokens(model: LanguageModel) -> dict[str, str]:
 
 
 def _shown(messages: Any) -> str:
-    roles = ", ".join(str(message.get("role")) for message in messages)
-    return f"roles {roles}" if len(roles) < 200 else f"roles {roles[:200]}..."
+    return f"roles {shortened(', '.join(str(message.get('role')) for message in messages), 200)}"

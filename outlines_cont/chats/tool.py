@@ -1,4 +1,4 @@
-"""`Tool`: what a model may call, and `ToolCall`: that it did."""
+"""`Tool`: a function that a chat model may call, with the schema of its arguments; `ToolCall`: a call that was written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ToolCall:
     Attributes:
         name: of the tool.
         arguments: by name; of a function of Python with the types of its hints, else what JSON holds.
-        id: tells the call from others in the conversation.
+        id: identifies the call in the conversation.
         function: the function of Python, or what makes an object of the pydantic model; None where the tool was described otherwise.
     """
 
@@ -40,7 +40,7 @@ class ToolCall:
         """Call the function, and return what it returns; of a pydantic model return the object.
 
         Raises:
-            OptionError: the tool is no function.
+            OptionError: the tool is not a function.
             Exception: what the function raises.
         """
         if self.function is None:
@@ -54,14 +54,14 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool:
-    """What a model may call.
+    """A tool that a model may call.
 
     Attributes:
         name: by which it is called.
         description: what it does, for the model.
         parameters: the JSON schema of its arguments, as it is shown to the model.
         expression: the JSON of its arguments.
-        function: the function of Python behind it, or what makes an object of a pydantic model, if there is one.
+        function: the Python function, or what makes an object of a pydantic model, if there is one.
         model: the pydantic model of its arguments, if there is one.
     """
 
@@ -102,11 +102,11 @@ class Tool:
     @classmethod
     def _of_model(cls, name: str, doc: str, model: type[BaseModel], function: Callable[..., Any] | None) -> Tool:
         schema = model.model_json_schema()
-        described = _described(doc)
+        described = _argument_docs(doc)
         properties: dict[str, Any] = {}
         for key, part in schema.get("properties", {}).items():
             described_by = [("description", described[key])] if key in described else []
-            properties[key] = {**dict(described_by), **_untitled(part)}
+            properties[key] = {**dict(described_by), **_without_title(part)}
         kept: dict[str, Any] = {key: schema[key] for key in ("$defs", "required") if key in schema}
         parameters = {"type": "object", "properties": properties, **kept}
         return cls(name, doc.split("\n\n")[0].replace("\n", " "), parameters, _language(model), function, model)
@@ -141,11 +141,11 @@ def call_id(number: int) -> str:
     return f"call{number:05d}"
 
 
-def _untitled(part: Mapping[str, Any]) -> dict[str, Any]:
+def _without_title(part: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in part.items() if key != "title"}
 
 
-def _described(doc: str) -> dict[str, str]:
+def _argument_docs(doc: str) -> dict[str, str]:
     """Return what the section on arguments of a docstring says of each."""
     parts = _SECTION.split(doc, maxsplit=1)
     found: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""`ToolForm`: how a model writes that it calls a tool, read off its chat template.
+"""`ToolForm`: the text format of a model's tool calls, inferred from its chat template.
 
 Read: forms that write a name and JSON, such as those of Hermes and Qwen, Llama 3 and Mistral. Not read: special tokens between a name and
-its arguments, arguments that are no JSON. Templates that know no tools get `GENERIC`, with the tools in the message of the system.
+its arguments, arguments that are not JSON. Templates without tools get `GENERIC`, with the tools in the message of the system.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import fsm
 from outlines_cont.chats.message import call_arguments, called_functions
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool
+from outlines_cont.checks import shortened
 from outlines_cont.errors import ChatError
 from outlines_cont.models.tokenizer.special_names import special_names_of
 from outlines_cont.state.row_bytes import shown_text
@@ -43,7 +44,7 @@ class ToolForm:
     is_generic: bool = False
 
     def marker(self, special: str | None) -> str:
-        """Return what tells a call from other text: the special token that begins it, a tag in brackets, or else all of `before`.
+        """Return the text by which a call is recognised: the special token that begins it, a tag in brackets, or else all of `before`.
 
         Args:
             special: the first special token in `before`, if there is one.
@@ -59,7 +60,7 @@ class ToolForm:
         return _TAG.match(self.before) is None
 
     def expression(self, tools: Sequence[Tool], marker: str) -> fsm.Expression:
-        """Return what may follow `marker`."""
+        """Return the language of the texts that may follow `marker`."""
         calls = [fsm.choice([tool.name + self.between]) + tool.expression for tool in tools]
         call = calls[0]
         for other in calls[1:]:
@@ -129,7 +130,7 @@ def form_of(template: ChatTemplate) -> ToolForm:
 
 
 def _written(template: ChatTemplate, count: int) -> str | None:
-    """Return what a template writes for a reply with calls, up to the end of the reply; None where it refuses."""
+    """Return the text of a template for a reply with calls, up to the end of the reply; None if it raises."""
     asked: list[dict[str, Any]] = [{"role": "user", "content": "x"}]
     calls = [
         {"type": "function", "id": _IDS[i], "function": {"name": _NAMES[i], "arguments": {_KEYS[i]: "value"}}}
@@ -168,7 +169,8 @@ def _without_id(text: str) -> str:
 def _unread(written: str) -> ChatError:
     return ChatError(
         "expected a chat template that writes calls of tools as a name and JSON, got one that writes "
-        f"{written[:200]!r}. Say the form: `Chat(model, tool_form=ToolForm(...))`, or 'hermes', 'llama3', 'mistral' or 'generic'."
+        f"{shortened(repr(written), 200)}. Say the form: `Chat(model, tool_form=ToolForm(...))`, "
+        "or 'hermes', 'llama3', 'mistral' or 'generic'."
     )
 
 

@@ -1,4 +1,4 @@
-"""The command line: `outlines-cont demo`, `extract`, `run`, `schema`, `tree` and `chat`. It parses and prints, no more.
+"""The command line `outlines-cont` (typer): options and output of `demo`, `extract`, `run`, `schema`, `tree` and `chat`.
 
 Heavy imports happen inside the commands, so that `--help` and wrong options answer at once.
 """
@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlines_cont import __version__
+from outlines_cont.checks import shortened
 from outlines_cont.cli.options import Draft, DType, ExtractOptions, Whitespace
 from outlines_cont.cli.threads import wait_passively
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OutlinesContError
-from outlines_cont.pipelines.rows.input_format import InputFormat
+from outlines_cont.pipelines.rows.row import InputFormat
 
 if TYPE_CHECKING:
     from outlines_cont.cli.demo import DemoRow
@@ -112,7 +113,8 @@ OutputOption = Annotated[
 ResumeOption = Annotated[
     bool,
     typer.Option(
-        "--resume", help="Go on with OUT.jsonl: skip the rows that it holds. Begins anew where it does not exist."
+        "--resume",
+        help="Go on with OUT.jsonl: skip the rows that it holds. Starts from the beginning if it does not exist.",
     ),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace OUT.jsonl if it exists.")]
@@ -133,7 +135,7 @@ SamplerOption = Annotated[
     ),
 ]
 DraftOption = Annotated[
-    Draft, typer.Option(help="Guess tokens by looking up what stood there before: the same records in fewer forwards.")
+    Draft, typer.Option(help="Speculative decoding by prompt lookup: the same records in fewer forwards.")
 ]
 SeedOption = Annotated[
     int,
@@ -407,7 +409,7 @@ def schema(
         str, typer.Argument(metavar="FILE.json|module:Class", help="What a record is, as for `extract`.")
     ],
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse what is not exact, and what looks misspelt.")
+        bool, typer.Option("--strict", help="Reject what is not exact, and what looks misspelt.")
     ] = False,
     any_order: Annotated[
         bool, typer.Option("--any-order", help="Allow the members of an object in any order.")
@@ -671,7 +673,7 @@ def _extract(options: ExtractOptions, progress: bool | None, stream: bool, verbo
             typer.echo(f"Note: {said} Say --max-tokens, or bound them in the schema.", err=True)
         with progress_bar(command.tally, False if stream else progress) as bar:
             say = partial(typer.echo, err=True) if verbose and not options.has_workers else None
-            # What Ray tells of its workers must not come between the rows.
+            # Messages of Ray about its workers must not appear between the rows.
             with redirect_stdout(sys.stderr):
                 for tally in command.run(partial(_load_extractor, say=say), growing):
                     advance(bar, tally)
@@ -747,7 +749,7 @@ def _extract_interrupted(output: Path | None) -> str:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Show what is to be said of a schema once, and without a place in the source, which is ours and not the user's."""
+    """Show each warning once, and without its place in our source."""
     from fsm import SchemaWarning
 
     shown, said = warnings.showwarning, set[str]()
@@ -787,5 +789,4 @@ def _one_line_errors(interrupted: Callable[[], str]) -> Iterator[None]:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_ERROR else line[: _LONGEST_ERROR - 4] + " ..."
+    return shortened(" ".join(text.split()), _LONGEST_ERROR)

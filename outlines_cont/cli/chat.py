@@ -1,4 +1,4 @@
-"""`ChatSession`: a conversation in a terminal, line by line, which shows what each reply has fed and what was kept."""
+"""`ChatSession`: an interactive chat in a terminal, which shows how many tokens each reply fed and reused."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from outlines_cont import generate
 from outlines_cont.chat import Chat
+from outlines_cont.checks import file_text
 from outlines_cont.conversation.tree_picture import shown
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.generate import Generator
@@ -22,7 +23,7 @@ HELP = """\
 /schema FILE   replies are JSON of this schema (FILE.json or module:Class); without FILE they are text again
 /fork          a second conversation with the same beginning; /fork N goes to conversation N
 /back [N]      take back your last message, or the last N, with what came after
-/system TEXT   begin anew, with a message of the system
+/system TEXT   start again, with a system message
 /save FILE     write the conversation, with its keys and values; /load FILE reads it
 /show          the whole conversation
 /help          this
@@ -65,7 +66,7 @@ class ChatSession:
         return self._chats[self._at]
 
     def run(self, lines: Iterator[str]) -> None:
-        """Answer line by line, up to the end or `/quit`. What goes wrong is told, and the conversation stays what it was."""
+        """Answer line by line, up to the end or `/quit`. Errors are printed, and the conversation stays as it was."""
         for line in lines:
             text = line.strip()
             if text == "/quit":
@@ -87,7 +88,7 @@ class ChatSession:
             self._say(f"There is no {text.split()[0]}; /help says what there is.")
 
     def _reply(self, asked: Chat) -> None:
-        """Have a reply written, and say what it has cost."""
+        """Generate a reply, and print its cost."""
         started = time.monotonic()
         stream = asked.stream(self._writer, max_tokens=self._max_tokens)
         model: Any = asked.model
@@ -116,7 +117,7 @@ class ChatSession:
     def _fork(self, number: str) -> None:
         if number:
             if not number.isdecimal() or not 1 <= int(number) <= len(self._chats):
-                raise SetupError(f"expected a number from 1 to {len(self._chats)} behind /fork, got {number!r}")
+                raise SetupError(f"expected a number from 1 to {len(self._chats)} after /fork, got {number!r}")
             self._at = int(number) - 1
         else:
             self._chats.append(self.chat)
@@ -125,19 +126,19 @@ class ChatSession:
 
     def _back(self, number: str) -> None:
         if number and not number.isdecimal():
-            raise SetupError(f"expected a number behind /back, got {number!r}")
+            raise SetupError(f"expected a number after /back, got {number!r}")
         self._chats[self._at] = self.chat.back(int(number or 1))
         self._say(f"{len(self.chat)} messages are left.")
 
     def _system(self, text: str) -> None:
         if not text:
-            raise SetupError("expected a text behind /system, how the model is to behave")
+            raise SetupError("expected a text after /system, how the model is to behave")
         self._chats[self._at] = self._begun[:0].system(text)
         self._say("A new conversation.")
 
     def _save(self, name: str) -> None:
         if not name:
-            raise SetupError("expected a file behind /save")
+            raise SetupError("expected a file after /save")
         try:
             self.chat.save(name)
         except OSError as error:
@@ -146,9 +147,9 @@ class ChatSession:
 
     def _load(self, name: str) -> None:
         if not name:
-            raise SetupError("expected a file behind /load")
+            raise SetupError("expected a file after /load")
         if not Path(name).is_file():
-            raise SetupError(f"expected a file behind /load that /save has written, but there is none at {name!r}")
+            raise SetupError(f"expected a file after /load that /save has written, but there is none at {name!r}")
         self._chats[self._at] = Chat.load(name, self.chat.model, template=self.chat.template)
         self._say(f"{len(self.chat)} messages.")
 
@@ -180,12 +181,7 @@ def begun_chat(model: HuggingFaceModel, template: Path | None, system: str | Non
         SetupError: the template cannot be read.
         NoChatTemplate: the model has none, and none was given.
     """
-    try:
-        source = template.read_text(encoding="utf-8") if template is not None else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(
-            f"expected a Jinja template as --template, but {str(template)!r} cannot be read: {error}"
-        ) from error
+    source = file_text(template, "as --template", SetupError) if template is not None else None
     chat = Chat(model, template=source, rng=seed)
     return chat.system(system) if system else chat
 

@@ -1,4 +1,4 @@
-"""The demo: three generators chained on one state per message, then a vote of forks, with what every step cost.
+"""The demo: three generators chained on one state per message, then a vote of sampled forks, with the cost of every step.
 
 The messages and the model lie in the package. `KINDS`, `Record` and the texts between the steps are those that the model was
 trained on.
@@ -29,7 +29,7 @@ _MAX_TOKENS = 400
 
 
 class Record(BaseModel):
-    """What the demo reads out of a message."""
+    """The record that the demo extracts from a message."""
 
     customer: str
     city: str
@@ -97,7 +97,7 @@ class Demo:
         self._vote = continuous(generate.json(model, Record, whitespace="none", sampler=sampler))
 
     def read(self, text: str, show: ShowOne | None = None) -> DemoRow:
-        """Return what the model reads in one message; show the record while it is written."""
+        """Return the steps of one message; show the record while it is written."""
         state, kind = self._step("kind", self._kind, f"Message: {text}\nKind: ", str)
         state, record = self._step("record", self._record, state + "\nRecord: ", BaseModel.model_dump, show)
         before_record = len(str(state)) - len(_last_text(state))
@@ -130,7 +130,7 @@ class Demo:
 
 
 def _streamed(generator: Continuation, start: str | SequenceState, show: ShowOne) -> SequenceState:
-    """Return what the generator comes to; show the value while it is written."""
+    """Return the state after a generator; show the value while it is written."""
     stream = generator.stream(start, partial=True, max_tokens=_MAX_TOKENS)
     for event in stream:
         show(event.batch, event.value, event.finish_reason not in ("", "length", "error"))

@@ -1,4 +1,4 @@
-"""Where the demo writes: a file that appears whole or not at all, and replaces no file but an earlier one of the demo."""
+"""`demo_output`: writes the demo's file atomically, and replaces only files that the demo wrote."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def demo_output(path: Path) -> Iterator[TextIO]:
 
 
 def _is_of_demo(path: Path) -> bool:
-    """Whether `path` is a file whose first line the demo may have written; an empty file is nobody's."""
+    """Whether `path` is a file whose first line the demo may have written; an empty file is not."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

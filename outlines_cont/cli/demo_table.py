@@ -1,4 +1,4 @@
-"""The demo's table, printed row by row: every message with its three steps and what each cost."""
+"""`DemoTable`: the demo's table, printed row by row: every message with its three steps and the cost of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DemoTable:
     """A table whose rows appear as they come, in a pipe, too; it is 72 to 110 columns wide.
 
     Args:
-        console: where it is printed. Colours are the console's affair: there are none in a pipe.
+        console: where it is printed. The console decides on colours: a pipe has none.
     """
 
     def __init__(self, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""What a schema means: how each keyword is enforced, an example, the size of its automaton, a picture."""
+"""`describe`: how each keyword of a schema is enforced, a shortest example, and the size of the automaton."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlines_cont.pipelines.rows.errors import OutputError, SetupError
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What there is to say about a schema.
+    """The description of a schema.
 
     Attributes:
         report: how each keyword is enforced.
@@ -35,7 +35,7 @@ class Description:
 
 
 def describe(schema: Any, **options: Any) -> tuple[fsm.Expression, Description]:
-    """Return the expression of a schema and what there is to say about it.
+    """Return the expression of a schema and its description.
 
     Raises:
         fsm.FSMError: it cannot be compiled.

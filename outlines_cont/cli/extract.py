@@ -1,4 +1,4 @@
-"""What `outlines-cont extract` is given, checked and made an `Extraction`; see `docs/cli.md` for the shape of input and output.
+"""`ExtractCommand`: the options of `outlines-cont extract`, checked and made an `Extraction`; see `docs/cli.md` for input and output.
 
 What needs no model is checked here; the model is loaded when the extraction runs.
 """
@@ -21,7 +21,7 @@ from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.cli.sampler import parse_sampler
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
 from outlines_cont.pipelines.prompts.template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate
-from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions, check_ray
+from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions, check_ray
 from outlines_cont.pipelines.reports.calibration import Calibration
 from outlines_cont.pipelines.reports.report import Report
 from outlines_cont.pipelines.reports.report_page import write_page
@@ -47,7 +47,7 @@ class ExtractCommand:
         source = RowSource(options.input, options.input_format, options.text_field, stdin)
         self.template = _template(options)
         self.schema = load_schema(options.schema)
-        # A bad one is told before a model is loaded.
+        # Checked before a model is loaded.
         self.unbounded = fsm.json_schema(self.schema.schema, **options.schema_options).report.unbounded
         parse_sampler(options.sampler)
         lines = LineOptions(
@@ -61,7 +61,7 @@ class ExtractCommand:
             gold=options.gold,
         )
         output = stdout if options.output is None else options.output
-        self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=self._look_back)
+        self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=self._write_reports)
 
     @property
     def tally(self) -> Tally:
@@ -79,7 +79,7 @@ class ExtractCommand:
         with growing:
             yield from self._extraction.run(make, growing.show)
 
-    def _look_back(self, lines: Path) -> None:
+    def _write_reports(self, lines: Path) -> None:
         """Write what is made of all rows: the report, and what agreement is worth."""
         options = self.options
         if options.report is None and options.save_calibration is None:
@@ -112,7 +112,7 @@ class WorkerLoad:
     folder: str
 
     def __call__(self) -> Outcomes:
-        """Return what turns rows into records."""
+        """Return the extractor."""
         if os.path.isdir(self.folder):  # on another machine paths are those of its own working folder
             os.chdir(self.folder)
         return self.load(self.options, load_schema(self.options.schema), _template(self.options))
@@ -162,7 +162,7 @@ def _check_options(options: ExtractOptions) -> None:
 
 
 def _check_model(name: str) -> None:
-    """Tell a path that does not exist from a hub id, which only the hub knows."""
+    """Raise `SetupError` for a name that is a path which does not exist, not a hub id."""
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if looks_like_path and not Path(name).exists():
         raise SetupError(

@@ -1,4 +1,4 @@
-"""The model of a command, and the `Extractor` of `outlines-cont extract`. The only part of it that imports torch."""
+"""`load_extractor`: the model and the `Extractor` of `outlines-cont extract`. The only module of that command that imports torch."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _chat(model: HuggingFaceModel, options: ExtractOptions) -> Chat:
 
 
 def load_or_refuse(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:
-    """The same as `load_model`, with one error for everything that can go wrong.
+    """Return what `load_model` does, with one kind of error for all failures.
 
     Raises:
         SetupError: the model cannot be loaded.

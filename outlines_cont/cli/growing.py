@@ -1,4 +1,4 @@
-"""`GrowingRecords`: records while they are written. A table that grows on a terminal; elsewhere a line for each field that is whole."""
+"""`GrowingRecords`: shows records while they are written: a table that grows on a terminal, elsewhere a line per complete field."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MOST_ROWS = 20
 
 
 class ShowOne(Protocol):
-    """Takes a record so far, of a call that has no other."""
+    """Shows the record so far of a call with only one."""
 
     def __call__(self, number: int, value: Any, is_whole: bool) -> None:
-        """Show the value so far, the final one where `is_whole`; None is no value yet."""
+        """Show the value so far, the final one where `is_whole`; None before there is one."""
 
 
 class GrowingRecords:
@@ -36,7 +36,7 @@ class GrowingRecords:
         self._num_told: dict[str, int] = {}
 
     def show(self, label: str, value: Any, is_whole: bool) -> None:
-        """Show a record so far; the final one, where `is_whole`. None is no value yet; with `is_whole` its row is over, and forgotten."""
+        """Show a record so far, or None before there is one; with `is_whole` the final one, after which its row is forgotten."""
         if value is None:
             if is_whole:
                 self._fields.pop(label, None)
@@ -53,7 +53,7 @@ class GrowingRecords:
             self._console.print(f"{label}: {name}: {_shown(field)}", markup=False, highlight=False, soft_wrap=True)
 
     def show_one(self, label: str) -> ShowOne:
-        """Return what shows the record of a call that has no other."""
+        """Return a function that shows the record of a call with only one."""
         return lambda _, value, is_whole: self.show(label, value, is_whole)
 
     def __enter__(self) -> Self:

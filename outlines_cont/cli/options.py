@@ -1,4 +1,4 @@
-"""`ExtractOptions`: what `outlines-cont extract` is given, and the words that its options know."""
+"""`ExtractOptions`: the options of `outlines-cont extract` as a dataclass, and the enumerations of their values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
-from outlines_cont.pipelines.rows.input_format import InputFormat
+from outlines_cont.pipelines.rows.row import InputFormat
 
 
 class DType(StrEnum):
@@ -20,7 +20,7 @@ class DType(StrEnum):
 
 
 class Draft(StrEnum):
-    """What guesses tokens of a record; see docs/draft.md."""
+    """The draft of a record for speculative decoding; see docs/draft.md."""
 
     NONE = "none"
     LOOKUP = "lookup"
@@ -44,9 +44,9 @@ class ExtractOptions:
         model: hub id or path; None is the bundled model.
         prompt: a Jinja template file; None is the default prompt.
         chat: whether a prompt is a message of the user, to which the record is the reply.
-        system: what the system says before it; None is nothing.
+        system: the system message before it, or None.
         output: a file; None is the standard output.
-        resume: go on with an output that exists.
+        resume: continue an existing output.
         overwrite: replace an output that exists.
         batch_size: rows that run together, 1 or more.
         max_tokens: the most tokens of a record, 1 or more.
@@ -112,5 +112,5 @@ class ExtractOptions:
 
     @property
     def schema_options(self) -> dict[str, Any]:
-        """What `fsm.json_schema` is given besides the schema."""
+        """The options of `fsm.json_schema`."""
         return {"whitespace": self.whitespace.value, "key_order": "any" if self.any_order else "schema"}

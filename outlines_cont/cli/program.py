@@ -1,4 +1,4 @@
-"""`ProgramRun`: a template run once, or once for each row of an input, from the command line."""
+"""`ProgramRun`: the command `outlines-cont run`: a template run once, or once for each row of an input."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from outlines_cont.checks import file_text
 from outlines_cont.cli.options import DType
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
-from outlines_cont.pipelines.rows.input_format import InputFormat
 from outlines_cont.pipelines.rows.outcome import Failure
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
-from outlines_cont.pipelines.rows.row import InputRow
+from outlines_cont.pipelines.rows.row import InputFormat, InputRow
 from outlines_cont.pipelines.tables.output import FileOutput, Output, StreamOutput, check_output, json_line
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ProgramOptions:
 
 
 def parse_values(settings: Sequence[str]) -> dict[str, str]:
-    """Return what `--set NAME=VALUE` says; a value `@FILE` is the text of a file.
+    """Return the values of `--set NAME=VALUE` by name; a value `@FILE` is the text of a file.
 
     Raises:
         SetupError: there is no `=`, a name comes twice, or a file cannot be read.
@@ -71,17 +71,8 @@ def parse_values(settings: Sequence[str]) -> dict[str, str]:
             raise SetupError(f"expected --set NAME=VALUE, got {setting!r}")
         if name in values:
             raise SetupError(f"expected each name once, got --set {name}=... twice")
-        values[name] = _file_text(value[1:]) if value.startswith("@") else value
+        values[name] = file_text(value[1:], "after the @ of --set", SetupError) if value.startswith("@") else value
     return values
-
-
-def _file_text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(
-            f"expected a UTF-8 text file behind the @ of --set, but {path!r} cannot be read: {error}"
-        ) from error
 
 
 class ProgramRun:
@@ -156,7 +147,7 @@ class ProgramRun:
 
 
 def json_fields(result: TemplateResult) -> dict[str, Any]:
-    """Return what a result is as JSON."""
+    """Return a result as JSON."""
     return {"output": result.text, "captures": dict(result.captures)}
 
 

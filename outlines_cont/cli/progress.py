@@ -1,4 +1,4 @@
-"""A progress bar on the standard error."""
+"""`progress_bar`: a progress bar of rich on the standard error."""
 
 from __future__ import annotations
 

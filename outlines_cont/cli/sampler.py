@@ -1,10 +1,11 @@
-"""What `--sampler` says: `greedy`, or `multinomial` with options as in Python."""
+"""`parse_sampler`: reads the value of `--sampler`: `greedy`, or `multinomial` with options as in Python."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING, Any
 
+from outlines_cont.checks import is_number
 from outlines_cont.pipelines.rows.errors import SetupError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def parse_sampler(text: str) -> tuple[str, dict[str, Any]]:
     """Return name and options of a sampler. Options are numbers; nothing is evaluated.
 
     Raises:
-        SetupError: it is none of `_FORMS`.
+        SetupError: it is not one of `_FORMS`.
     """
     try:
         node = ast.parse(text.strip(), mode="eval").body
@@ -29,9 +30,7 @@ def parse_sampler(text: str) -> tuple[str, dict[str, Any]]:
         raise SetupError(f"expected {_FORMS} as --sampler, got {text!r}") from error
     if options and call.func.id == "greedy":
         raise SetupError(f"expected {_FORMS} as --sampler, got {text!r}: greedy has no options")
-    wrong = next(
-        (name for name, value in options.items() if isinstance(value, bool) or not isinstance(value, int | float)), None
-    )
+    wrong = next((name for name, value in options.items() if not is_number(value)), None)
     if wrong is not None or "n" in options:
         raise SetupError(
             f"expected numbers as options of --sampler, and no `n` (each row has one record), got {text!r}"
@@ -43,7 +42,7 @@ def make_sampler(text: str) -> Sampler:
     """Return the sampler that `text` names.
 
     Raises:
-        SetupError: there is none of that name, or it has no such option.
+        SetupError: the name or an option is unknown.
         OptionError: an option is out of its range.
     """
     from outlines_cont import samplers

@@ -1,4 +1,4 @@
-"""How many threads torch uses, and how they wait: chosen before they are in each other's way, or in that of a busy neighbour.
+"""`set_threads`: chooses how many threads torch uses by timing forwards, and makes OpenMP threads wait passively.
 
 Threads of OpenMP spin while they wait for each other, so a neighbour that takes one core makes all of them slow. Passive waiting costs
 little, and small models are as fast with one thread.
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from outlines_cont.defaults import num_cores
+
 _VARIABLE = "OMP_NUM_THREADS"
 # A thread more must save so much of a forward's time; else it is better left to others.
 _MIN_SAVING = 0.15
@@ -20,7 +22,7 @@ _LONG = 0.5
 
 
 def wait_passively() -> None:
-    """Let threads of OpenMP sleep while they wait, unless the environment says something else. To be called before torch is imported."""
+    """Make OpenMP threads wait passively, unless the environment sets a policy. Call it before torch is imported."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
@@ -29,7 +31,7 @@ class ThreadChoice:
     """How many threads were chosen, and why.
 
     Attributes:
-        threads: how many; None where it is nobody's choice here, as on a GPU.
+        threads: how many; None where it does not apply, as on a GPU.
         why: for people.
     """
 
@@ -63,7 +65,7 @@ def set_threads(model: Any, num_rows: int) -> ThreadChoice:
         return _fastest(lambda: model.hugging_face(input_ids))
 
     with torch.inference_mode():
-        choice = choose_threads(forward, _num_cores())
+        choice = choose_threads(forward, num_cores())
     assert choice.threads is not None
     torch.set_num_threads(choice.threads)
     return choice
@@ -101,9 +103,3 @@ def _fastest(run: Callable[[], object]) -> float:
         if best > _LONG:
             break
     return best
-
-
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""The tree of completions on a terminal, growing, and in a file."""
+"""The command `outlines-cont tree`: the tree of completions, growing on a terminal, and as an SVG or HTML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Programs that steer a model from Python: controllers, token by token, and scripts, text by text. The ideas are those of AICI."""
+"""Programs in Python that control decoding: controllers token by token, scripts text by text. The design follows AICI.
+
+A program is a job of the engine, beside the calls of generators. Imports `generate`, `generation` and the layers below them.
+"""
 
 from outlines_cont.control.budget import Budget
 from outlines_cont.control.controller import Controller

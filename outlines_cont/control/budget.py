@@ -1,16 +1,15 @@
-"""`Budget`: what one program may use."""
+"""`Budget`: the limits of one program: tokens, forks, seconds, bytes of keys and values."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from outlines_cont.errors import OptionError
+from outlines_cont.checks import check_limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of one program. Each has an error of its own, which ends the fork that has come to it; None is no limit.
+    """The limits of one program. Each has its own error, which ends the fork that exceeds it; None is no limit.
 
     Attributes:
         tokens: that all forks together append, those that are taken back later included (`TokenBudgetError`).
@@ -27,10 +26,4 @@ class Budget:
     kv_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        for limit in fields(self):
-            value = getattr(self, limit.name)
-            is_count = "seconds" not in limit.name
-            right = isinstance(value, int) if is_count else isinstance(value, int | float) and math.isfinite(value)
-            if value is not None and (isinstance(value, bool) or not right or value <= 0):
-                kind = "an int above 0" if is_count else "a number of seconds above 0"
-                raise OptionError(f"expected {kind} or None as `{limit.name}`, got {value!r}", limit.name)
+        check_limits(self)

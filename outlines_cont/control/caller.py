@@ -1,4 +1,4 @@
-"""`Caller`: makes the calls of one program in a thread, one after the other, and leaves behind a call that takes too long."""
+"""`Caller`: a thread that makes the calls of one program in order; a call that takes too long is abandoned with its thread."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from outlines_cont.errors import ScriptError
 
 
 class Call:
-    """One call of a pilot.
+    """One call of a driver.
 
     Attributes:
         result: what it has returned.
         error: what it has raised.
         seconds: how long it took, or has taken so far; 0 before it begins.
-        is_over: whether it has come to an end, or was left behind.
+        is_over: whether it has come to an end, or was left after.
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:
@@ -54,7 +54,7 @@ class Call:
             self._ended = perf_counter()
 
     def close(self, result: Any, error: Exception | None) -> None:
-        """Set what the call has come to."""
+        """Set the outcome of the call."""
         self.result, self.error, self.is_over = result, error, True
 
 
@@ -63,7 +63,7 @@ class Round:
 
     Attributes:
         calls: in their order.
-        is_given: whether a thread has it, or had it.
+        is_given: whether it was given to a thread.
     """
 
     def __init__(self, calls: Sequence[Call], notify: Callable[[], None]) -> None:
@@ -84,7 +84,7 @@ class Round:
         return self._over.is_set() or self._over.wait(seconds)
 
     def run(self, owner: object) -> None:
-        """Make the calls that are not over yet, as long as nobody else has taken the round."""
+        """Make the calls that are not over yet, unless another thread has taken the round."""
         with self._lock:
             self._owner = owner
         while True:
@@ -100,14 +100,14 @@ class Round:
         self._notify()
 
     def abandon(self) -> None:
-        """Make no more calls after the present one, whose result nobody wants."""
+        """Make no more calls after the present one, whose result is ignored."""
         with self._lock:
             self._owner = None
             for call in self.calls:
                 call.is_over = True
 
-    def leave_behind(self, call: Call, error: Exception) -> bool:
-        """Give a call up, which may be made still; return whether it was not over."""
+    def abandon_call(self, call: Call, error: Exception) -> bool:
+        """Abandon a call, which may still run; return whether it was not over."""
         with self._lock:
             if call.is_over:
                 return False
@@ -119,7 +119,7 @@ class Round:
 
 
 class Caller:
-    """A thread that makes calls, begun when it is first needed. It keeps no interpreter from ending."""
+    """A daemon thread that makes calls, started when it is first needed."""
 
     def __init__(self) -> None:
         self._rounds: SimpleQueue[Round | None] | None = None
@@ -131,20 +131,20 @@ class Caller:
         return made
 
     def give(self, made: Round) -> None:
-        """Begin to make the calls of a round, if nobody has begun yet; it may be given twice, but each call is made once."""
+        """Begin to make the calls of a round, unless they have begun; it may be given twice, but each call is made once."""
         if not made.is_given:
             self._give(made)
             made.is_given = True
 
-    def leave_behind(self, made: Round, call: Call, error: Exception) -> None:
+    def abandon_call(self, made: Round, call: Call, error: Exception) -> None:
         """Give up a call of a round and its thread; the others go on in a new one."""
-        if made.leave_behind(call, error):
+        if made.abandon_call(call, error):
             self.close()
             if made.present is not None:
                 self._give(made)
 
     def close(self) -> None:
-        """Let the thread end, when the call that it may be making is over."""
+        """End the thread after its present call."""
         if self._rounds is not None:
             self._rounds.put(None)
             self._rounds = None

@@ -1,4 +1,4 @@
-"""`Controller`: a callback that says, token by token, what a sequence does next."""
+"""`Controller`: a callback that returns, after each token, the branches with which a sequence continues."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from outlines_cont.checks import shortened
 from outlines_cont.control.fork_driver import Action, ForkDriver, ForkPlan, ForkView
 from outlines_cont.errors import ScriptError
 from outlines_cont.policies.branch import Branch, check_mask
@@ -15,7 +16,7 @@ MidProcess = Callable[[int, int, list[int]], list[Branch]]
 
 
 class Controller(ABC):
-    """Steers a sequence. Derive from it, or pass a function with the arguments of `mid_process`.
+    """Controls a sequence. Derive from it, or pass a function with the arguments of `mid_process`.
 
     It is called in a thread while the last tokens are being fed, one call of a program after the other. Ends of text are tokens like
     all others: the controller says when to stop.
@@ -23,7 +24,7 @@ class Controller(ABC):
 
     @abstractmethod
     def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
-        """Return what comes next: several branches to fork, none to stop.
+        """Return the next branch; several to fork, none to stop.
 
         Args:
             branch_index: which of the branches that were returned last this sequence has followed.
@@ -32,7 +33,7 @@ class Controller(ABC):
         """
 
     def fork(self) -> Self:
-        """Return what steers a fork from here on, a deep copy. Override it for a controller that holds what cannot be copied."""
+        """Return the controller of a fork, a deep copy. Override it for a controller with attributes that cannot be copied."""
         try:
             return copy.deepcopy(self)
         except TypeError as error:
@@ -43,7 +44,7 @@ class Controller(ABC):
 
 
 class _Function(Controller):
-    """A function as a controller; what it remembers, all forks remember."""
+    """A function as a controller; all forks share its state."""
 
     def __init__(self, function: MidProcess) -> None:
         self._function = function
@@ -57,7 +58,7 @@ class _Function(Controller):
         return self
 
 
-class ControllerPilot(ForkDriver):
+class ControllerDriver(ForkDriver):
     """Calls a controller."""
 
     speculates = True
@@ -67,19 +68,19 @@ class ControllerPilot(ForkDriver):
         self._vocab_size = vocab_size
         self._branch_index = branch_index
 
-    def call(self, situation: ForkView) -> list[ForkPlan]:
-        """Return the branches of the controller; forks are steered by copies of it, made now."""
-        branches = self._controller.mid_process(self._branch_index, situation.backtracked, situation.appended)
-        self._check(branches, situation)
-        situation.reserve(len(branches) - 1)
+    def call(self, view: ForkView) -> list[ForkPlan]:
+        """Return the branches of the controller; forks get copies of it, made now."""
+        branches = self._controller.mid_process(self._branch_index, view.backtracked, view.appended)
+        self._check(branches, view)
+        view.reserve(len(branches) - 1)
         self._branch_index = 0
-        forks = [ControllerPilot(self._controller.fork(), self._vocab_size, i) for i in range(1, len(branches))]
-        return [ForkPlan(pilot, Action(branch)) for pilot, branch in zip([self, *forks], branches, strict=False)]
+        forks = [ControllerDriver(self._controller.fork(), self._vocab_size, i) for i in range(1, len(branches))]
+        return [ForkPlan(driver, Action(branch)) for driver, branch in zip([self, *forks], branches, strict=False)]
 
-    def _check(self, branches: object, situation: ForkView) -> None:
+    def _check(self, branches: object, view: ForkView) -> None:
         if not isinstance(branches, Sequence) or not all(isinstance(branch, Branch) for branch in branches):
-            raise ScriptError(f"expected a list of `Branch` from the controller, got {branches!r}"[:300])
-        room = len(situation.token_ids) - situation.start
+            raise ScriptError(f"expected a list of `Branch` from the controller, got {shortened(repr(branches), 200)}")
+        room = len(view.token_ids) - view.start
         for branch in branches:
             if branch.backtrack > room:
                 raise ScriptError(

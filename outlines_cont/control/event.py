@@ -1,4 +1,4 @@
-"""Events of a program: what its forks append, retract, capture, when they fork and finish; `Replay` makes their texts of them."""
+"""Events of a program (append, retract, capture, fork, finish), and `Replay`, which reconstructs the texts of its forks from them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Event = Append | Retract | Capture | Forked | Finish
 
 
 class Replay:
-    """What events in their order come to.
+    """The state of a program after some events.
 
     Attributes:
         token_ids: of each fork, by its index: what the program has appended.
@@ -75,7 +75,7 @@ class Replay:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Replay:
-        """Return what some events come to, such as `result.events`."""
+        """Return the state after some events, such as `result.events`."""
         return cls(events)
 
     @property
@@ -84,10 +84,10 @@ class Replay:
         return {fork: data.decode(errors="replace") for fork, data in self.data.items()}
 
     def push(self, event: Event) -> None:
-        """Go on by one event.
+        """Apply one event.
 
         Raises:
-            OptionError: it is none, or an earlier one is missing.
+            OptionError: it is not an event, or an earlier one is missing.
         """
         if not isinstance(event, Event):
             raise OptionError(f"expected an event, such as `program.events()` yields, got {event!r}", "event")

@@ -1,4 +1,4 @@
-"""`ForkDriver`: who steers one fork of a program. It is called in a thread, and says what the fork does next."""
+"""`ForkDriver`: the interface by which a controller or a script decides what a fork does next."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from outlines_cont.policies.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class ForkPiece:
-    """A piece that policies steer until it ends.
+    """A piece of text that is generated under policies.
 
     Attributes:
-        policies: see `engine.policy`.
+        policies: see `policies.policy`.
         max_tokens: the most tokens of it; None is up to the context.
         temperature: see `Branch`.
-        draft: what guesses its tokens; None where nothing does.
+        draft: its draft for speculative decoding, or None.
     """
 
     policies: Sequence[Policy[Any]]
@@ -75,7 +75,7 @@ class PieceOutcome:
     Attributes:
         start: index of its first token.
         reason: see `StateRow.finish_reason`.
-        error: what has gone wrong in its policies.
+        error: the error of its policies.
     """
 
     start: int
@@ -85,7 +85,7 @@ class PieceOutcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForkView:
-    """Where a fork stands when its pilot is called.
+    """The state of a fork when its driver is called.
 
     Attributes:
         token_ids: all of its tokens, prompt included; not to be changed. They stay as they are during the call.
@@ -112,11 +112,11 @@ class ForkDriver(ABC):
     """Steers one fork."""
 
     speculates: bool
-    """Whether tokens are to be fed while the pilot is being asked what comes after them."""
+    """Whether tokens are to be fed while the driver is being asked what comes after them."""
 
     @abstractmethod
-    def call(self, situation: ForkView) -> list[ForkPlan]:
-        """Return how the fork goes on: several courses to fork, the first of which is its own, none to stop."""
+    def call(self, view: ForkView) -> list[ForkPlan]:
+        """Return how the fork goes on: several plans to fork, the first of which is its own, none to stop."""
 
     @property
     def is_open(self) -> bool:
@@ -124,7 +124,7 @@ class ForkDriver(ABC):
         return False
 
     def close(self) -> None:
-        """Let go of what it holds; called in a thread, as `call` is, once its fork has ended. Nothing, where it is never open."""
+        """Release resources; called in a thread, as `call` is, once its fork has ended. By default nothing."""
         return
 
 
@@ -133,11 +133,11 @@ class ForkPlan:
     """How one of several forks goes on.
 
     Attributes:
-        pilot: who steers it from here on.
+        driver: decides what it does from here on.
         action: what it does next.
-        parent: the index of the course that it has left.
+        parent: the index of the plan that it has left.
     """
 
-    pilot: ForkDriver
+    driver: ForkDriver
     action: Action
     parent: int = 0

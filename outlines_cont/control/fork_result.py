@@ -1,9 +1,10 @@
-"""`Fork`: what has become of one sequence of a program."""
+"""`Fork`: the result of one sequence of a program: state, text, captures, finish reason, error."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from outlines_cont.checks import shortened
 from outlines_cont.errors import BudgetError, DeadlockError
 from outlines_cont.state.sequence_state import SequenceState
 
@@ -39,15 +40,8 @@ class Fork:
     captures: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        text = self.text if len(self.text) <= 60 else f"{self.text[:40]}...{self.text[-17:]}"
-        error = "" if self.error is None else f", error={short(self.error)}"
-        return f"Fork({self.index}, {self.finish_reason or 'running'!r}, {text!r}{error})"
-
-
-def short(error: Exception) -> str:
-    """Return an error as it is shown where there is little room."""
-    text = repr(error)
-    return text if len(text) <= 80 else f"{text[:76]}...)"
+        error = "" if self.error is None else f", error={shortened(repr(self.error), 80)}"
+        return f"Fork({self.index}, {self.finish_reason or 'running'!r}, {shortened(self.text)!r}{error})"
 
 
 def reason_of(reason: str, error: Exception | None) -> str:

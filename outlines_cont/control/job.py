@@ -1,8 +1,8 @@
-"""`ControlJob`: the forks of one program as rows of the engine.
+"""`ControlJob`: the forks of one program as rows of the engine, driven in rounds.
 
-A program goes on in rounds. All of its forks that want to know what comes next are asked in one round, one after the other in a
-thread, in the order in which they stand in the lanes; what they answer is done when all have answered, and until then no fork of
-the program takes a token. So the order in which they see and write shared variables does not depend on how long anything takes.
+A program advances in rounds. All of its forks that need a decision are asked in one round, one after the other in a thread, in the
+order of their rows in the batches. Their answers are applied when all have answered; until then no fork of the program takes a token.
+So the order in which they read and write shared variables does not depend on timing.
 Other programs do not wait for them.
 """
 
@@ -76,7 +76,7 @@ class ControlJob(Job):
         self._num_writes = 0
         self._has_waited = False
         self.is_steered = True
-        self.reads_ahead = row.pilot.speculates
+        self.reads_ahead = row.driver.speculates
         shared.join(self)
 
     @property
@@ -86,7 +86,7 @@ class ControlJob(Job):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether all forks wait, nobody is being asked, and nothing was written that could wake them."""
+        """Whether all forks wait, no call is being made, and no write could wake them."""
         if self._round is not None:
             return False
         if self._has_waited:
@@ -104,18 +104,18 @@ class ControlJob(Job):
         self._check_limits()
         self._wake()
         if self._shared.is_open and self.is_stuck:
-            return False  # until somebody outside writes
+            return False  # until code outside of the programs writes
         asked = [row for row in self.rows if row.is_askable]
         if asked:
             self._num_reserved = 0
-            calls = [Call(partial(row.pilot.call, self._situation(row))) for row in asked]
+            calls = [Call(partial(row.driver.call, self._view(row))) for row in asked]
             self._begun = (Round(calls, notify), asked, self._shared.num_writes)
             self._round, self._asked, self._num_writes = self._begun
             self._caller.give(self._round)
         return bool(asked)
 
     def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
-        """Do what a round has answered, if it is over within `patience` seconds; a call that takes too long is given up."""
+        """Apply the answers of a round, if it is over within `patience` seconds; a call that takes too long is abandoned."""
         made = self._round
         if made is None:
             return None
@@ -130,7 +130,7 @@ class ControlJob(Job):
         return self._apply(rows, made.calls)
 
     def checkpoint(self) -> Callable[[], None]:
-        """Return what brings the program back to where it is now; answers to what was asked since then are not lost."""
+        """Return a function that restores the program to its present state; answers that come in between are not lost."""
         undo_rows = super().checkpoint()
         asked = (self._round, self._asked, self._num_writes)
         self._begun = None
@@ -155,16 +155,16 @@ class ControlJob(Job):
         return [self.forks[row.fork_index] for row in self.rows]
 
     def refuse_deadlock(self) -> None:
-        """Leave it to `ask`, which knows who waits for what."""
+        """Do nothing: `ask` reports deadlocks, with the names of the variables."""
 
-    def settle(self, row: Row, state_row: StateRow) -> None:
-        """Take in what has become of a fork."""
+    def note_end(self, row: Row, state_row: StateRow) -> None:
+        """Collect the result of a fork."""
         assert isinstance(row, ControlledRow)
         if state_row.error is not None:
             # The frames hold the row, and with it keys and values; what they say is in `trace`.
             traceback.clear_frames(state_row.error.__traceback__)
             state_row = replace(state_row, kv=None, logits=None)
-        super().settle(row, state_row)
+        super().note_end(row, state_row)
         fork = self.forks[row.fork_index]
         fork.state = SequenceState(self._model, ((state_row,),), self._seed)
         fork.text = self._text(state_row.token_ids[row.start :])
@@ -182,7 +182,7 @@ class ControlJob(Job):
         self.num_events = len(self.events)
 
     def leave(self) -> None:
-        """Let the thread go, and note the forks that were cancelled."""
+        """Stop the thread, and note the forks that were cancelled."""
         if self._round is not None:
             self._round.abandon()
             self._round = None
@@ -222,9 +222,16 @@ class ControlJob(Job):
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
-    def _situation(self, row: ControlledRow) -> ForkView:
+    def _view(self, row: ControlledRow) -> ForkView:
         return ForkView(
-            row.token_ids, row.start, row.cached, row.backtracked, row.appended, self._reserve, row.outcome, row.trouble
+            row.token_ids,
+            row.start,
+            row.cached,
+            row.backtracked,
+            row.appended,
+            self._reserve,
+            row.outcome,
+            row.driver_error,
         )
 
     def _reserve(self, count: int) -> None:
@@ -240,7 +247,7 @@ class ControlJob(Job):
         self._num_reserved += max(count, 0)
 
     def _apply(self, rows: list[ControlledRow], calls: list[Call]) -> list[tuple[Row, list[Row]]]:
-        """Do what forks have answered; return those that have forked."""
+        """Apply the answers of forks; return those that have forked."""
         forked: list[tuple[Row, list[Row]]] = []
         for row, call in zip(rows, calls, strict=True):
             if row.has_ended:
@@ -252,25 +259,25 @@ class ControlJob(Job):
             elif not call.result:
                 row.finish()
             else:
-                group = self._steered(row, call.result)
+                group = self._apply_plans(row, call.result)
                 if len(group) > 1:
                     forked.append((row, group))
         self._has_waited = not forked and all(row.is_idle and not row.has_ended for row in self.rows)
         return forked
 
-    def _steered(self, row: ControlledRow, courses: list[ForkPlan]) -> list[Row]:
-        """Let a row, and its forks, do what their pilots want."""
-        group = row.split(len(courses))
-        self._note(row, courses[0].action)
-        for fork, course in zip(group[1:], courses[1:], strict=True):
-            parent = self.forks[group[course.parent].fork_index]
+    def _apply_plans(self, row: ControlledRow, plans: list[ForkPlan]) -> list[Row]:
+        """Apply the actions of the drivers to a row and its forks."""
+        group = row.split(len(plans))
+        self._note(row, plans[0].action)
+        for fork, plan in zip(group[1:], plans[1:], strict=True):
+            parent = self.forks[group[plan.parent].fork_index]
             fork.fork_index = len(self.forks)
             self.forks.append(Fork(fork.fork_index, parent.index, captures={**parent.captures}))
             self.events.append(Forked(parent.index, fork.fork_index))
-            self._note(fork, course.action)
-        for one, course in zip(group, courses, strict=True):
-            one.pilot = course.pilot
-            one.act(course.action)
+            self._note(fork, plan.action)
+        for one, plan in zip(group, plans, strict=True):
+            one.driver = plan.driver
+            one.act(plan.action)
         return [*group]
 
     def _note(self, row: ControlledRow, action: Action) -> None:
@@ -281,7 +288,7 @@ class ControlJob(Job):
             self.events.append(Capture(fork.index, name, text))
 
     def _cancel(self, row: ControlledRow) -> None:
-        """Let a fork keep its text, but no keys and values."""
+        """Cancel a fork: it keeps its text, but not its keys and values."""
         fork = self.forks[row.fork_index]
         fork.text = self._text(row.token_ids[row.start :])
         fork.error = ProgramCancelled(
@@ -295,28 +302,28 @@ class ControlJob(Job):
         return self._model.tokenizer.text_bytes(token_ids).decode(errors="replace")
 
     def _close(self, rows: list[ControlledRow]) -> None:
-        """Let pilots close that have not come to their end, in the thread of the program."""
-        calls = [Call(row.pilot.close) for row in rows if row.pilot.is_open]
+        """Close the drivers that have not ended, in the thread of the program."""
+        calls = [Call(row.driver.close) for row in rows if row.driver.is_open]
         if calls:
             self._caller.start(calls, _nothing)
 
     # -- limits --------------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        """Let forks go on whose variables were written; where nobody is left to write them, tell them so."""
+        """Wake forks whose variables were written; where no program is left to write them, give them `DeadlockError`."""
         for row in self.rows:
             if row.waits_for and self._shared.has(row.waits_for):
                 row.waits_for, row.want = (), Want.ASK
         if self.is_stuck and self._shared.is_deadlocked:
             for row in self.rows:
-                self._tell_deadlock(row)
+                self._fail_deadlocked(row)
 
-    def _tell_deadlock(self, row: ControlledRow) -> None:
+    def _fail_deadlocked(self, row: ControlledRow) -> None:
         missing = tuple(name for name in row.waits_for if not self._shared.has([name]))
         names = f" for {', '.join(map(repr, missing))}" if missing else ""
         error = DeadlockError(f"every fork waits{names}; none is left that could wake another", missing)
         if row.waits_for:
-            row.waits_for, row.trouble, row.want = (), error, Want.ASK
+            row.waits_for, row.driver_error, row.want = (), error, Want.ASK
         else:
             row.fail(error)
 
@@ -350,11 +357,11 @@ class ControlJob(Job):
             )
 
     def _check_lateness(self, made: Round) -> None:
-        """Give up the call that is being made where it takes too long, or the program does."""
+        """Abandon the present call if it, or the program, takes too long."""
         call = made.present
         error = self._too_slow(call) if call is not None else None
         if call is not None and error is not None:
-            self._caller.leave_behind(made, call, error)
+            self._caller.abandon_call(made, call, error)
         if self._budget.seconds is not None and perf_counter() - self._started > self._budget.seconds:
             made.abandon()
             self._caller.close()
@@ -374,7 +381,7 @@ class ControlJob(Job):
 
 
 def _nothing() -> None:
-    """Nobody waits for it."""
+    """Notify nothing."""
 
 
 def _distinct_tokens(rows: list[ControlledRow]) -> int:

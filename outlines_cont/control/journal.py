@@ -1,4 +1,4 @@
-"""`Journal`: what a script has asked and been answered, so that a fork can be brought to the same place by running it again."""
+"""`Journal`: the requests of a script with their answers, so that a fork can replay the script to the same place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Program`: a controller or a script on one prompt, as a job of the engine that all generators of the model share."""
+"""`Program`: a controller or a script on one prompt, run by the engine that all generators of the model share."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from outlines_cont import generate
+from outlines_cont.checks import checked_bool, shortened
 from outlines_cont.control.budget import Budget
-from outlines_cont.control.controller import Controller, ControllerPilot, MidProcess
+from outlines_cont.control.controller import Controller, ControllerDriver, MidProcess
 from outlines_cont.control.event import Event
 from outlines_cont.control.fork_driver import ForkDriver
-from outlines_cont.control.fork_result import Fork, short
+from outlines_cont.control.fork_result import Fork
 from outlines_cont.control.job import ControlJob
 from outlines_cont.control.row import ControlledRow
-from outlines_cont.control.script import Script, ScriptPilot
+from outlines_cont.control.script import Script, ScriptDriver
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.errors import OptionError, SampleMismatch, ScriptError
-from outlines_cont.flag import checked_bool
 from outlines_cont.generation.options import checked_policies
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.interfaces import LanguageModel
@@ -35,14 +35,14 @@ from outlines_cont.unknown_option import knows_its_options
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Result:
-    """What a program has come to.
+    """The result of a program.
 
     Attributes:
         forks: all of them, by their number.
         shared: the shared variables at the end.
         events: what has happened, in order.
         usage: the work of its rows alone, such as `usage.sampled_tokens` and `usage.forced_tokens`. What all rows of the model
-            share is not in it: `usage.forwards` is 0, since a forward belongs to nobody; `model.meter()` counts those.
+            share is not in it: `usage.forwards` is 0, since all rows share a forward; `model.meter()` counts those.
     """
 
     forks: list[Fork]
@@ -94,13 +94,15 @@ class Result:
 
     def __repr__(self) -> str:
         count = f"{len(self.forks)} fork{'s' if len(self.forks) != 1 else ''}"
-        errors = ", ".join(f"{fork.index}: {short(fork.error)}" for fork in self.forks if fork.error is not None)
+        errors = ", ".join(
+            f"{fork.index}: {shortened(repr(fork.error), 80)}" for fork in self.forks if fork.error is not None
+        )
         return f"Result({count}, {f'errors: [{errors}], ' if errors else ''}{len(self.events)} events)"
 
 
 class Program:
-    """A program that runs; make one with `start`. It runs in the steps that somebody takes: `result`, or `events`, of any program,
-    or a generator of the same model.
+    """A program that runs; make one with `start`. It advances whenever the engine takes a step: in `result` or `events` of any
+    program, or in a generator of the same model.
     """
 
     def __init__(self, engine: Engine, job: ControlJob, shared: Shared) -> None:
@@ -115,26 +117,26 @@ class Program:
         return self._job.is_over
 
     def result(self) -> Result:
-        """Run to the end, and return what it has come to. Forks that have failed have their error; nothing is raised."""
+        """Run to the end, and return the result. Forks that failed have their error; nothing is raised."""
         for _ in self.events():
             pass
         return self._result()
 
     async def aresult(self) -> Result:
-        """Do the same without holding up an event loop; a task that is cancelled lets the program go."""
+        """The asynchronous form, which does not block the event loop; a cancelled task cancels the program."""
         async for _ in self.aevents():
             pass
         return self._result()
 
     def events(self) -> Iterator[Event]:
-        """Run to the end, and yield what happens, from the beginning on. Whoever leaves the loop earlier cancels the program."""
+        """Run to the end, and yield what happens, from the beginning on. Leaving the loop earlier cancels the program."""
         seen = 0
         with closing(self._engine.steps(self._job)) as steps:
             for _ in steps:
                 yield from self._job.events[seen : (seen := self._job.num_events)]
 
     async def aevents(self) -> AsyncIterator[Event]:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
         seen = 0
         async with aclosing(self._engine.async_steps(self._job)) as steps:
             async for _ in steps:
@@ -142,7 +144,7 @@ class Program:
                     yield event
 
     def cancel(self) -> None:
-        """Let all forks go; they keep their texts, with `ProgramCancelled` as their error. One that is over stays as it is."""
+        """Cancel all forks; they keep their texts, with `ProgramCancelled` as their error. A finished fork stays as it is."""
         self._engine.cancel(self._job)
 
     def _result(self) -> Result:
@@ -161,7 +163,7 @@ def start(
     shared: Shared | None = None,
     policies: Sequence[Policy[Any]] = (),
 ) -> Program:
-    """Submit a program and return it; it runs together with all others, and with generators, once somebody waits for one.
+    """Submit a program and return it; it runs together with other programs and generators, once one of them is waited for.
 
     Args:
         model: what writes.
@@ -171,10 +173,10 @@ def start(
         rng: a seed, as for a generator.
         budget: what it may use; `Budget()` by default.
         shared: variables that it shares with other programs; its own by default.
-        policies: what steers every piece that a script generates, such as `[policies.ban(["delve"])]`.
+        policies: policies of every piece that a script generates, such as `[policies.ban(["delve"])]`.
 
     Raises:
-        OptionError: the controller is none, the sampler a search, or the state has several batch entries.
+        OptionError: the controller is not a controller, the sampler is a search, or the state has several batch entries.
         SampleMismatch: the state has several samples.
         PromptTypeError, EmptyPrompt, ContextLengthError: the prompt cannot be continued.
     """
@@ -186,7 +188,7 @@ def start(
         )
     _check_kinds(model, budget, shared)
     variables = shared if shared is not None else Shared()
-    pilot = _pilot(model, controller, variables, checked_policies(policies))
+    driver = _driver(model, controller, variables, checked_policies(policies))
     if isinstance(prompt, SequenceState) and len(prompt) != 1:
         advice = (
             f"expected a state of one row as the prompt of a program, got one of {prompt.batch_size} x {prompt.num_samples}. Start a "
@@ -200,7 +202,7 @@ def start(
     if source.error is not None:
         raise source.error
     name = getattr(controller, "__qualname__", type(controller).__qualname__)
-    row = ControlledRow(source, pilot, model, Meter(reused_tokens=opened.reused), json.dumps({"control": name}))
+    row = ControlledRow(source, driver, model, Meter(reused_tokens=opened.reused), json.dumps({"control": name}))
     job = ControlJob(row, model, chosen, budget if budget is not None else Budget(), variables, opened.seed)
     return Program(engine_of(model), job, variables)
 
@@ -244,7 +246,7 @@ async def arun(
     policies: Sequence[Policy[Any]] = (),
     check: bool = True,
 ) -> Result:
-    """Do the same without holding up an event loop; many tasks share the steps of one engine."""
+    """The asynchronous form, which does not block the event loop; many tasks share the steps of one engine."""
     checked_bool(check, "check")
     result = await start(
         model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared, policies=policies
@@ -271,11 +273,11 @@ def _check_kinds(model: LanguageModel, budget: object, shared: object) -> None:
         )
 
 
-def _pilot(model: LanguageModel, controller: Any, shared: Shared, policies: tuple[Policy[Any], ...]) -> ForkDriver:
+def _driver(model: LanguageModel, controller: Any, shared: Shared, policies: tuple[Policy[Any], ...]) -> ForkDriver:
     if inspect.iscoroutinefunction(controller):
         if not _takes(controller):
             raise _refused(controller, "It needs arguments: give them with `functools.partial(script, ...)`.")
-        return ScriptPilot(controller, model, shared, policies)
+        return ScriptDriver(controller, model, shared, policies)
     if policies:
         raise OptionError(
             "expected `policies` beside a script, whose pieces they steer, got a controller, which says itself what each token may be. "
@@ -283,9 +285,9 @@ def _pilot(model: LanguageModel, controller: Any, shared: Shared, policies: tupl
             "policies",
         )
     if isinstance(controller, Controller):
-        return ControllerPilot(controller, model.vocab_size)
+        return ControllerDriver(controller, model.vocab_size)
     if inspect.iscoroutine(controller):
-        controller.close()  # nobody will await it
+        controller.close()  # it will not be awaited
         raise _refused(
             controller, "It was called: pass `script`, not `script()`; for arguments `functools.partial(script, ...)`."
         )
@@ -302,11 +304,11 @@ def _pilot(model: LanguageModel, controller: Any, shared: Shared, policies: tupl
             else "It takes other arguments."
         )
         raise _refused(controller, hint)
-    return ControllerPilot(controller, model.vocab_size)
+    return ControllerDriver(controller, model.vocab_size)
 
 
 def _takes(function: Callable[..., Any], *arguments: object) -> bool:
-    """Return whether a function can be called with some arguments, as far as that can be told."""
+    """Return whether a function accepts some arguments, as far as its signature is known."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of a built-in

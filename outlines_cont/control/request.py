@@ -1,4 +1,4 @@
-"""What a script asks for with `await`, as values."""
+"""Requests of a script as values: `Fixed`, `Gen`, `ForkInto` and `Wait`, which it awaits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from fsm import substring
 from outlines_cont import generate
+from outlines_cont.checks import check, check_int, checked_bool
 from outlines_cont.control.fork_driver import ForkPiece
 from outlines_cont.drafts.opening import check_draft, open_draft
 from outlines_cont.errors import OptionError
-from outlines_cont.flag import checked_bool
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options
 from outlines_cont.interfaces import LanguageModel
@@ -43,7 +43,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Append a text; `following` cuts everything behind a label before that."""
+    """Append a text; `following` cuts everything after a label before that."""
 
     text: str
     following: Label | None = None
@@ -51,7 +51,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class ForkInto:
-    """Go on as `count` forks."""
+    """Continue as `count` forks."""
 
     count: int
 
@@ -84,7 +84,7 @@ class Gen:
     draft: Any = None
 
     def check(self) -> None:
-        """Refuse what cannot be generated.
+        """Check the arguments.
 
         Raises:
             OptionError: more than one constraint, or a value out of its range.
@@ -95,7 +95,7 @@ class Gen:
         for option in ("regex", "grammar", "substring_of", "substring_end", "name"):
             value = getattr(self, option)
             if not isinstance(value, str) and (value is not None or option == "substring_end"):
-                raise OptionError(f"expected a text as `{option}`, got {value!r}", option)
+                check(option, value, False, "a text")
         check_draft(self.draft)
         for option in ("keep_stop", "require_stop", "force"):
             checked_bool(getattr(self, option), option)
@@ -103,30 +103,25 @@ class Gen:
             if getattr(self, option) and not self.stop_at:
                 raise OptionError(f"expected `stop_at` beside `{option}`, got none: say where the text stops", option)
         tokens, temperature = self.max_tokens, self.temperature
-        if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
-            raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {tokens!r}", "max_tokens")
-        if temperature is not None and (
-            isinstance(temperature, bool) or not isinstance(temperature, Real) or not 0 <= temperature < 1e30
-        ):
-            raise OptionError(
-                f"expected a number, 0 or more, or None as `temperature`, got {temperature!r}", "temperature"
-            )
+        check_int("max_tokens", tokens, 1, is_optional=True)
+        is_real = isinstance(temperature, Real) and not isinstance(temperature, bool) and 0 <= temperature < 1e30
+        check("temperature", temperature, temperature is None or is_real, "a number, 0 or more, or None")
 
     def generator(self, model: LanguageModel) -> Generator:
-        """Return what writes the piece; it also says whether a text is whole. Equal ones are made once, as in a loop."""
+        """Return the generator of the piece; equal ones are made once, as in a loop."""
         if self.json is not None:  # a type, or a dict: nothing to look it up by
             return generate.json(model, self.json, force=self.force)
         known: OrderedDict[object, Generator] = model.memo.setdefault("control", OrderedDict())
         key = (self.regex, self.choice, self.grammar, self.substring_of, self.substring_end, self.force)
         # Many programs that begin at once would all make the same.
         with _making:
-            generator = known.pop(key, None) or self._made(model)
+            generator = known.pop(key, None) or self._make_generator(model)
             known[key] = generator
             if len(known) > _NUM_GENERATORS:
                 known.popitem(last=False)
         return generator
 
-    def _made(self, model: LanguageModel) -> Generator:
+    def _make_generator(self, model: LanguageModel) -> Generator:
         if self.regex is not None:
             return generate.regex(model, self.regex, force=self.force)
         if self.choice is not None:
@@ -150,7 +145,7 @@ class _Stop(StopAt):
 
     @property
     def finish_reason(self) -> str:
-        """What `require_stop` looks for."""
+        """The reason that `require_stop` checks."""
         return STOP_REASON
 
 

@@ -1,8 +1,9 @@
-"""`ControlledRow`: a row that a pilot steers: between its pieces somebody says, branch by branch, what comes next."""
+"""`ControlledRow`: a row of the engine that a `ForkDriver` controls, branch by branch."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from outlines_cont.control.fork_driver import Action, End, ForkDriver, ForkPiece, PieceOutcome, Read, WaitFor
 from outlines_cont.engine.guessing.row_draft import RowDraft
@@ -16,7 +17,6 @@ from outlines_cont.state.row import APPENDED, FORCED, StateRow
 
 # How many tokens a branch may take back without anything being computed again.
 _LOOK_BACK = 2
-_NO_END, _ANY = TokenSet.none, TokenSet.all
 
 
 class ControlledRow(Row):
@@ -25,37 +25,36 @@ class ControlledRow(Row):
     Outside of a piece ends of text are tokens like all others, and forced text is scored as it is fed.
 
     Attributes:
-        pilot: who steers it.
+        driver: decides what it does next.
         fork_index: its number in the program.
         start: how many of its tokens are the prompt; those are never taken back.
         waits_for: the shared variables that it waits for.
         backtracked: how many tokens the last branch has taken back.
-        outcome: of the piece that has ended since the pilot was called last.
-        trouble: what its pilot has to be told instead.
+        outcome: of the piece that has ended since the driver was called last.
+        driver_error: the error that its driver gets instead.
         is_idle: whether its last branch was to wait.
-        is_reading_on: whether all that is pending is to be fed before its pilot is asked again.
-        trace: where its pilot has failed, as text.
+        feeds_before_asking: whether all that is pending is to be fed before its driver is asked again.
+        trace: where its driver has failed, as text.
     """
 
     def __init__(
-        self, source: StateRow, pilot: ForkDriver, model: LanguageModel, counts: Meter, source_text: str
+        self, source: StateRow, driver: ForkDriver, model: LanguageModel, counts: Meter, source_text: str
     ) -> None:
         super().__init__(source, [], model, counts=counts, source_text=source_text)
-        self.pilot = pilot
+        self.driver = driver
         self.fork_index = 0
         self.start = len(self.token_ids)
         self.waits_for: tuple[str, ...] = ()
         self.backtracked = 0
         self.outcome: PieceOutcome | None = None
-        self.trouble: Exception | None = None
+        self.driver_error: Exception | None = None
         self.is_idle = False
-        self.is_reading_on = False
+        self.feeds_before_asking = False
         self.trace = ""
         self._base = self.start
         self._piece: ForkPiece | None = None
         self._piece_error: Exception | None = None
-        self._context_length = model.context_length
-        self._model_ends = self._eos, self._not_eos
+        self._own_limits = self.limits
         self._leave_piece()
 
     @property
@@ -65,20 +64,20 @@ class ControlledRow(Row):
 
     @property
     def feeds_all(self) -> bool:
-        """While its pilot is asked what comes after them, tokens may be fed."""
+        """While its driver is asked what comes after them, tokens may be fed."""
         return super().feeds_all or (self.want is Want.ASK and not self.is_idle and self._reads_ahead)
 
     @property
     def is_askable(self) -> bool:
-        """Whether its pilot is to be asked now."""
-        return self.want is Want.ASK and not (self.is_reading_on and self.num_pending)
+        """Whether its driver is to be asked now."""
+        return self.want is Want.ASK and not (self.feeds_before_asking and self.num_pending)
 
     def plan(self) -> None:
-        """Ask the policies of a piece; outside of one, the pilot has to be asked."""
-        if self.is_reading:
+        """Ask the policies of a piece; outside of one, the driver has to be asked."""
+        if self.awaits_forward:
             return
         if self.has_ended and self._piece is None:
-            self._settle_end()
+            self.leave_when_scored()
             return
         if self._piece is not None:
             super().plan()
@@ -88,14 +87,14 @@ class ControlledRow(Row):
             self.want = Want.ASK
 
     def act(self, action: Action) -> None:
-        """Do what the pilot wants."""
-        self.want, self.outcome, self.trouble = Want.WAIT, None, None
-        self.is_idle = self.is_reading_on = False
-        self._guard(self._act, action)
+        """Apply an action of the driver."""
+        self.want, self.outcome, self.driver_error = Want.WAIT, None, None
+        self.is_idle = self.feeds_before_asking = False
+        self.guarded(lambda: self._act(action))
 
     def finish(self) -> None:
-        """End the row, as its pilot wants."""
-        self._guard(self._end, "stop")
+        """End the row at the request of its driver."""
+        self.guarded(lambda: self.end("stop"))
 
     def fail(self, error: Exception) -> None:
         """End the row with its own error."""
@@ -106,14 +105,14 @@ class ControlledRow(Row):
 
     @property
     def _reads_ahead(self) -> bool:
-        return self.pilot.speculates or self.is_reading_on
+        return self.driver.speculates or self.feeds_before_asking
 
     def _act(self, action: Action) -> None:
         count = 0 if action.keep is None else len(self.token_ids) - action.keep
         if count > 0:
-            self._rewind(count)
+            self.rewind(count)
         if action.token_ids:
-            self._append_all([*action.token_ids], APPENDED if count > 0 else FORCED)
+            self.append_all([*action.token_ids], APPENDED if count > 0 else FORCED)
         if self.has_ended:
             return
         match action.then:
@@ -121,28 +120,26 @@ class ControlledRow(Row):
                 self.trace = trace
                 if error is not None:
                     raise error
-                self._end("stop")
+                self.end("stop")
             case WaitFor(names):
                 self.waits_for = names
             case Read():
-                self.is_reading_on = True
+                self.feeds_before_asking = True
             case ForkPiece() as piece:
                 self._begin_piece(piece)
             case branch:
                 self.backtracked, self._base = branch.backtrack, len(self.token_ids) - branch.backtrack
                 self.is_idle = not (branch.backtrack or branch.ff_tokens) and branch.sample_mask is None
-                self._follow(branch)
+                self.follow(branch)
 
     def _begin_piece(self, piece: ForkPiece) -> None:
         self._piece, self._piece_error = piece, None
-        self._eos, self._not_eos = self._model_ends
         self._score_last = False
-        self._exclusions = NO_EXCLUSIONS
-        self.piece_start = len(self.token_ids)
-        longest = None if piece.max_tokens is None else self.piece_start + piece.max_tokens
-        self._max_length = min((n for n in (longest, self._context_length) if n is not None), default=None)
+        self.policies.exclusions = NO_EXCLUSIONS
+        self.text = replace(self.text, start=len(self.token_ids))
+        self.limits = self._own_limits.up_to(None if piece.max_tokens is None else self.piece_start + piece.max_tokens)
         self.draft = None if piece.draft is None else RowDraft(piece.draft)
-        self._start(list(piece.policies))
+        self.begin_policies(piece.policies)
 
     def _close_piece(self) -> None:
         """Note how the piece has ended; the row goes on."""
@@ -152,33 +149,35 @@ class ControlledRow(Row):
 
     def _leave_piece(self) -> None:
         self._piece, self.draft = None, None
-        self._tracks, self._owed = [], []
-        self._decider = None
-        self._kept.num_places = _LOOK_BACK if self.pilot.speculates else 0
-        self._eos, self._not_eos = _NO_END, _ANY
-        self._max_length = self._context_length
+        self._owed = []
+        self.policies.tracks, self.policies.decider = [], None
+        self.text = replace(self.text, start=self.start)
+        self.feed.kept.num_places = _LOOK_BACK if self.driver.speculates else 0
+        self.limits = self._own_limits.up_to(None).without_ends()
         self._score_last = True
-        self.piece_start = self.start
         self.want = Want.WAIT
 
-    def _end(self, reason: str) -> None:
-        super()._end(reason)
+    def end(self, reason: str) -> None:
+        """End the row; within a piece only that."""
+        super().end(reason)
         if self._piece is not None:
             self.want = Want.WAIT
 
-    def _settle_end(self) -> None:
+    def leave_when_scored(self) -> None:
+        """Leave, unless it is only a piece that has ended."""
         if self._piece is None:
-            super()._settle_end()
+            super().leave_when_scored()
 
-    def _refuse(self, error: Exception) -> None:
-        """An error in the policies of a piece is for the pilot to deal with; any other ends the row."""
+    def refuse(self, error: Exception) -> None:
+        """Pass an error in the policies of a piece to the driver; any other ends the row."""
         if self._piece is None or isinstance(error, BudgetError):
             self.fail(error)
         else:
             self._piece_error = error
-            self._end("error")
+            self.end("error")
 
-    def _want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
+    def want_sample(self, mask: TokenSet, sequences: list[list[int]], temperature: float | None) -> bool:
+        """Ask for a token, within a piece at its temperature."""
         if self._piece is None and not mask:
             raise DeadEnd(
                 f"expected a token in the `sample_mask` of the controller after {self.place}, got an empty `TokenSet`. Return no "
@@ -186,22 +185,24 @@ class ControlledRow(Row):
             )
         if temperature is None and self._piece is not None:
             temperature = self._piece.temperature
-        return super()._want_sample(mask, sequences, temperature)
+        return super().want_sample(mask, sequences, temperature)
 
-    def _append_all(self, token_ids: list[int], kind: bytes) -> None:
+    def append_all(self, token_ids: list[int], kind: bytes) -> None:
         """Append tokens; what the context has no room for ends the row."""
-        room = math.inf if self._context_length is None else self._context_length - len(self.token_ids)
-        super()._append_all(token_ids if kind == FORCED else token_ids[: int(min(room, len(token_ids)))], kind)
+        room = math.inf if self.limits.context_length is None else self.limits.context_length - len(self.token_ids)
+        super().append_all(token_ids if kind == FORCED else token_ids[: int(min(room, len(token_ids)))], kind)
         if self._piece is None and not self.has_ended and len(token_ids) > room:
             self._owed = []
-            self._end("length")
+            self.end("length")
 
-    def _append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
+    def append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
+        """Append one token, which counts in the budget of the program."""
         self.job.spend_token()
-        super()._append(token_id, kind, logprob, sampling_logprob)
+        super().append(token_id, kind, logprob, sampling_logprob)
         self.job.note_append(self, token_id)
 
-    def _rewind(self, count: int) -> None:
+    def rewind(self, count: int) -> None:
+        """Give `count` tokens back, and note it."""
         removed = self._tokenizer.text_bytes(self.token_ids[len(self.token_ids) - count :])
-        super()._rewind(count)
+        super().rewind(count)
         self.job.note_retract(self, count, len(removed))

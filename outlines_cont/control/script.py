@@ -1,9 +1,8 @@
-"""Scripts: a program as an ordinary coroutine, with `await gen(...)` where a controller would count tokens.
+"""Scripts: programs as coroutines, with `await gen(...)` for text; a fork replays the coroutine from its beginning.
 
-The functions of this module work inside a script that `control.run` runs. A script is no task of an event loop: nothing but these
-functions can be awaited in it. `fork` brings a copy of the script to the same place by running it again from its beginning, with all
-questions answered as they were answered before; so forks have local variables of their own, and a script has to do the same thing
-when it is run again.
+The functions of this module work inside a script that `control.run` runs. A script is not a task of an event loop: only these
+functions can be awaited in it. `fork` brings a copy of the script to the same place by replaying it from its beginning, with all
+requests answered as before; so each fork has its own local variables, and a script must be deterministic.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from contextvars import ContextVar
 from types import coroutine
 from typing import Any, NoReturn
 
+from outlines_cont.checks import is_int, shortened
 from outlines_cont.control.fork_driver import (
     Action,
     End,
@@ -40,14 +40,14 @@ from outlines_cont.unknown_option import knows_its_options
 
 Script = Callable[[], Coroutine[Any, Any, Any]]
 
-_NO_TASK = "A script is no task of an event loop: only what `control` gives can be awaited in a script."
+_NO_TASK = "A script is not a task of an event loop: only functions of `control` can be awaited in it."
 
-_current: ContextVar[ScriptPilot] = ContextVar("script")
+_current: ContextVar[ScriptDriver] = ContextVar("script")
 
 _OF_CALLS = "It is an option of a call of a generator: `continuous(generator)(result.state, {}=...)` goes on where a program has ended."
 # What a call of a generator takes, and a piece of a script does not.
 _NOT_OF_PIECES = {
-    "heal": "A piece takes back no token, as labels may point behind it. End what `fixed` appends where a token may end, such as behind a "
+    "heal": "A piece takes back no token, as labels may point after it. End what `fixed` appends where a token may end, such as after a "
     "word, or spell it anew with what follows: `fixed(text, following=label)`.",
     "guidance": f"A fork has no second sequence beside it. {_OF_CALLS.format('guidance')}",
     "min_tokens": _OF_CALLS.format("min_tokens"),
@@ -67,10 +67,10 @@ async def fixed(text: str, *, following: Label | None = None) -> None:
 
     Args:
         text: it is encoded where it stands; tokens before it stay as they are.
-        following: a place; what stands behind it is cut first. Only the new tokens are fed.
+        following: a place; what stands after it is cut first. Only the new tokens are fed.
 
     Raises:
-        ScriptError: the label is behind the end: the text before it was cut.
+        ScriptError: the label is after the end: the text before it was cut.
         TokenizerError: the text cannot be spelled.
     """
     if not isinstance(text, str):
@@ -108,21 +108,21 @@ async def gen(
         choice: it is one of these.
         json: it is JSON that validates against this schema, or type.
         grammar: it is a text of this grammar, in the language of Lark.
-        substring_of: it occurs in this text; behind it stands `substring_end`, which is not returned.
+        substring_of: it occurs in this text; after it stands `substring_end`, which is not returned.
         substring_end: the mark that ends a substring; empty for the model's own end of text.
         stop_at: a text, or several; the generated text ends exactly before the first of them.
-        keep_stop: let it end exactly behind the stop text instead.
+        keep_stop: let it end exactly after the stop text instead.
         max_tokens: the most tokens, forced ones included.
         policies: more policies that steer the piece, beside those of `control.run`.
         temperature: in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
         force: append text without a choice in one chunk instead of sampling it.
         require_stop: refuse a text that ends in another way than at `stop_at`. Without it such a text is returned as it is.
-        draft: what guesses the next tokens, such as "lookup"; see docs/draft.md.
+        draft: the draft for speculative decoding, such as "lookup"; see docs/draft.md.
 
     Raises:
         OptionError: several constraints, or a value out of its range.
-        UnknownOption: there is no such option, or a script has none of it, such as `heal` and `guidance`.
+        UnknownOption: an option is unknown, or not available in a script, such as `heal` and `guidance`.
         IncompleteOutput: `max_tokens` or the context has cut a constrained text, or one with `require_stop` did not reach its stop.
         CheckFailed, DeadEnd, FSMError: the constraint cannot be satisfied. The text so far stands.
     """
@@ -154,13 +154,13 @@ async def gen(
 
 
 async def fork(count: int) -> int:
-    """Go on as `count` forks, each with its own variables and random numbers; return which of them this is, from 0 on.
+    """Continue as `count` forks, each with its own variables and random numbers; return which of them this is, from 0 on.
 
     Raises:
         ForkBudgetError: the budget of the program allows fewer.
         OptionError: `count` is not an int, 1 or more.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+    if not is_int(count, 1):
         raise OptionError(f"expected an int, 1 or more, as the number of forks, got {count!r}", "count")
     index: int = await _ask(ForkInto(count))
     return index
@@ -168,27 +168,27 @@ async def fork(count: int) -> int:
 
 def label() -> Label:
     """Return the present end of the text as a place to come back to."""
-    pilot = _pilot()
-    place: Label = pilot.once("label()", pilot.place)
+    driver = _driver()
+    place: Label = driver.once("label()", driver.place)
     return place
 
 
 def text_since(place: Label) -> str:
-    """Return the text behind a place.
+    """Return the text after a place.
 
     Raises:
         ScriptError: the text before it was cut.
     """
-    pilot = _pilot()
-    text: str = pilot.once(f"text_since({place})", lambda: pilot.text_since(place))
+    driver = _driver()
+    text: str = driver.once(f"text_since({place})", lambda: driver.text_since(place))
     return text
 
 
 def log(*values: object) -> None:
     """Write a line to the log of this fork, as `print` does. The oldest lines go where it is longer than 65,536 characters."""
-    pilot = _pilot()
+    driver = _driver()
     line = " ".join(map(str, values))
-    pilot.once(f"log({line!r})", lambda: pilot.write_log(line))
+    driver.once(f"log({line!r})", lambda: driver.write_log(line))
 
 
 def stop() -> NoReturn:
@@ -197,7 +197,7 @@ def stop() -> NoReturn:
 
 
 class SharedVariables:
-    """The variables that the forks of the running program have in common; see `Shared` for their laws."""
+    """The variables that the forks of the running program have in common; see `Shared`."""
 
     def get(self, name: str) -> Any:
         """Return the value of a variable, None where it is missing."""
@@ -214,7 +214,7 @@ class SharedVariables:
         return version
 
     def append(self, name: str, value: Any) -> int:
-        """Write a variable with `value` behind what it holds; return its version."""
+        """Write a variable with `value` after what it holds; return its version."""
         version: int = _shared("append", name, value)
         return version
 
@@ -229,7 +229,7 @@ class SharedVariables:
         A fork that waits costs nothing.
 
         Raises:
-            DeadlockError: nobody is left who could write them.
+            DeadlockError: no fork is left that could write them.
         """
         values: list[Any] = await _ask(Wait(texts_of(names, "names")))
         return values
@@ -239,35 +239,35 @@ shared = SharedVariables()
 
 
 class _Stopped(BaseException):
-    """What `stop` raises; no script should catch it by accident."""
+    """Raised by `stop`; a `BaseException`, so that scripts do not catch it by accident."""
 
 
 @coroutine
 def _ask(request: Request) -> Generator[Request, Any, Any]:
-    _pilot()
+    _driver()
     return (yield request)
 
 
-def _pilot() -> ScriptPilot:
+def _driver() -> ScriptDriver:
     try:
         return _current.get()
     except LookupError:
         raise ScriptError(
-            "expected a script that `control.run` runs: outside of one there is no text that this could belong to. "
+            "expected a script that `control.run` runs: outside of one there is no text to work on. "
             "Write `async def script(): ...` and call `control.run(model, script, prompt)`."
         ) from None
 
 
 def _shared(method: str, *arguments: Any) -> Any:
-    pilot = _pilot()
+    driver = _driver()
     question = f"shared.{method}({', '.join(map(repr, arguments))})"
-    return pilot.once(question, lambda: getattr(pilot.shared, method)(*arguments))
+    return driver.once(question, lambda: getattr(driver.shared, method)(*arguments))
 
 
-# -- who runs it -------------------------------------------------------------------------------------------------------
+# -- the driver --------------------------------------------------------------------------------------------------------
 
 
-class ScriptPilot(ForkDriver):
+class ScriptDriver(ForkDriver):
     """Runs a script from one `await` that needs the model to the next.
 
     Attributes:
@@ -301,12 +301,12 @@ class ScriptPilot(ForkDriver):
         self._captures: list[tuple[str, str]] = []
         self._log = ""
 
-    def call(self, situation: ForkView) -> list[ForkPlan]:
+    def call(self, view: ForkView) -> list[ForkPlan]:
         """Give the script what it waits for, and run it until it asks the model again."""
-        self.token_ids, self._kept = [*situation.token_ids], len(situation.token_ids)
+        self.token_ids, self._kept = [*view.token_ids], len(view.token_ids)
         if self._coroutine is None or isinstance(self._asked, ForkInto):
-            return self._run(situation, None)
-        return self._run(situation, self._answered(situation))
+            return self._run(view, None)
+        return self._run(view, self._answered(view))
 
     @property
     def is_open(self) -> bool:
@@ -333,7 +333,7 @@ class ScriptPilot(ForkDriver):
         return Label(len(self.token_ids), len(self._cuts))
 
     def text_since(self, place: Label) -> str:
-        """Return the text behind a place."""
+        """Return the text after a place."""
         self._check(place)
         return self._model.tokenizer.text_bytes(self.token_ids[place.position :]).decode(errors="replace")
 
@@ -343,16 +343,16 @@ class ScriptPilot(ForkDriver):
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _run(self, situation: ForkView, answer: JournalEntry | None, index: int = 0, parent: int = 0) -> list[ForkPlan]:
-        """Send the script an answer, and answer it as long as that takes no token of the model; return its course and its forks'.
+    def _run(self, view: ForkView, answer: JournalEntry | None, index: int = 0, parent: int = 0) -> list[ForkPlan]:
+        """Send the script an answer, and answer it as long as that takes no token of the model; return its plan and its forks'.
 
         Args:
-            situation: where the row stands.
+            view: where the row stands.
             answer: to what the script has asked; None where it begins, or where its question is still to be dealt with.
-            index: of its course among all of the row.
+            index: of its plan among all of the row.
             parent: see `ForkPlan`.
         """
-        forks: list[ScriptPilot] = []
+        forks: list[ScriptDriver] = []
         action: Action | None = None
         while action is None:
             request = self._send(answer) if answer is not None or self._asked is None else self._asked
@@ -360,16 +360,16 @@ class ScriptPilot(ForkDriver):
             if isinstance(request, End):
                 action = self._action(request)
             elif self._journal.is_replaying:
-                answer = self._replayed(request)
+                answer = self._replay(request)
             else:
                 try:
-                    answer, action = self._handle(request, situation, forks)
+                    answer, action = self._handle(request, view, forks)
                 except Exception as error:
-                    answer = self._noted(JournalEntry(repr(request), error=error))
-        courses = [ForkPlan(self, action, parent)]
+                    answer = self._add_entry(JournalEntry(repr(request), error=error))
+        plans = [ForkPlan(self, action, parent)]
         for fork in forks:
-            courses += fork._run(situation, None, index + len(courses), index)
-        return courses
+            plans += fork._run(view, None, index + len(plans), index)
+        return plans
 
     def _send(self, answer: JournalEntry | None) -> Request | End:
         """Run the script to its next request, or to its end."""
@@ -398,60 +398,60 @@ class ScriptPilot(ForkDriver):
         if isinstance(request, Request):
             return request
         assert self._coroutine is not None
-        # The script may not go on: what it awaits is answered by nobody.
+        # The script cannot go on: nothing answers what it awaits.
         self._coroutine.throw(
             ScriptError(
                 f"expected an `await` of `control.fixed`, `gen`, `fork` or `shared.wait`, got {request!r}. {_NO_TASK}"
             )
         )
-        raise ScriptError("a script went on after it had awaited what nobody answers")
+        raise ScriptError("a script went on after awaiting something that is not a request")
 
-    def _replayed(self, request: Request) -> JournalEntry:
+    def _replay(self, request: Request) -> JournalEntry:
         try:
             return self._journal.next(repr(request))
         except ScriptError as error:
             return JournalEntry(repr(request), error=error)
 
-    def _noted(self, entry: JournalEntry) -> JournalEntry:
+    def _add_entry(self, entry: JournalEntry) -> JournalEntry:
         self._journal.add(entry)
         return entry
 
     def _handle(
-        self, request: Request, situation: ForkView, forks: list[ScriptPilot]
+        self, request: Request, view: ForkView, forks: list[ScriptDriver]
     ) -> tuple[JournalEntry | None, Action | None]:
         """Return the answer to a request, or the action that has to come before it."""
         match request:
             case Fixed(text, following):
                 self._append(text, following)
-                return self._noted(JournalEntry(repr(request))), None
+                return self._add_entry(JournalEntry(repr(request))), None
             case ForkInto(count):
-                if count > 1 and len(self.token_ids) - min(situation.cached, self._kept) > 1:
-                    return None, self._awaited(request, Read())
-                situation.reserve(count - 1)
-                forks += [self._forked(JournalEntry(repr(request), index)) for index in range(1, count)]
-                return self._noted(JournalEntry(repr(request), 0)), None
+                if count > 1 and len(self.token_ids) - min(view.cached, self._kept) > 1:
+                    return None, self._action_before_answer(request, Read())
+                view.reserve(count - 1)
+                forks += [self._fork_driver(JournalEntry(repr(request), index)) for index in range(1, count)]
+                return self._add_entry(JournalEntry(repr(request), 0)), None
             case Wait(names):
                 if self.shared.has(names):
-                    return self._noted(JournalEntry(repr(request), [self.shared.get(name) for name in names])), None
-                return None, self._awaited(request, WaitFor(names))
+                    return self._add_entry(JournalEntry(repr(request), [self.shared.get(name) for name in names])), None
+                return None, self._action_before_answer(request, WaitFor(names))
             case Gen():
                 self._generator = request.generator(self._model)
-                return None, self._awaited(request, request.piece(self._generator, self._policies))
+                return None, self._action_before_answer(request, request.piece(self._generator, self._policies))
 
-    def _answered(self, situation: ForkView) -> JournalEntry:
+    def _answered(self, view: ForkView) -> JournalEntry:
         """Return the answer to the request that was made before the model ran."""
         request, self._asked = self._asked, None
         question = repr(request)
-        if situation.error is not None:
-            return self._noted(JournalEntry(question, error=situation.error))
+        if view.error is not None:
+            return self._add_entry(JournalEntry(question, error=view.error))
         if isinstance(request, Wait):
-            return self._noted(JournalEntry(question, [self.shared.get(name) for name in request.names]))
+            return self._add_entry(JournalEntry(question, [self.shared.get(name) for name in request.names]))
         assert isinstance(request, Gen)
-        assert situation.outcome is not None
+        assert view.outcome is not None
         try:
-            return self._noted(JournalEntry(question, self._text(request, situation.outcome)))
+            return self._add_entry(JournalEntry(question, self._text(request, view.outcome)))
         except Exception as error:
-            return self._noted(JournalEntry(question, error=error))
+            return self._add_entry(JournalEntry(question, error=error))
 
     def _text(self, request: Gen, outcome: PieceOutcome) -> str:
         """Return the text of a piece that has ended, and capture it where it has a name."""
@@ -462,7 +462,7 @@ class ScriptPilot(ForkDriver):
         constraint = self._generator.constraint if self._generator is not None else None
         if outcome.reason == "length" and constraint is not None and not constraint.accepts(token_ids):
             raise IncompleteOutput(
-                f"expected a text that conforms to the constraint, but `max_tokens` or the context cut it to {text[:60]!r}. "
+                f"expected a text that conforms to the constraint, but `max_tokens` or the context cut it to {shortened(repr(text))}. "
                 "Raise `max_tokens`.",
                 text,
                 outcome.reason,
@@ -470,7 +470,7 @@ class ScriptPilot(ForkDriver):
         if request.require_stop and outcome.reason != STOP_REASON:
             raise IncompleteOutput(
                 f"expected a text that ends at {' or '.join(map(repr, request.stop_at))}, but it ended before ({outcome.reason}): "
-                f"{text[:60]!r}. Raise `max_tokens`, or leave out `require_stop`.",
+                f"{shortened(repr(text))}. Raise `max_tokens`, or leave out `require_stop`.",
                 text,
                 outcome.reason,
             )
@@ -501,19 +501,19 @@ class ScriptPilot(ForkDriver):
                 "cut. Take a new one."
             )
 
-    def _forked(self, entry: JournalEntry) -> ScriptPilot:
-        fork = ScriptPilot(self._script, self._model, self.shared, self._policies, self._journal.fork(entry))
+    def _fork_driver(self, entry: JournalEntry) -> ScriptDriver:
+        fork = ScriptDriver(self._script, self._model, self.shared, self._policies, self._journal.fork(entry))
         fork.token_ids, fork._kept, fork._cuts = [*self.token_ids], self._kept, [*self._cuts]
         return fork
 
-    def _awaited(self, request: Request, then: ForkPiece | WaitFor | Read) -> Action:
-        """Return what the row has to do before a request is answered."""
+    def _action_before_answer(self, request: Request, then: ForkPiece | WaitFor | Read) -> Action:
+        """Return the action that precedes the answer to a request."""
         action = self._action(then)
         self._asked = request
         return action
 
     def _action(self, then: ForkPiece | WaitFor | Read | End) -> Action:
-        """Return what the row has to do, and forget that the script has asked for it."""
+        """Return the pending action of the row, and clear it."""
         action = Action(then, self._kept, tuple(self.token_ids[self._kept :]), tuple(self._captures), self._log)
         self._captures, self._log = [], ""
         return action

@@ -1,4 +1,4 @@
-"""`Shared`: variables that the forks of a program have in common, each with a version.
+"""`Shared`: variables that the forks of a program share, with versions and compare-and-swap.
 
 A value is a text, bytes, a number, a bool, None, or a list, tuple or dict of these. It is copied on its way in and out, so that
 a variable changes by writing it only.
@@ -31,7 +31,7 @@ class Member(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a compare-and-swap has come to.
+    """The result of a compare-and-swap.
 
     Attributes:
         is_written: whether the version was the expected one.
@@ -47,13 +47,13 @@ class Written:
 class Shared:
     """Variables by name. The version of a variable is 1 when it is first written, and 1 more at each write.
 
-    All methods may be called by any thread; each is one whole action.
+    All methods are atomic and may be called by any thread.
 
     Attributes:
         num_writes: how often any of them was written.
-        is_open: whether somebody outside, who is no program, may still write. Then forks that wait go on waiting where no program is
-            left that could write, until `Budget(seconds=)` ends them; without it they are told `DeadlockError` at once. Set it to
-            False when the last one has written.
+        is_open: whether code outside of the programs may still write. Then forks keep waiting when no program is
+            left that could write, until `Budget(seconds=)` ends them; otherwise they get `DeadlockError` at once. Set it to
+            False after the last write.
     """
 
     def __init__(self, *, is_open: bool = False) -> None:
@@ -77,7 +77,7 @@ class Shared:
         """Write a variable; return its version.
 
         Raises:
-            OptionError: the value is none that can be shared, or the name is no text.
+            OptionError: the value cannot be shared, or the name is not a text.
         """
         _check_value(value)
         with self._lock:
@@ -87,7 +87,7 @@ class Shared:
             return version
 
     def append(self, name: str, value: Any) -> int:
-        """Write a variable with `value` behind what it holds, a text, bytes or a list; where it is missing, it becomes `value`.
+        """Write a variable with `value` after what it holds, a text, bytes or a list; where it is missing, it becomes `value`.
 
         Texts become one text; `append(name, [item])` makes a list, item by item.
 
@@ -139,7 +139,7 @@ class Shared:
     def __repr__(self) -> str:
         return f"Shared({self.values()!r})"
 
-    # -- who uses them -------------------------------------------------------------------------------------------------
+    # -- registration --------------------------------------------------------------------------------------------------
 
     def join(self, member: Member) -> None:
         """Note that a program uses the variables."""
@@ -153,7 +153,7 @@ class Shared:
 
     @property
     def is_deadlocked(self) -> bool:
-        """Whether nobody is left who could write."""
+        """Whether no program is left that could write."""
         if self.is_open:
             return False
         with self._lock:

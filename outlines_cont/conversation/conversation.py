@@ -18,6 +18,7 @@ import torch
 
 from fsm import Expression
 from fsm.expression import lift
+from outlines_cont.checks import is_int
 from outlines_cont.conversation.constraint import ConversationConstraint, Unnamed
 from outlines_cont.conversation.mark import Mark
 from outlines_cont.conversation.rotary import Rotary
@@ -355,7 +356,7 @@ class Conversation:
             OptionError: `n` is not an int, 1 or more.
         """
         if n is not None:
-            if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            if not is_int(n, 1):
                 raise OptionError(f"expected an int, 1 or more, or None as `n`, got {n!r}", "n")
             with self._home.lock:
                 return [self.fork(same=same) for _ in range(n)]

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from outlines_cont.checks import is_int
 from outlines_cont.conversation.constraint import Unnamed
 from outlines_cont.conversation.conversation import Conversation, only_row
 from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
@@ -62,7 +63,7 @@ class BatchedExecutor:
                 has made.
         """
         check_model(model)
-        if isinstance(kept_logits_bytes, bool) or not isinstance(kept_logits_bytes, int) or kept_logits_bytes < 0:
+        if not is_int(kept_logits_bytes, 0):
             raise OptionError(
                 f"expected a number of bytes, 0 or more, as `kept_logits_bytes`, got {kept_logits_bytes!r}",
                 "kept_logits_bytes",

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.conversation import BatchedExecutor, Conversation
 from outlines_cont.errors import OptionError
-from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.samplers import Sampler, multinomial
@@ -84,7 +84,7 @@ class CompletionTree:
             OptionError: `depth` or `every` is not an int, 1 or more, or there would be more than 1,024 leaves.
         """
         for name, value in (("depth", depth), ("every", every)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if not is_int(value, 1):
                 raise OptionError(f"expected an int, 1 or more, as `{name}`, got {value!r}", name)
         checked_bool(distinct, "distinct")
         partings = (depth - 1) // every

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from outlines_cont.drafts.draft_rows import DraftRows, ReadTokens
-from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
+from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlans
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.guessing.accept_rate import Graded
 from outlines_cont.engine.guessing.row_draft import Memory, Wish
@@ -40,7 +40,7 @@ class ModelDraft:
         self._vocab_size = vocab_size
         self._groups: list[DraftRows] = []
         self._masker = Masker()
-        self._plan: DrawPlan | None = None
+        self._plans = DrawPlans()
         self.has_warned = False
 
     def __repr__(self) -> str:
@@ -133,8 +133,7 @@ class ModelDraft:
             dtype=torch.float64,
         )
         counts = [wish.token_counts() if d.needs_counts else None for wish, d in zip(wishes, drawings, strict=True)]
-        self._plan = DrawPlan.of(drawings, self._plan)
-        drawn = self._plan.draw(logits, uniforms, counts)
+        drawn = self._plans.of(drawings).draw(logits, uniforms, counts)
         return drawn.token_ids, drawn.logprobs
 
     def _masked(self, wishes: Sequence[Wish], logits: torch.Tensor) -> torch.Tensor:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from outlines_cont.checks import shortened
 from outlines_cont.drafts.lookup import Lookup
 from outlines_cont.drafts.model_draft import model_draft
 from outlines_cont.drafts.proposer import Proposed
 from outlines_cont.engine.guessing.row_draft import Drafter
 from outlines_cont.errors import OptionError, UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies.branch import shortened
 
 Draft = Any
 _LOOKUP = Lookup()
@@ -27,7 +27,7 @@ def check_draft(draft: object) -> None:
     if isinstance(draft, type) or not callable(getattr(draft, "propose", None)):
         raise OptionError(
             "expected 'lookup', a model such as `models.transformers(...)`, or an object with `propose(token_ids)` as `draft`, "
-            f"got {shortened(draft)}",
+            f"got {shortened(repr(draft))}",
             "draft",
         )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, SupportsIndex, runtime_checkable
 
+from outlines_cont.checks import shortened
 from outlines_cont.drafts.following import follow
 from outlines_cont.engine.guessing.row_draft import Memory, Wish
-from outlines_cont.policies.branch import shortened
 from outlines_cont.user_code import shielded
 
 _KIND, _EXPECTED = "proposed", 0.5
@@ -44,7 +44,7 @@ class Proposed:
         self.has_warned = False
 
     def __repr__(self) -> str:
-        return shortened(self.proposer)
+        return shortened(repr(self.proposer))
 
     def memory(self) -> NoMemory:
         """Return that nothing is remembered."""
@@ -66,13 +66,13 @@ class Proposed:
     def _ask(self, wish: Wish, longest: int) -> None:
         proposed = self.proposer.propose([*wish.walk.context])
         if isinstance(proposed, str | bytes) or not isinstance(proposed, Iterable):
-            raise TypeError(f"expected token ids from `propose` of {self.proposer!r}, got {shortened(proposed)}")
+            raise TypeError(f"expected token ids from `propose` of {self.proposer!r}, got {shortened(repr(proposed))}")
         follow(wish.walk, map(self._checked, proposed), longest, _KIND)
 
     def _checked(self, token_id: object) -> int:
         if isinstance(token_id, bool) or not isinstance(token_id, SupportsIndex):
             raise TypeError(
-                f"expected token ids from `propose` of {self.proposer!r}, got {shortened(token_id)} among them"
+                f"expected token ids from `propose` of {self.proposer!r}, got {shortened(repr(token_id))} among them"
             )
         return token_id.__index__()
 

@@ -110,7 +110,7 @@ class BeamJob(Job):
         good = [h for h in kept if h.rank[0] != _FAILED] or kept[:1]
         return [h.ended for h in good if h.ended is not None]
 
-    def settle(self, row: Row, state_row: StateRow) -> None:
+    def note_end(self, row: Row, state_row: StateRow) -> None:
         """Take in a hypothesis that has ended."""
         found = self._hypothesis(self._ends.finish(state_row))
         entry = self._entry[id(row)]

@@ -1,4 +1,4 @@
-"""`Checkpoint`: what the jobs of an engine are between two steps, so that a step that does not come to its end never was.
+"""`Checkpoint`: a snapshot of the jobs of an engine between two steps, to roll back a step that is interrupted.
 
 A step is a transaction. It begins with a checkpoint, and what it has done holds from one assignment on, its last. Whatever ends it
 earlier, an interrupt above all, leaves rows, jobs and random numbers as they were before; only keys and values that were fed since

@@ -1,4 +1,4 @@
-"""What a row fails with where no token can be drawn."""
+"""`fails`: the error of a row for which no token can be drawn: invalid logits, or a mask without a token that is possible."""
 
 from __future__ import annotations
 

@@ -23,17 +23,17 @@ class Job:
         rows: those that still run, in the order in which they were given; forks stand behind the row that they left.
         done: what became of the others, by their index at the beginning; forks come after those.
         counts: the work of its rows since the last step.
-        is_cancelled: whether nobody wants the rows any more.
+        is_cancelled: whether the call was cancelled, so that its rows are to be removed.
     """
 
     is_joint = False
-    """Whether rows are chosen among each other, so that they must run in one lane."""
+    """Whether rows are chosen among each other, so that they must run in one batch."""
 
     can_fork = True
     """Whether a row may go on as several."""
 
     is_steered = False
-    """Whether somebody outside may be asked what comes next, so that `ask` may change any row."""
+    """Whether a controller outside the engine may be asked what comes next, so that `ask` may change any row."""
 
     is_asked = False
     """Whether an answer to `ask` is outstanding; until then no row of the job takes a token."""
@@ -64,7 +64,7 @@ class Job:
             drawing = self._drawings[temperature] = self._drawings[None].at_temperature(temperature)
         return drawing
 
-    def settle(self, row: Row, state_row: StateRow) -> None:
+    def note_end(self, row: Row, state_row: StateRow) -> None:
         """Take in what has become of a row."""
         self.done[row.index] = state_row
         self.rows = [other for other in self.rows if other is not row]
@@ -88,19 +88,19 @@ class Job:
         return undo
 
     def refuse_deadlock(self) -> None:
-        """Fail all rows where every one of them waits: none is left that could wake another."""
+        """Fail all rows where every one of them waits: no row is left that could wake another."""
         if all(row.want is Want.WAIT and row.error is None for row in self.rows):
             for row in self.rows:
                 row.fail(DeadlockError("every row of the call waits; no row is left that could wake another"))
 
     def ask(self, notify: Callable[[], None]) -> bool:
-        """Ask whoever steers the rows from outside what comes next. Called before the forward; returns at once.
+        """Ask the controller of the rows what comes next, where there is one. Called before the forward; returns at once.
 
         Args:
             notify: to be called, by any thread, when there is an answer.
 
         Returns:
-            Whether anybody was asked.
+            Whether it was asked.
         """
         return False
 
@@ -116,7 +116,7 @@ class Job:
         """Take note of `counts`, which are set back after every step."""
 
     def leave(self) -> None:
-        """Let go of what the job holds besides its rows; called when it was cancelled, with the rows that still ran."""
+        """Release what the job holds besides its rows; called when it was cancelled, while it still has the rows that ran."""
 
     def choose(self, rows: Sequence[Row], logits: torch.Tensor, masked: torch.Tensor) -> list[tuple[Row, Row]]:
         """Choose what the rows of a joint job go on with.

@@ -1,4 +1,4 @@
-"""Feeding what rows have not fed yet, without sampling: their keys and values, and the logits after them."""
+"""`prefilled`: the prefill of rows: their pending tokens are fed without sampling, for keys, values, and the logits after them."""
 
 from __future__ import annotations
 

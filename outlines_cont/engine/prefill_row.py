@@ -1,4 +1,7 @@
-"""`PrefillRow`: a row that only reads. Its tokens are fed beside those of other rows, and it leaves with the logits that were wanted."""
+"""`PrefillRow`: prefill of one sequence.
+
+Its tokens are fed beside those of other rows, nothing is sampled, and it leaves with the logits that were wanted.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from outlines_cont.state.row import StateRow
 
 
 class PrefillRow(Row):
-    """A row that samples nothing.
+    """A row whose tokens are fed for their logits, and that samples nothing.
 
     Attributes:
         lines: (V,) logits after the token at an index, for every wanted index that was fed.
@@ -28,11 +31,11 @@ class PrefillRow(Row):
     def __init__(
         self, source: StateRow, model: LanguageModel, *, counts: Meter, indices: Sequence[int] | None = None
     ) -> None:
-        """Read a row, as far as wanted.
+        """Feed a row as far as its logits are wanted.
 
         Args:
-            source: what is read; it is not changed.
-            model: what reads it.
+            source: what is fed; it is not changed.
+            model: what feeds it.
             counts: where the row counts its work.
             indices: of the tokens after which logits are wanted, ascending, at least one; None for the last token alone.
         """
@@ -40,7 +43,7 @@ class PrefillRow(Row):
         kept = min(source.cached, indices[0])
         held = replace(source, kv=source.kv[:kept] if source.kv is not None and kept else None)
         super().__init__(held, [NullPolicy()], model, counts=counts)
-        del self.token_ids[indices[-1] + 1 :]
+        self.tokens = self.tokens.at(indices[-1] + 1)
         counts.recomputed_tokens += min(source.cached, len(self.token_ids)) - kept
         self.lines: dict[int, torch.Tensor] = {}
         self.num_fed = 0
@@ -67,12 +70,13 @@ class PrefillRow(Row):
         super().fed(count, {})
 
     def leave(self, kv: RowKV | None) -> StateRow:
-        """Return the row as it came, with what was read, or with its error."""
+        """Return the row as it came, with its new keys, values and logits, or with its error."""
         if self.error is not None:
             return replace(self.source, error=self.error)
         return replace(self.source, kv=kv, logits=self.lines.get(len(self.source.token_ids) - 1))
 
-    def _plan(self) -> None:
+    def decide(self) -> None:
+        """Wait until all wanted logits are there, and leave."""
         lacking = [index for index in self._indices if index not in self.lines]
         if self.has_ended or not lacking:
             self.want = Want.LEAVE
@@ -82,14 +86,14 @@ class PrefillRow(Row):
 
 
 class NullPolicy(Policy[None]):
-    """What stands for the policies of a row that are never asked."""
+    """The policy of a row that never asks its policies (null object)."""
 
     def initial(self, row: RowView) -> None:
-        """Nothing."""
+        """Return None: there is no state."""
 
     def branches(self, state: None, row: RowView) -> list[Branch]:
-        """None."""
+        """Return no branch."""
         return []
 
     def advance(self, state: None, token_id: int) -> Any:
-        """Nothing."""
+        """Return None: there is no state."""

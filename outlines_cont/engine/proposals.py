@@ -1,4 +1,4 @@
-"""`Guessing`: tokens that rows may write next, guessed before a forward so that it can tell whether they are right.
+"""`Guessing`: speculative decoding. Tokens that rows may write next are guessed before a forward, which then verifies them all at once.
 
 The law: a token that was guessed is drawn like any other, from the logits of the model under the mask, with the random number of the row.
 It stays as long as it is what was guessed; the first that is another one takes its place, and what was guessed behind it is let go. So
@@ -41,7 +41,7 @@ class Guessing:
                 self._guess(drafter, [wish for wish in wishes if wish.draft.drafter is drafter])
             for row, wish in zip(asked, wishes, strict=True):
                 if wish.made is not None and wish.made.token_ids:
-                    row.guess(wish.made)
+                    row.feed_guess(wish.made)
         self._since = self.clock()
 
     def _guess(self, drafter: Drafter, wishes: Sequence[Wish]) -> None:

@@ -1,4 +1,5 @@
-"""`Reuse`: which rows that are admitted may begin with keys and values that are there, and which wait for those that are being read.
+"""`Reuse`: prefix sharing between rows. Which rows that are admitted may begin with cached keys and values, and which wait for those
+that other rows are about to feed.
 
 A prompt begins with the longest prefix that it shares with a row that runs, shared as forks share it, or with a text that ran
 lately, out of the prefix cache of the model. Where another row is about to feed more of the same tokens, it waits until they are
@@ -19,7 +20,7 @@ from outlines_cont.kv.prefix_tree import num_common
 # What a row begins with is copied where it is less than that part of the buffers that it would keep alive.
 _WORTH_SHARING = 0.5
 
-# A row, and the lane in which it runs; None where it was admitted just now.
+# A row, and the batch in which it runs; None where it was admitted just now.
 _Running = tuple[Row, RunningBatch | None]
 
 
@@ -30,17 +31,17 @@ class Reuse:
         leaders: those of the admitted rows that others wait for, by identity.
     """
 
-    def __init__(self, model: LanguageModel, lanes: Sequence[RunningBatch]) -> None:
+    def __init__(self, model: LanguageModel, batches: Sequence[RunningBatch]) -> None:
         self._model = model
         self._cache = model.prefix_cache
-        self._lanes = lanes
+        self._batches = batches
         self._running: dict[tuple[int, ...], list[_Running]] | None = None  # by their first tokens
         self._shares: dict[int, list[RowKV | None]] = {}
         self._is_on = self._cache.is_on and not model.is_recurrent and model.can_reuse
         self.leaders: set[int] = set()
 
     def must_wait(self, row: Row) -> bool:
-        """Let a row that is to be admitted begin with what is there of its first tokens; return whether it had better wait for more.
+        """Let a row that is to be admitted begin with what is there of its first tokens; return whether it should wait for more.
 
         Cost: 10 us for a row that nothing is known of, none for one with few tokens to feed; else a comparison of tokens with the
         rows that have the same first ones.
@@ -89,14 +90,14 @@ class Reuse:
         now = later = row.cached
         source: _Running | None = None
         leader: Row | None = None
-        for other, lane in reversed(others):  # those that came last share with those before them already
-            reach = len(other.token_ids) if lane is None or other.is_reading else other.cached
+        for other, batch in reversed(others):  # those that came last share with those before them already
+            reach = len(other.token_ids) if batch is None or other.awaits_forward else other.cached
             # Only who has the same token behind what was found has more.
             if now >= most or reach <= now or other.token_ids[now] != row.token_ids[now]:
                 continue
             common = min(num_common(row.token_ids, other.token_ids), most, reach)
             if min(common, other.cached) > now:
-                now, source = min(common, other.cached), (other, lane)
+                now, source = min(common, other.cached), (other, batch)
             if common > later:
                 later, leader = common, other
         return now, source, later, leader
@@ -105,23 +106,23 @@ class Reuse:
         """Return the rows that run, or were admitted just now, and have the same first tokens."""
         if self._running is None:
             self._running = {}
-            for lane in self._lanes:
-                for other in lane.rows:
+            for batch in self._batches:
+                for other in batch.rows:
                     if other.error is None and _is_fresh(other.base_kv):
                         key = tuple(other.token_ids[: self._cache.min_tokens])
-                        self._running.setdefault(key, []).append((other, lane))
+                        self._running.setdefault(key, []).append((other, batch))
         return self._running.setdefault(beginning, [])
 
     def _share_of(self, source: _Running, count: int) -> RowKV | None:
         """Return the keys and values of the first tokens of a row, where they lie, or a copy where they lie among many others."""
-        row, lane = source
+        row, batch = source
         base, held = row.base_kv, row.source_cached
-        if base is not None and (lane is None or held >= count):
+        if base is not None and (batch is None or held >= count):
             return base[:count]
-        assert lane is not None  # who was admitted just now has nothing else
-        if id(lane) not in self._shares:
-            self._shares[id(lane)] = lane.shares()
-        kv = next(kv for kv, other in zip(self._shares[id(lane)], lane.rows, strict=True) if other is row)
+        assert batch is not None  # who was admitted just now has nothing else
+        if id(batch) not in self._shares:
+            self._shares[id(batch)] = batch.shares()
+        kv = next(kv for kv, other in zip(self._shares[id(batch)], batch.rows, strict=True) if other is row)
         kv = kv[: min(count, kv.num_fresh)] if kv is not None else None
         if not kv or len(kv) <= held:
             return base[:held] if base is not None and held else None

@@ -42,7 +42,7 @@ class RunningBatch:
         return [*self.rows, *(row.shadow for row in self.rows if row.shadow is not None)]
 
     @property
-    def is_reading(self) -> bool:
+    def is_prefilling(self) -> bool:
         """Whether some sequence has more of its prompt to be fed than the one token that every step appends."""
         return any(one.num_pending > 1 and one.cached < len(one.source.token_ids) for one in self.sequences)
 
@@ -108,7 +108,7 @@ class RunningBatch:
             self._keep(sources, rows)
 
     def fork(self, row: Row, rows: Sequence[Row]) -> list[RunningBatch]:
-        """Let a row go on as `rows`, itself first; return the lanes of those that cannot run here."""
+        """Let a row go on as `rows`, itself first; return new batches for those that cannot run here."""
         at = next(i for i, other in enumerate(self.rows) if other is row)
         if self._model.can_stack:
             places = [*range(at), *[at] * len(rows), *range(at + 1, len(self.rows))]
@@ -116,20 +116,20 @@ class RunningBatch:
             return []
         shares = self._all_released()
         self._open(shares)
-        lanes = [RunningBatch(self._model, [fork], self.counts) for fork in rows[1:]]
-        for lane in lanes:
-            lane._open(shares)
-        return lanes
+        batches = [RunningBatch(self._model, [fork], self.counts) for fork in rows[1:]]
+        for batch in batches:
+            batch._open(shares)
+        return batches
 
     def join(self, other: RunningBatch) -> None:
-        """Take in the rows of another lane, which is of no use any more. Cost: as that of a new batch."""
+        """Take in the rows of another batch, which is not used any more. Cost: as that of a new batch."""
         own, others = self._all_released(), other._all_released()
         here, there = len(self.rows), len(other.rows)
         self.rows += other.rows
         self._open(self._based([*own[:here], *others[:there], *own[here:], *others[there:]]))
 
     def split(self, rows: Sequence[Row]) -> RunningBatch:
-        """Let some rows go on in a lane of their own; of nothing that is fed anything is left."""
+        """Let some rows go on in a batch of their own; what was fed of them is lost."""
         self.forget()
         rows = list(rows)
         self.rows = [row for row in self.rows if not any(row is other for other in rows)]
@@ -141,7 +141,7 @@ class RunningBatch:
         return sum(row.begin_alone() for row in self.rows) > 0
 
     def forget(self) -> None:
-        """Give up the keys and values, after an error: what rows have not from their sources is fed again."""
+        """Give up the keys and values, after an error: what rows do not have from their sources is fed again."""
         self._kv = None
         for one in self.sequences:
             one.lose(one.source_cached)

@@ -1,4 +1,4 @@
-"""What a stream tells of a run: events, and values that are still being written.
+"""Events of a stream, the feeds that find what is new in a row, and values of JSON that is still being written.
 
-Imports `engine` (for the rows it looks at) and what lies below.
+Imports `engine`, whose rows the feeds read, and the layers below it.
 """

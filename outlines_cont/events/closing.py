@@ -1,4 +1,4 @@
-"""`Closing`: streams that end their work when a `with` block, or an `async with` block, is left."""
+"""`Closing`: base class of streams, a context manager that ends their work, synchronous and asynchronous."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Closing(ABC):
-    """What is closed when a block is left."""
+    """A context manager, also with `async with`, that calls `close` at its end."""
 
     @abstractmethod
     def close(self) -> None:
@@ -15,7 +15,7 @@ class Closing(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
 
     def __enter__(self) -> Self:
         return self

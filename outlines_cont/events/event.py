@@ -1,19 +1,38 @@
-"""`StreamEvent`: what has become certain of one row since the event before."""
+"""`StreamEvent`: what is new in one row since the event before: text, tokens, log-probabilities, finish reason; and `OpenCall`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from outlines_cont.events.open_call import OpenCall
-
 Alternatives = tuple[tuple[int, float], ...]
 """Token ids with the model's log-probabilities, the most probable first."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call, from its name on.
+
+    Attributes:
+        index: its number among those of the reply, from 0.
+        id: that which `ToolCall.id` will be.
+        name: of the tool.
+        text: what is new of its arguments, as JSON; all texts of a call, joined, are its arguments.
+        arguments: the arguments so far, by name; with the types of the tool, as far as they are whole, and strings as far as they go.
+        is_whole: whether the arguments have come to their end.
+    """
+
+    index: int
+    id: str
+    name: str
+    text: str
+    arguments: dict[str, Any]
+    is_whole: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEvent:
-    """News of one row.
+    """What is new in one row.
 
     First take back what `retract` and `retract_tokens` say, then append. All texts of a row, joined like that, are the text of its
     piece, and all ids its tokens. Without `retract=True` nothing is ever taken back: text and ids come when they are certain.
@@ -21,7 +40,7 @@ class StreamEvent:
     Attributes:
         batch, sample: the row.
         text: new text, whole characters; it may come before the token that it ends in.
-        token_ids: new tokens; each comes once. An end of text is none of them.
+        token_ids: new tokens; each comes once. An end-of-text token is not among them.
         logprobs: theirs, natural logarithms by the model itself (no mask, temperature 1).
         top: for each of them the most probable tokens at its place, as many as were asked for; empty for forced tokens, and where
             none were asked for.
@@ -32,7 +51,7 @@ class StreamEvent:
         error: what the row has failed with.
         value: with `partial=True` the value so far, at the end the final one; the same object as before where it is equal. None where
             there is none yet.
-        call: in a conversation with tools what is new of a call; its text is told there, and not in `text`. See `Chat.stream`.
+        call: in a conversation with tools, what is new in a tool call; its text is not part of `text`. See `Chat.stream`.
         proposed_tokens, accepted_tokens, saved_forwards: what the draft of the row has guessed since the event before, how much of that
             was right, and how many forwards the row has not needed for it; see `Meter`. 0 without a draft.
     """

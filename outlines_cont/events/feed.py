@@ -1,4 +1,4 @@
-"""Feeds: the news of one row between two steps. `CertainFeed` shows what nothing takes back, `EarlyFeed` shows all and takes back."""
+"""New text and tokens of a row between two steps: `CertainFeed` yields what is final, `EarlyFeed` everything at once, with retractions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlines_cont.streams.text_decoder import TextDecoder
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What has changed: first taken back, then appended.
+    """The changes of a row: first the retractions, then the new text and tokens.
 
     Attributes:
         text: new characters.
@@ -32,10 +32,10 @@ class News:
 
 
 class Feed(Protocol):
-    """What is asked between two steps."""
+    """Gives the changes of a row between two steps."""
 
     def pull(self, row: Row) -> News:
-        """Return what has changed since the last call."""
+        """Return the changes since the last call."""
 
 
 class CertainFeed:
@@ -48,16 +48,16 @@ class CertainFeed:
     def __init__(self, row: Row) -> None:
         row.hold()
         self._decoder = TextDecoder()
-        self._at = row.text_start
+        self._at = row.text.begin
         self._token = row.piece_start
         self._is_over = False
 
     def pull(self, row: Row) -> News:
-        """Return what has become certain. Cost: the tokens that are not certain."""
+        """Return the text and tokens that have become final. Cost: the tokens that are not final."""
         if self._is_over:
             return News("", 0, 0)
         place = row.certain_until()
-        data = row.text_between(self._at, place)
+        data = row.text.between(row.token_ids, self._at, place)
         self._at = place
         text = ""
         if data:
@@ -73,20 +73,20 @@ class EarlyFeed:
     """Whole characters as soon as they are written; what turns out to be wrong is taken back later."""
 
     def __init__(self, row: Row) -> None:
-        self._start = row.text_start
+        self._start = row.text.begin
         self._token = row.piece_start
-        # For each token the decoder behind it, and what it has added to the text.
+        # For each token the decoder after it, and what it has added to the text.
         self._shown: list[tuple[TextDecoder, str]] = []
         self._first = TextDecoder()
         self._flushed = ""
         self._is_over = False
-        row.low_water = row.piece_start
+        row.tokens.low_water = row.piece_start
 
     def pull(self, row: Row) -> News:
-        """Return what has changed. Cost: the tokens that are new or were taken back."""
+        """Return the changes. Cost: the tokens that are new or were taken back."""
         if self._is_over:
             return News("", 0, 0)
-        low = max(row.low_water - row.piece_start, 0)
+        low = max(row.tokens.low_water - row.piece_start, 0)
         gone = "".join(text for _, text in self._shown[low:])
         del self._shown[low:]
         new = "".join(self._push(row, index) for index in range(row.piece_start + low, len(row.token_ids)))
@@ -97,13 +97,13 @@ class EarlyFeed:
         taken = max(self._token - (row.piece_start + low), 0)
         start = self._token - taken
         self._token = max(row.num_scored, start)
-        row.low_water = len(row.token_ids)
+        row.tokens.low_water = len(row.token_ids)
         self._is_over = row.is_over
         return News(new[same:], start, self._token, len(gone) - same, taken)
 
     def _push(self, row: Row, index: int) -> str:
         decoder = self._shown[-1][0] if self._shown else self._first
         begin = max(Certain(index), self._start, key=lambda place: (place.token, place.offset))
-        decoder, text = decoder.push(row.text_between(begin, Certain(index + 1)))
+        decoder, text = decoder.push(row.text.between(row.token_ids, begin, Certain(index + 1)))
         self._shown.append((decoder, text))
         return text

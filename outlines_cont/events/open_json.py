@@ -1,4 +1,4 @@
-"""`OpenJSON`: JSON text that is being written. It knows what stands in it whole, and what is open."""
+"""`OpenJSON`: an incremental JSON scanner that knows which values are complete and which objects, arrays and strings are open."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class OpenJSON:
             self._at = found.end()
             self._close_scalar(self._at)
         else:
-            self._at = found.end() + 1  # behind what is escaped, also where that comes later
+            self._at = found.end() + 1  # after what is escaped, also where that comes later
 
     def _read_mark(self) -> None:
         scalar = _SCALAR.match(self.text, self._at)

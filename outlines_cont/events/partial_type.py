@@ -1,4 +1,4 @@
-"""`PartialType`: a type of pydantic, asked for values of which only the beginning was written. Read from its core schema.
+"""`PartialType`: validates JSON of which only the beginning was written against a pydantic type, read from its core schema.
 
 Shown while they are open: models, typed dicts, dicts, lists, tuples and sets with what is whole in them, strings of text fields as far as
 they go. Of a union what one of its types alone can be. Dataclasses show once every field that must be there is. Anything else
@@ -27,7 +27,7 @@ class Missing:
 
 
 MISSING: Final = Missing()
-"""In place of a value: there is nothing to show yet."""
+"""Stands for a value that cannot be shown yet."""
 
 _AROUND = frozenset(["default", "nullable", "function-after", "function-before", "function-wrap"])
 _FUNCTIONS = frozenset(["function-after", "function-before", "function-wrap"])
@@ -36,7 +36,7 @@ _LISTS: dict[str, Callable[[list[Any]], Any]] = {"list": list, "set": set, "froz
 
 @dataclass(frozen=True, eq=False)
 class PartialShape:
-    """What an open object or array can be.
+    """One reading of an open object or array.
 
     Attributes:
         build: makes the value so far of its members, a dict by the names of `member`, or a list.
@@ -101,7 +101,7 @@ class PartialType:
         return MISSING
 
     def shapes(self, opening: str) -> list[PartialShape]:
-        """Return what an object (`{`) or an array (`[`) that is being written can be."""
+        """Return the readings of an object (`{`) or an array (`[`) that is being written."""
         return self._objects if opening == "{" else self._arrays
 
     @cached_property
@@ -196,7 +196,7 @@ class PartialType:
         return self._root(schema, "[")
 
     def _root(self, schema: Any, opening: str) -> PartialShape | None:
-        """Return what a model around one value can be."""
+        """Return the reading of a model around one value."""
         if schema["type"] != "model" or not schema.get("root_model"):
             return None
         shapes = self._part(schema["schema"], schema.get("config")).shapes(opening)

@@ -1,4 +1,4 @@
-"""`PartialValue`: the value so far of JSON that is being written, such as a record with the fields that are there."""
+"""`PartialValue`: the value so far of JSON that is being written, such as a model with the fields that are complete."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from outlines_cont.user_code import shielded
 class PartialValue:
     """The value so far of one row.
 
-    Laws: what is whole is validated by itself, once, and stands in every later value, and in the final one. What fails is left out. A
-    string of a text field grows; a number comes when something follows it.
+    Invariants: a complete part is validated by itself, once, and appears in every later value. A part that fails is left out. A
+    string of a text field grows; a number appears when something follows it.
 
     Args:
         kind: the type of the value.
@@ -30,7 +30,7 @@ class PartialValue:
         self._json.push(text)
 
     def take_back(self, count: int) -> None:
-        """Take the last characters back. Cost: the length of all text, which is read anew."""
+        """Take the last characters back. Cost: the length of all text, which is read again."""
         if count:
             self._begin(self._json.text[:-count])
 
@@ -41,7 +41,7 @@ class PartialValue:
 
     @property
     def value(self) -> Any:
-        """The value so far, `MISSING` where there is none; the same object as long as it is equal.
+        """The value so far, or `MISSING`; the same object as long as it is equal.
 
         Where the whole fails validation, it stays what it was before.
 

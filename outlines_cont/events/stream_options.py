@@ -1,12 +1,12 @@
-"""`StreamOptions`: how a stream is shown."""
+"""`StreamOptions`: the checked options of a stream: events, top log-probabilities, retraction, partial values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Self
 
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.errors import OptionError
-from outlines_cont.flag import checked_bool
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 
 _MAX_TOP = 1000
@@ -14,11 +14,11 @@ _MAX_TOP = 1000
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a stream is shown.
+    """The options of a stream.
 
     Attributes:
         events: as events, instead of texts.
-        top: how many of the most probable tokens an event tells for each token.
+        top: how many of the most probable tokens an event has for each token.
         retract: show text that may yet be taken back, and take it back.
         partial: show the value so far.
     """
@@ -35,7 +35,7 @@ class StreamOptions:
         Raises:
             OptionError: a value is out of its range, or needs events.
         """
-        if isinstance(top, bool) or not isinstance(top, int) or not 0 <= top <= _MAX_TOP:
+        if not is_int(top, 0, _MAX_TOP):
             raise OptionError(f"expected a number of tokens from 0 to {_MAX_TOP} as `top`, got {top!r}", "top")
         for name, flag in (("events", events), ("retract", retract), ("partial", partial)):
             checked_bool(flag, name)
@@ -48,10 +48,10 @@ class StreamOptions:
 
 
 def check_streamed(sampler: Sampler | BeamSearch) -> None:
-    """Refuse a search.
+    """Reject a search, whose text is only known at its end.
 
     Raises:
-        OptionError: `sampler` is one.
+        OptionError: `sampler` is a `BeamSearch`.
     """
     if isinstance(sampler, BeamSearch | BestOf):
         raise OptionError(

@@ -1,4 +1,4 @@
-"""Python types as languages: which text stands for a value of a type, and how it becomes one."""
+"""`format_of`: a Python type (int, float, dates, UUID, Enum, Literal) as an expression of the texts for it, with a parser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HEX = "[0-9a-f]"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A type as a language.
+    """The texts of a type, and how to parse them.
 
     Attributes:
         expression: the texts that stand for its values.

@@ -1,4 +1,4 @@
-"""What is said of the values of a schema that may be of any length, where no call bounds them."""
+"""`warn_of_lengths`: a warning for schemas with values of unbounded length, in calls without `max_tokens`."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ Unbounded = Sequence[tuple[str, str]]
 
 
 def named_lengths(unbounded: Unbounded) -> str:
-    """Return the values and what would bound them in words, such as "'#/properties/name' (`maxLength`)"."""
+    """Return a list of the values with the keywords that would bound them, such as "'#/properties/name' (`maxLength`)"."""
     named = [f"{pointer!r} (`{keyword}`)" for pointer, keyword in unbounded[:_MAX_NAMED]]
     more = f" and {len(unbounded) - _MAX_NAMED} more" if len(unbounded) > _MAX_NAMED else ""
     return f"{', '.join(named)}{more}"
 
 
 def warn_of_lengths(model: LanguageModel, source: str, unbounded: Unbounded, limit: int | None) -> None:
-    """Say which values may be of any length, once for each schema and model.
+    """Warn about values of unbounded length, once per schema and model.
 
     Args:
-        model: remembers what was said.
-        source: tells the schema from others.
-        unbounded: what the schema leaves open.
-        limit: the most tokens of a piece, as no call has said.
+        model: remembers which schemas were warned about.
+        source: identifies the schema.
+        unbounded: the values that the schema does not bound.
+        limit: the default for the most tokens of a piece.
     """
-    told: set[str] = model.memo.setdefault("told_lengths", set())
-    if source in told:
+    warned: set[str] = model.memo.setdefault("warned_lengths", set())
+    if source in warned:
         return
-    told.add(source)
+    warned.add(source)
     warnings.warn(
         f"{named_lengths(unbounded)} may be of any length, and no `max_tokens` is given: a piece is cut after {limit} tokens. "
         "Pass `max_tokens=...`, or bound the values by the keywords in brackets, in pydantic by `Field(max_length=...)`.",

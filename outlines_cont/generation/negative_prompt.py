@@ -1,4 +1,4 @@
-"""Negative prompts as rows, one for each batch entry that is guided."""
+"""Negative prompts of classifier-free guidance as rows, one for each guided batch entry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MIN_SAVED_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class NegativePrompt:
-    """What guides the rows of a batch entry.
+    """The guidance of the rows of one batch entry.
 
     Attributes:
         row: the negative prompt, or the error of making a row of it.
@@ -36,7 +36,7 @@ class NegativePrompt:
 def open_guidance(
     model: LanguageModel, guidance: Guidance | Sequence[Guidance | None] | None, shape: tuple[int, int]
 ) -> list[NegativePrompt | None]:
-    """Return what guides the rows of each of B batch entries; None for those with the model's own law.
+    """Return the guidance of each of B batch entries; None for entries without guidance.
 
     Args:
         model: the model of the call.
@@ -44,7 +44,7 @@ def open_guidance(
         shape: B and S.
 
     Raises:
-        OptionError: there are not as many as entries, or a token id is none of the model.
+        OptionError: there are not as many as entries, or an id is not a token of the model.
         EmptyPrompt, ContextLengthError, TokenizerError: no entry has a negative prompt that can be fed. Where some have, the others
             hold their error.
     """
@@ -75,7 +75,7 @@ def open_guidance(
 
 def _row(model: LanguageModel, prompt: str | Tokens | Sequence[int]) -> StateRow:
     """Return a negative prompt as a row, which has failed where it cannot be fed."""
-    stream = RandomStream(0, 0)  # nothing is drawn
+    stream = RandomStream(0, 0)  # never drawn from
     try:
         token_ids = _token_ids(model, prompt)
     except (TokenizerError, EmptyPrompt, ContextLengthError) as error:

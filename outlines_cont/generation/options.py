@@ -1,4 +1,4 @@
-"""`PieceOptions`: what a call may say of the pieces that it writes. Every call of a generator takes the same; they are checked once."""
+"""`PieceOptions`: the keyword options of every call (`max_tokens`, `stop_at`, `policies` and so on), and their check."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict
 
+from outlines_cont.checks import check, check_int, checked_bool, is_int
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.drafts.opening import check_draft
 from outlines_cont.engine.guided.guidance import Guidance
 from outlines_cont.errors import OptionError, UnknownOption
-from outlines_cont.flag import checked_bool
 from outlines_cont.policies.policy import Policy
 from outlines_cont.progress import OnProgress
 from outlines_cont.sampling.params import STEPS
 from outlines_cont.unknown_option import unknown_option
 
 GENERATORS_OWN = object()
-"""Stands for the draft that a generator was made with."""
+"""The default of `draft`: the draft that the generator was made with."""
 
 
 class PieceOptions(TypedDict, total=False):
     """The options of a piece, all of them optional.
 
     Keys:
-        max_tokens: the most tokens of a piece, forced ones included; None is up to the context. Where it is not given,
-            `DEFAULT_MAX_TOKENS`, and a `LengthWarning` where that cuts a text.
+        max_tokens: the most tokens of a piece, forced ones included; None is up to the context. The default is
+            `DEFAULT_MAX_TOKENS`, with a `LengthWarning` where that cuts a text.
         stop_at: a text, or several, before the first of which the piece ends.
-        min_tokens: until a piece has so many tokens, no end of text and no stop token is drawn where something else may follow.
-        keep_stop: end after the stop text instead.
+        min_tokens: until a piece has so many tokens, end-of-text and stop tokens are masked where another token is allowed.
+        keep_stop: end after the stop text instead of before it.
         stop_in_prompt: a stop text counts also where it begins in the prompt; the prompt itself is never cut.
         stop_token_ids: tokens that end the text where it may end, besides those of the model; they are not part of it.
-        policies: more policies that steer each row, such as `policies.ban(["delve"])`; see docs/policies.md.
-        heal: give back the tokens at the end of what is given that a longer one might have covered, and spell their text anew, so
-            that what follows may join it; see docs/heal.md. A piece that is resumed was healed when it began.
-        guidance: a negative prompt that the text moves away from; see docs/guide.md. A list has one, or None, for each batch entry.
+        policies: more policies of each row, such as `policies.ban(["delve"])`; see docs/policies.md.
+        heal: token healing: remove the tokens at the end of the prompt that a longer token might have covered, and generate
+            their text again; see docs/heal.md. A piece that is resumed was healed when it began.
+        guidance: classifier-free guidance by a negative prompt; see docs/guide.md. A list has one, or None, for each batch entry.
         on_progress: called with a `Progress` when a row ends, ten times a second, and at the end; `ProgressBar()` shows a bar. An error
             that it raises ends the call.
-        draft: what guesses the next tokens, so that fewer forwards are needed for the same text: `"lookup"`, a smaller model, or an
-            object with `propose`; see docs/draft.md. None guesses nothing, whatever the generator says.
+        draft: speculative decoding: `"lookup"` (prompt lookup), a smaller model, or an object with `propose`; see docs/draft.md. None
+            turns off the draft of the generator.
     """
 
     max_tokens: int | None
@@ -57,7 +57,7 @@ class PieceOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`PieceOptions` as they were checked.
+    """Checked `PieceOptions`.
 
     Attributes:
         See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` is `GENERATORS_OWN` where none was given. `has_max_tokens`:
@@ -79,7 +79,7 @@ class Options:
 
     @property
     def is_guided(self) -> bool:
-        """Whether some row is drawn from another law than the model's own."""
+        """Whether some row has classifier-free guidance."""
         found = self.guidance if isinstance(self.guidance, tuple) else (self.guidance,)
         return any(one is not None and not one.is_neutral for one in found)
 
@@ -88,14 +88,14 @@ class Options:
         """Check what was given.
 
         Raises:
-            UnknownOption: there is no such option.
-            OptionError: a value is out of its range. What only a single row can tell fails that row.
+            UnknownOption: an option is unknown.
+            OptionError: a value is out of its range. What depends on a single row is checked there, and fails that row.
         """
         known = {field.name for field in fields(cls)} - {"has_max_tokens"}
         for name in given:
             if name not in known:
                 raise _unknown(name, sorted(known))
-        _check_max_tokens(given.get("max_tokens"))
+        check_int("max_tokens", given.get("max_tokens"), 1, is_optional=True)
         min_tokens = _checked_min_tokens(given.get("min_tokens", 0), given.get("max_tokens"))
         stop_at = _texts(given.get("stop_at"))
         flags = {name: checked_bool(given.get(name, False), name) for name in ("keep_stop", "stop_in_prompt", "heal")}
@@ -123,9 +123,8 @@ def _checked_draft(draft: object) -> object:
 
 
 def _checked_callable(value: object) -> OnProgress | None:
-    if value is not None and not callable(value):
-        raise OptionError(f"expected a function, or `ProgressBar()`, as `on_progress`, got {value!r}", "on_progress")
-    return value
+    check("on_progress", value, value is None or callable(value), "a function, or `ProgressBar()`,")
+    return value  # type: ignore[return-value]
 
 
 def checked_policies(policies: object) -> tuple[Policy[Any], ...]:
@@ -158,7 +157,7 @@ def _checked_guidance(guidance: object) -> Guidance | tuple[Guidance | None, ...
     return found
 
 
-# What other libraries call an option, and what stands for it here.
+# Names of options in other libraries, and their counterpart here.
 _ELSEWHERE = {
     "max_new_tokens": "Write `max_tokens`.",
     "max_length": "Write `max_tokens`, which counts the tokens of the piece alone.",
@@ -179,7 +178,7 @@ _ELSEWHERE = {
 _OF_SAMPLERS = (*STEPS[1:], "warpers", "length_penalty", "n", "do_sample", "num_beams", "num_return_sequences")
 
 
-# What a generator is made with, and a call is not.
+# Options of generators, which calls do not take.
 _OF_GENERATORS = ("sampler", "force", "max_retries")
 _OF_SCHEMAS = ("whitespace", "strict", "key_order", "formats", "registry", "dialect", "limits")
 
@@ -187,16 +186,14 @@ _OF_SCHEMAS = ("whitespace", "strict", "key_order", "formats", "registry", "dial
 def _unknown(name: str, known: list[str]) -> UnknownOption:
     advice = _ELSEWHERE.get(name, "")
     if name in _OF_SAMPLERS:
-        advice = (
-            "How tokens are drawn is said when a generator is made: `sampler=samplers.multinomial(temperature=0.7)`."
-        )
+        advice = "Sampling options are given when a generator is made: `sampler=samplers.multinomial(temperature=0.7)`."
     elif name in _OF_GENERATORS or name in _OF_SCHEMAS:
         maker = "text(model" if name == "sampler" else "json(model, schema"
         advice = f"Give it to the function that makes the generator: `generate.{maker}, {name}=...)`."
     return unknown_option("a call", name, [*known, "rng"], advice)
 
 
-# What is said where a function that makes a generator is given it.
+# Advice where a function that makes a generator is given an option of calls.
 OPTIONS_ELSEWHERE = {
     **dict.fromkeys(_OF_SAMPLERS, "Give it to the sampler, such as `sampler=samplers.multinomial(temperature=0.7)`."),
     **{name: f"It is an option of a call: {advice}" for name, advice in _ELSEWHERE.items()},
@@ -207,16 +204,8 @@ OPTIONS_ELSEWHERE = {
 }
 
 
-def _check_max_tokens(max_tokens: object) -> None:
-    if max_tokens is None:
-        return
-    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
-        raise OptionError(f"expected an int, 1 or more, or None as `max_tokens`, got {max_tokens!r}", "max_tokens")
-
-
-def _checked_min_tokens(min_tokens: object, max_tokens: int | None) -> int:
-    if isinstance(min_tokens, bool) or not isinstance(min_tokens, int) or min_tokens < 0:
-        raise OptionError(f"expected an int, 0 or more, as `min_tokens`, got {min_tokens!r}", "min_tokens")
+def _checked_min_tokens(min_tokens: int, max_tokens: int | None) -> int:
+    check_int("min_tokens", min_tokens, 0)
     if max_tokens is not None and min_tokens > max_tokens:
         raise OptionError(
             f"expected `min_tokens` of at most `max_tokens`, {max_tokens}, got {min_tokens}", "min_tokens"
@@ -226,7 +215,7 @@ def _checked_min_tokens(min_tokens: object, max_tokens: int | None) -> int:
 
 def _ids(token_ids: object) -> tuple[int, ...]:
     found = tuple(token_ids) if isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes) else None
-    if found is None or not all(isinstance(i, int) and not isinstance(i, bool) for i in found):
+    if found is None or not all(is_int(i) for i in found):
         raise OptionError(
             f"expected a list of token ids as `stop_token_ids`, got {token_ids!r}. For texts write `stop_at`.",
             "stop_token_ids",
@@ -235,7 +224,7 @@ def _ids(token_ids: object) -> tuple[int, ...]:
 
 
 def check_ids(token_ids: Sequence[int], vocab_size: int) -> None:
-    """Refuse stop tokens that a model has not.
+    """Check that the stop tokens exist in a model.
 
     Raises:
         OptionError: an id is out of its range.

@@ -1,4 +1,4 @@
-"""What a generator is given, as rows: texts become prompts, states go on."""
+"""`open_prompt`: texts, token ids, chat messages and states as rows that the engine continues."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Opened:
         rows: B lists of S rows; one that cannot run has its `error`.
         seed: of the random streams, as in `SequenceState`.
         reused: how many tokens the given states hold keys and values of.
-        healing: what is given back at the end of each row.
+        healing: the tokens that token healing removes at the end of each row.
     """
 
     rows: list[list[StateRow]]
@@ -55,7 +55,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
             batch entry.
         num_samples: S, None to follow the states; 1 where there are only texts.
         rng: see `open_seeds`; None continues the streams of states.
-        heal: find out what is to be given back at the end of each row.
+        heal: determine the tokens to remove at the end of each row.
 
     Raises:
         PromptTypeError: `prompt` is something else, or an empty list.
@@ -75,7 +75,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
     if texts and len(texts) == len(entries):
         check_some_run([row.error for row in texts.values()])
     healing = {b: healing_of(model, row) if heal else NO_HEALING for b, row in texts.items()}
-    # A cache that cannot be cut is of no use beyond what is kept.
+    # A recurrent cache cannot be cropped, so it is useless beyond the tokens that are kept.
     is_fed_first = samples > 1 and not (model.is_recurrent and any(found.count for found in healing.values()))
     if is_fed_first:
         # Fed once, so that all samples begin with the same keys, values and logits.
@@ -102,7 +102,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A batch entry that is no state."""
+    """A batch entry given as text, ids or messages."""
 
     given: Given
 
@@ -156,7 +156,7 @@ def _common_samples(model: LanguageModel, items: Sequence[Given | SequenceState]
             )
     counts = [state.num_samples for state in states if state.batch_size]
     if counts and not any(counts) and len(states) == len(items):
-        return 0  # there is nothing to continue, whatever the sampler
+        return 0  # no rows to continue, whatever the sampler
     samples = num_samples or next(iter(counts), 1) or 1
     odd = next((count for count in counts if count != samples), samples)
     if odd != samples:

@@ -1,4 +1,4 @@
-"""`Run`: one call of a generator, from what it was given to a state, step by step."""
+"""`Run`: one call of a generator: it submits rows to the engine, takes steps, and collects the resulting state."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import warnings
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Protocol
 
 from fsm import FSMError
 from fsm.caller import stacklevel_of_user
+from outlines_cont.checks import shortened
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.guessing.row_draft import RowDraft
-from outlines_cont.engine.guided_row import GuidedRow
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import (
@@ -39,7 +39,7 @@ from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.policy import Policy
-from outlines_cont.progress import Teller
+from outlines_cont.progress import ProgressReporter
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
 from outlines_cont.state.row import StateRow
@@ -48,7 +48,7 @@ from outlines_cont.user_code import shielded
 
 
 class PieceMaker(Protocol):
-    """What a run asks of a generator."""
+    """The methods of a generator that a run uses."""
 
     @property
     def model(self) -> LanguageModel:
@@ -60,27 +60,27 @@ class PieceMaker(Protocol):
 
     @property
     def source(self) -> str:
-        """What a piece is to be, as JSON."""
+        """The constraint of a piece as JSON."""
 
     @property
     def partial_type(self) -> PartialType | None:
-        """The type of the value, for values of which only the beginning was written; None where there is no such type."""
+        """The type of the value, for values of which only the beginning was written; None where the value has no type."""
 
     @property
     def unbounded(self) -> tuple[tuple[str, str], ...]:
         """The values of its schema that may be of any length: JSON pointers, and keywords that would bound them."""
 
     def draft_of(self, options: Options) -> Any:
-        """Return what guesses tokens in a call; None where nothing does."""
+        """Return the draft of a call, or None."""
 
     def policies(self, options: Options) -> list[Policy[Any]]:
-        """Return what steers each row."""
+        """Return the policies of each row."""
 
     def finish(self, row: StateRow) -> StateRow:
-        """Return a row that has ended with its value."""
+        """Return a finished row with its value."""
 
     def is_whole(self, row: StateRow) -> bool:
-        """Return whether the text of a row that has ended is one that was asked for, and no part of one."""
+        """Return whether the text of a finished row is complete, not cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class EndedRow:
 
     Attributes:
         number: which of the rows.
-        row: what it has come to, with its value or error.
+        row: the finished row, with its value or error.
     """
 
     number: int
@@ -136,7 +136,7 @@ class Run:
         self._maker = maker
         sampler = maker.sampler
         if isinstance(sampler, BestOf) and not resume:
-            prompt = _widened(prompt, sampler.samples)
+            prompt = _fork_rows(prompt, sampler.samples)
         num_samples = None if resume else _num_samples(sampler, prompt)
         opened = open_prompt(maker.model, prompt, num_samples, rng, heal=options.heal and not resume)
         if maker.unbounded and not options.has_max_tokens and not resume:
@@ -144,18 +144,18 @@ class Run:
         self._seed = opened.seed
         self._batch_size = len(opened.rows)
         self._num_samples = max(map(len, opened.rows), default=0)
-        self._results = [_searched(row, sampler) for group in opened.rows for row in group]
+        self._results = [_as_search_start(row, sampler) for group in opened.rows for row in group]
         self._counts = Meter(reused_tokens=opened.reused)
         # Hypotheses are compared by all of their tokens.
         score_last = score_last or isinstance(sampler, BeamSearch | BestOf)
         negatives = open_guidance(maker.model, options.guidance, (self._batch_size, self._num_samples))
         negative_of = [negatives[b] for b, place in enumerate(self._places) for _ in place]
         self._results = [
-            _failed_with(row, negative) if _runs(row, resume) else row
+            _failed_with(row, negative) if _can_run(row, resume) else row
             for row, negative in zip(self._results, negative_of, strict=True)
         ]
         self.rows: list[Row | None] = [
-            _kind(negative)(
+            Row(
                 row,
                 policies,
                 maker.model,
@@ -167,8 +167,10 @@ class Run:
                 healing=healing,
                 min_tokens=options.min_tokens,
                 stop_token_ids=options.stop_token_ids,
+                negative=None if negative is None else negative.row,
+                scale=1.0 if negative is None else negative.scale,
             )
-            if _runs(row, resume)
+            if _can_run(row, resume)
             else None
             for row, healing, negative in zip(
                 self._results, chain.from_iterable(opened.healing), negative_of, strict=True
@@ -177,36 +179,36 @@ class Run:
         self._set_draft(maker.draft_of(options), maker.model)
         self._job: Job | None = None
         self._is_collected = False
-        self._told: dict[int, Meter] = {}  # what the drafts of rows had guessed when that was told
-        self._over: set[int] = set()  # rows whose end was told
+        self._reported_drafts: dict[int, Meter] = {}  # the counts of drafts that events have reported
+        self._reported_ends: set[int] = set()  # rows whose end an event has reported
         self._values: dict[int, StateRow] = {}  # rows that have ended, with their values
         self._partial: dict[int, PartialValue] = {}  # by row, where the values so far are shown
-        self._taken: list[int] | None = None  # the rows that ran, where they are taken out as they end
+        self._running: list[int] | None = None  # the rows that ran, where they are taken out as they end
         self._num_taken = 0
         if resume:
             self._check_resumed()
 
     def steps(self) -> Generator[None, None, None]:
-        """Run to the end, one step of the engine after the other; who stops earlier lets the rows go.
+        """Run to the end, one step of the engine at a time; closing the generator earlier releases the rows.
 
-        After the last one everything is there to be seen, whoever has taken the steps.
+        After the last one the results are complete, even if other calls took the steps.
         """
-        job, tell = self._made(), self._tell
+        job, report = self._make_job(), self._report
         try:
             self.engine.submit(job)
             for _ in self.engine.steps(job):
-                tell()
+                report()
                 yield
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
-            tell(is_over=True)
+            report(is_over=True)
         self._collect(job)
 
     def submit(self) -> Job:
-        """Let the rows run from the next step of the engine on, for whoever takes steps for several runs, and return their job; see
+        """Submit the rows to the engine and return their job, for a caller that takes the steps of several runs; see
         `collect` and `take_ended`.
         """
-        job = self._made()
+        job = self._make_job()
         self.engine.submit(job)
         return job
 
@@ -217,42 +219,42 @@ class Run:
         return self._job
 
     def collect(self) -> SequenceState:
-        """Return the state that the run has come to; to be asked once its `job` is over."""
+        """Return the final state; valid once its `job` is over."""
         self._collect(self.job)
         return self.state()
 
     async def async_steps(self) -> AsyncGenerator[None, None]:
-        """Do the same without holding up an event loop; a task that is cancelled lets its rows go."""
-        job, tell = self._made(), self._tell
+        """The asynchronous form, which does not block the event loop; a cancelled task releases its rows."""
+        job, report = self._make_job(), self._report
         try:
             self.engine.submit(job)
             async with aclosing(self.engine.async_steps(job)) as steps:
                 async for _ in steps:
-                    tell()
+                    report()
                     yield
         finally:
             self.engine.cancel(job)
-            tell(is_over=True)
+            report(is_over=True)
         self._collect(job)
 
     def cancel(self) -> None:
-        """Let the rows go, where they were submitted and still run."""
+        """Cancel the rows that were submitted and still run."""
         if self._job is not None:
             self.engine.cancel(self._job)
 
     def take_ended(self) -> list[EndedRow]:
-        """Return the rows that have ended since this was asked last, and let go of them; the first time those that cannot run, too.
+        """Return the rows that ended since the last call, and release them; the first call also returns those that cannot run.
 
-        There is no state of such a run: memory is what the rows that still run take.
+        Such a run has no state at its end, so its memory is that of the rows that still run.
         """
         assert self._job is not None
         found: list[EndedRow] = []
-        if self._taken is None:
+        if self._running is None:
             found = [EndedRow(i, self._results[i]) for i, row in enumerate(self.rows) if row is None]
-            self._taken = [i for i, row in enumerate(self.rows) if row is not None]
+            self._running = [i for i, row in enumerate(self.rows) if row is not None]
         with self.engine.lock:
             for at, state_row in list(islice(self._job.done.items(), self._num_taken, None)):
-                number = self._taken[at]
+                number = self._running[at]
                 ended = replace(self._finished(at, state_row), kv=None, logits=None)
                 found.append(EndedRow(number, ended))
                 self._job.done[at] = ended
@@ -262,9 +264,13 @@ class Run:
         return found
 
     @cached_property
-    def _tell(self) -> Callable[..., None]:
-        """What tells how far the run has come, where somebody wants to know."""
-        return _tell_nobody if self._options.on_progress is None else Teller(self._options.on_progress, self._progress)
+    def _report(self) -> Callable[..., None]:
+        """The function that reports progress; it does nothing without `on_progress`."""
+        return (
+            _report_nothing
+            if self._options.on_progress is None
+            else ProgressReporter(self._options.on_progress, self._progress)
+        )
 
     def _progress(self) -> tuple[int, int, int, int]:
         """Return how many texts there are, have ended and have failed, and how many tokens they have."""
@@ -279,7 +285,7 @@ class Run:
             return len(self._results), len(self._results) - running, failed, tokens
 
     def _set_draft(self, draft: Any, model: LanguageModel) -> None:
-        """Have tokens guessed for the rows; a search compares many texts, and guesses none of them."""
+        """Set up speculative decoding for the rows; a search does without."""
         drafter = open_draft(draft, model)
         if drafter is None or isinstance(self._maker.sampler, BeamSearch):
             return
@@ -289,18 +295,18 @@ class Run:
 
     @property
     def engine(self) -> Engine:
-        """What runs the rows, with those of others."""
+        """The engine of the model, which all calls share."""
         return engine_of(self._maker.model)
 
-    def _made(self) -> Job:
-        """Return the rows that run as a job."""
+    def _make_job(self) -> Job:
+        """Return the job of the rows that can run."""
         sampler = self._maker.sampler
-        job = self._search(sampler) if isinstance(sampler, BeamSearch) else self._alone(sampler)
+        job = self._search(sampler) if isinstance(sampler, BeamSearch) else self._independent_job(sampler)
         job.can_fork = False  # a call returns as many rows as it was given
         self._job = job
         return job
 
-    def _alone(self, sampler: Sampler) -> Job:
+    def _independent_job(self, sampler: Sampler) -> Job:
         return Job([row for row in self.rows if row is not None], sampler, self._counts)
 
     def _search(self, search: BeamSearch) -> BeamJob:
@@ -316,7 +322,7 @@ class Run:
         return [range(b * samples, (b + 1) * samples) for b in range(self._batch_size)]
 
     def _collect(self, job: Job) -> None:
-        """Take in what has become of the rows."""
+        """Collect the results of the rows."""
         self._is_collected = True
         if isinstance(job, BeamJob):
             self._collect_found(job.ended)
@@ -329,15 +335,17 @@ class Run:
     def _collect_found(self, found: list[list[StateRow]]) -> None:
         streams = [[self._results[i].stream for i in place] for place in self._places]
         self._num_samples = max(map(len, found), default=0)
-        padded = [rows + [_missing(rows)] * (self._num_samples - len(rows)) if rows else [] for rows in found]
+        padded = [
+            rows + [_missing_hypothesis(rows)] * (self._num_samples - len(rows)) if rows else [] for rows in found
+        ]
         self._results = [
             replace(row, stream=stream)
             for rows, own in zip(padded, streams, strict=True)
-            for row, stream in zip(rows, _spread(own, self._num_samples), strict=True)
+            for row, stream in zip(rows, _random_streams(own, self._num_samples), strict=True)
         ]
 
     def _warn_of_cuts(self) -> None:
-        """Say so where a limit that nobody has given has cut a text."""
+        """Warn where the default of `max_tokens` has cut a text."""
         if self._options.has_max_tokens:
             return
         limit = self._options.max_tokens
@@ -352,7 +360,7 @@ class Run:
             )
 
     def state(self) -> SequenceState:
-        """Return the state that the run has come to; to be asked after `steps`."""
+        """Return the final state; valid after `steps`."""
         state = self._state_of(self._results)
         if not isinstance(self._maker.sampler, BestOf):
             return state
@@ -364,7 +372,7 @@ class Run:
             state = self.state() if self._job is None or self._is_collected else self.snapshot()
             if self._job is not None:
                 self.engine.cancel(self._job)
-                self._tell(is_over=True)
+                self._report(is_over=True)
             return state
 
     def _state_of(self, results: Sequence[StateRow]) -> SequenceState:
@@ -372,7 +380,7 @@ class Run:
         return SequenceState(self._maker.model, rows, self._seed)
 
     def snapshot(self) -> SequenceState:
-        """Return the state between two steps: pieces that have not ended are as if they had been cut here. To be resumed, or not."""
+        """Return the state between two steps; unfinished pieces count as cut here, and can be resumed."""
         with self.engine.lock:
             results = [*self._results]
             done = {} if self._job is None else self._job.done
@@ -386,27 +394,27 @@ class Run:
             return self._state_of(results)
 
     def feeds(self, options: StreamOptions) -> list[Feed | None]:
-        """Return what is new of each row, between two steps; to be asked before the first.
+        """Return a feed for each row, which gives its changes between two steps; to be called before the first.
 
         Raises:
-            OptionError: a value so far is wanted of what writes no JSON.
+            OptionError: partial values are asked for, and the generator does not write JSON.
         """
         if options.partial:
             kind = self._maker.partial_type
             if kind is None:
                 raise OptionError(
                     "expected a generator of JSON beside `partial=True`, such as `generate.json(model, Order)`, got one of "
-                    f"{_short(self._maker.source)}. Leave `partial` out; the text comes as it is written.",
+                    f"{shortened(self._maker.source, 120)}. Leave `partial` out; the text comes as it is written.",
                     "partial",
                 )
             self._partial = {i: PartialValue(kind) for i, row in enumerate(self.rows) if row is not None}
         for row in self.rows:
             if row is not None and options.top:
-                row.num_top, row.tops = options.top, [()] * len(row.token_ids)
+                row.tokens.note_tops(options.top)
         return [None if row is None else EarlyFeed(row) if options.retract else CertainFeed(row) for row in self.rows]
 
     def pull(self, feeds: Sequence[Feed | None]) -> list[StreamEvent]:
-        """Return the news of the rows that have some."""
+        """Return the events of the rows that have changed."""
         with self.engine.lock:
             events = (self._event(index, feed) for index, feed in enumerate(feeds))
             return [event for event in events if event is not None]
@@ -414,10 +422,10 @@ class Run:
     def _event(self, index: int, feed: Feed | None) -> StreamEvent | None:
         batch, sample = divmod(index, self._num_samples)
         row = self.rows[index]
-        if index in self._over:
+        if index in self._reported_ends:
             return None
         if row is None or feed is None:
-            self._over.add(index)
+            self._reported_ends.add(index)
             error = self._results[index].error
             return (
                 StreamEvent(batch=batch, sample=sample, finish_reason="error", error=error)
@@ -429,34 +437,34 @@ class Run:
         if not news and not is_end:
             return None
         if is_end:
-            self._over.add(index)
+            self._reported_ends.add(index)
         tokens = range(news.start, news.stop)
         return StreamEvent(
             batch=batch,
             sample=sample,
             text=news.text,
             token_ids=tuple(row.token_ids[news.start : news.stop]),
-            logprobs=tuple(row.score_of(i) for i in tokens),
-            top=tuple(row.tops[i] for i in tokens) if row.num_top else ((),) * len(tokens),
+            logprobs=tuple(row.tokens.logprobs[i] for i in tokens),
+            top=tuple(row.tokens.tops[i] for i in tokens) if row.tokens.num_top else ((),) * len(tokens),
             retract=news.retract,
             retract_tokens=news.retract_tokens,
             finish_reason=row.finish_reason if is_end else "",
             stop=row.stop if is_end else None,
             error=end.error if end is not None else None,
             value=self._value(index, news, end) if self._partial else None,
-            **self._drafted(index, row),
+            **self._draft_counts(index, row),
         )
 
-    def _drafted(self, index: int, row: Row) -> dict[str, Any]:
-        """Return what the draft of a row has guessed since it was asked last, as the fields of an event."""
+    def _draft_counts(self, index: int, row: Row) -> dict[str, Any]:
+        """Return what the draft of a row has proposed since the last event, as fields of an event."""
         if row.draft is None:
             return {}
-        before, now = self._told.get(index, Meter()), replace(row.draft.counts)
-        self._told[index] = now
+        before, now = self._reported_drafts.get(index, Meter()), replace(row.draft.counts)
+        self._reported_drafts[index] = now
         return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
 
     def _end_of(self, index: int, row: Row) -> Row | StateRow | None:
-        """Return what a row has come to, where it is over; with its value, where values are shown: that is a step later."""
+        """Return a finished row, or None; with its value where values are shown, which is a step later."""
         if not self._partial:
             return row if row.is_over else None
         assert self._job is not None
@@ -473,7 +481,7 @@ class Run:
         return None if partial.value is MISSING else partial.value
 
     def grid(self, items: Mapping[tuple[int, int], Any], missing: Any) -> list[list[Any]]:
-        """Return items by `(batch, sample)` as `[batch][sample]` lists, `missing` where there is none."""
+        """Return items by `(batch, sample)` as `[batch][sample]` lists, with `missing` in the gaps."""
         return [[items.get((b, s), missing) for s in range(self._num_samples)] for b in range(self._batch_size)]
 
     def finish(self, row: StateRow) -> StateRow:
@@ -493,7 +501,7 @@ class Run:
         return self._values[at]
 
     def is_whole(self, row: StateRow) -> bool:
-        """Return whether the text of a row that has ended is one that was asked for, and no part of one."""
+        """Return whether the text of a finished row is complete, not cut."""
         return self._maker.is_whole(row)
 
     def _check_resumed(self) -> None:
@@ -505,19 +513,19 @@ class Run:
         for result in self._results:
             if result.piece and result.piece.source not in ("", self._maker.source):
                 raise ResumeError(
-                    f"expected a state that this generator has cut ({_short(self._maker.source)}), but its last piece is one of "
-                    f"{_short(result.piece.source)}. Resume with the generator that made it."
+                    f"expected a state that this generator has cut ({shortened(self._maker.source, 120)}), but its last piece is one of "
+                    f"{shortened(result.piece.source, 120)}. Resume with the generator that made it."
                 )
         for row in self.rows:
             if row is not None and isinstance(row.error, FSMError):
                 raise ResumeError(
-                    "expected a state that this generator has cut, but its last piece is no beginning of what the generator "
+                    "expected a state that this generator has cut, but its last piece is not a prefix of what the generator "
                     f"writes ({row.error}). Resume with the generator that made it."
                 ) from row.error
 
 
-def _tell_nobody(*, is_over: bool = False) -> None:
-    """Take the place of a `Teller`."""
+def _report_nothing(*, is_over: bool = False) -> None:
+    """Report no progress."""
 
 
 def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
@@ -527,8 +535,8 @@ def _num_samples(sampler: Sampler | BeamSearch, prompt: Any) -> int | None:
     return None if isinstance(sampler, BestOf) and has_rows else sampler.num_samples
 
 
-def _widened(prompt: Any, count: int) -> Any:
-    """Return what is given with `count` forks of every row of a state; texts as they are."""
+def _fork_rows(prompt: Any, count: int) -> Any:
+    """Return a prompt with `count` forks of every row of its states; texts as they are."""
     if isinstance(prompt, list | tuple):
         return [item.fork(count) if isinstance(item, SequenceState) else item for item in prompt]
     return prompt.fork(count) if isinstance(prompt, SequenceState) else prompt
@@ -545,7 +553,7 @@ def _best(rows: Sequence[StateRow], is_whole: Callable[[StateRow], bool]) -> Sta
     return best_row([row for row in rows if row.error is None and is_whole(row)] or rows)
 
 
-def _spread(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:
+def _random_streams(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:
     """Return random streams for `count` places: those that the places had, and forks of the first for new ones.
 
     A search draws nothing, so its streams belong to places: two rows of a state never have the same.
@@ -553,8 +561,8 @@ def _spread(streams: Sequence[RandomStream], count: int) -> list[RandomStream]:
     return [streams[i] if i < len(streams) else streams[0].fork(i) for i in range(count)]
 
 
-def _missing(rows: Sequence[StateRow]) -> StateRow:
-    """Return a row for a hypothesis that an entry does not have, while others have more."""
+def _missing_hypothesis(rows: Sequence[StateRow]) -> StateRow:
+    """Return an empty row for a hypothesis that an entry lacks, while other entries have more."""
     if rows[-1].error is not None:
         return rows[-1]
     error = NoHypothesis(
@@ -563,16 +571,11 @@ def _missing(rows: Sequence[StateRow]) -> StateRow:
     return replace(rows[-1], error=error, finish_reason="error", value=None, kv=None, logits=None)
 
 
-def _searched(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
-    """Return a row as what a sampler goes on from."""
+def _as_search_start(row: StateRow, sampler: Sampler | BeamSearch) -> StateRow:
+    """Return a row as the start of a search, or of sampling."""
     if isinstance(sampler, BeamSearch):
         return row.searched(sampler.length_penalty)
     return row.searched() if isinstance(sampler, BestOf) else row
-
-
-def _kind(negative: NegativePrompt | None) -> Callable[..., Row]:
-    """Return what makes a row of a batch entry."""
-    return Row if negative is None else partial(GuidedRow, negative=negative.row, scale=negative.scale)
 
 
 def _failed_with(row: StateRow, negative: NegativePrompt | None) -> StateRow:
@@ -581,11 +584,7 @@ def _failed_with(row: StateRow, negative: NegativePrompt | None) -> StateRow:
     return row if error is None else replace(row, error=error, finish_reason="error")
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 120 else f"{text[:80]}...{text[-30:]}"
-
-
-def _runs(row: StateRow, resume: bool) -> bool:
+def _can_run(row: StateRow, resume: bool) -> bool:
     if row.error is not None:
         return False
     return not resume or (row.finish_reason == "length" and row.piece is not None)

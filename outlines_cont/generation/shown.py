@@ -1,4 +1,4 @@
-"""`Shown`: what a stream yields of the events of its rows: the events, their texts, or the values so far."""
+"""`Shown`: what a stream yields: the events of its rows, their texts, or the values so far."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from outlines_cont.generation.run import Run
 
 
 class Shown:
-    """What a stream yields.
+    """Converts the events of a run to what its stream yields.
 
     Args:
         run: what runs, before its first step.
         options: how it is shown.
 
     Raises:
-        OptionError: values so far are wanted of what has none.
+        OptionError: partial values are asked for, and the generator has none.
     """
 
     def __init__(self, run: Run, options: StreamOptions) -> None:
@@ -28,11 +28,11 @@ class Shown:
         self._values: dict[tuple[int, int], Any] = {}
 
     def pull(self) -> list[StreamEvent]:
-        """Return the news of the rows that have some."""
+        """Return the events of the rows that have changed."""
         return self._run.pull(self._feeds)
 
     def items(self, events: Sequence[StreamEvent]) -> Iterator[Any]:
-        """Yield the events, or their texts in one grid, where there are any, or all values so far, where one has changed."""
+        """Yield the events; or their texts as one grid, if there are any; or all partial values, if one has changed."""
         if self._options.events:
             yield from events
         elif self._options.partial:

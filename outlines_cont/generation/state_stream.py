@@ -1,4 +1,4 @@
-"""`StateStream`: the events of a continuation as it runs, and its state at every moment."""
+"""`StateStream`: iterates over the events of a `continuous` call, and has its state at every moment."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from outlines_cont.state.sequence_state import SequenceState
 
 
 class StateStream(Closing):
-    """Events of a continuation, one iteration long: `for event in stream`, or `async for event in stream`.
+    """Events of a continuation, to be iterated once: `for event in stream`, or `async for event in stream`.
 
-    Nothing is computed before somebody iterates. Whoever leaves the loop ends the work: its rows leave the engine, and `state` is what
-    it was. To go on with the same piece, resume that state; to go on with another generator, give it that state. No token is fed twice.
+    Nothing is computed before iteration begins. Leaving the loop ends the work: its rows leave the engine, and `state` stays. To go on
+    with the same piece, resume that state; to go on with another generator, give it that state. No token is fed twice.
 
     After `async for` close the stream to be sure (`async with`, or `await stream.aclose()`): Python ends a loop of that kind later.
     """
@@ -38,16 +38,16 @@ class StateStream(Closing):
         return self._left if self._left is not None else self._run.snapshot()
 
     def __iter__(self) -> Iterator[StreamEvent]:
-        """Run, and yield the news of each row after each step. A second time there is nothing left.
+        """Run, and yield the news of each row after each step. A stream can be iterated once.
 
         Raises:
-            BaseException: what interrupts the run. A row that fails alone is told in its last event, and the others go on.
+            BaseException: whatever interrupts the run. A row that fails alone has its error in its last event, and the others continue.
         """
         # The generator is held by the loop alone, so that it is closed where the loop is left.
         return self._events()
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
         return self._async_events()
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class StateStream(Closing):
         self._leave()
 
     async def aclose(self) -> None:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
         await asyncio.to_thread(self._leave)
 
     def _begin(self) -> bool:

@@ -8,6 +8,7 @@ from outlines_cont.kv.recurrent import RecurrentBatch
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.serial import SerialBatch, open_batch
 from outlines_cont.kv.store import KVStore
+from outlines_cont.moved import moved_names
 
 __all__ = [
     "Fed",
@@ -22,3 +23,5 @@ __all__ = [
     "open_batch",
     "to_dynamic_cache",
 ]
+
+__getattr__ = moved_names(__name__, {"Part": "outlines_cont.kv.row.KVPart"})

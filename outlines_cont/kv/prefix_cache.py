@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from outlines_cont.checks import is_int
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import BufferStore
 from outlines_cont.kv.prefix_tree import PrefixTree
@@ -60,7 +61,7 @@ class PrefixCache:
 
     @max_bytes.setter
     def max_bytes(self, value: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        if not is_int(value, 0):
             raise OptionError(f"expected a number of bytes, 0 or more, as `max_bytes`, got {value!r}", "max_bytes")
         with self._lock:
             self._max_bytes = value

@@ -20,11 +20,13 @@ class KVStore:
 
     Attributes:
         budget_bytes: the most bytes of all buffers together, None for no limit.
+        lock: held during a forward; see `interfaces.BufferStore`.
         epoch: a number that grows when keys and values that were made before are no longer those of the model.
     """
 
     def __init__(self, budget_bytes: int | None = None) -> None:
         self.budget_bytes = budget_bytes
+        self.lock = threading.RLock()
         self.epoch = 0
         self._last_use: WeakKeyDictionary[Buffer, int] = WeakKeyDictionary()
         self._clock = 0

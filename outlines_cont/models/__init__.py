@@ -1,4 +1,7 @@
-"""Models: loaded by hub id or path, wrapped, made of a function, or the small one that is bundled."""
+"""Language models for the engine: loaded by hub id or path, wrapped, made from a function, or the small one that is bundled.
+
+Each has the methods of `interfaces.LanguageModel`, and knows what its KV cache supports. Imports `kv` and `models.tokenizer`.
+"""
 
 from outlines_cont.meter import Meter
 from outlines_cont.models.bundled import tiny

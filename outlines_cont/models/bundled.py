@@ -1,4 +1,4 @@
-"""The small model that is shipped in the package: it reads short messages and writes records."""
+"""`tiny`: the small model that is shipped with the package; it reads short messages and writes JSON records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from outlines_cont.unknown_option import knows_its_options
 
 @contextmanager
 def _no_progress_bar() -> Iterator[None]:
-    """Loading 8 MB needs no bar; what the caller has set is set again after it."""
+    """Turn off the progress bar of transformers while the small model is loaded, and restore the setting."""
     was_shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
@@ -48,7 +48,7 @@ def tiny(
         prefix_cache_bytes: see `models.from_transformers`.
 
     Raises:
-        OptionError: there is no such device, or `prefix_cache_bytes` is no number of bytes.
+        OptionError: there is no such device, or `prefix_cache_bytes` is not a number of bytes.
     """
     check_device(device)
     check_prefix_cache_bytes(prefix_cache_bytes)

@@ -1,7 +1,7 @@
-"""A model that is a function from token ids to logits, for engines that are not torch.
+"""`CallableModel`: a model that is a function from token ids to logits, for inference engines other than torch.
 
-Keys and values stay on the other side, if there are any: each call of the function gets a whole sequence. What the engine keeps of a row in
-their place is its ids, one column of 4 bytes for each, so batches, forks, slices and going back work as with any other model.
+Keys and values, if there are any, stay with the function: each call receives a whole sequence. For each row the engine stores, in
+their place, its ids, 4 bytes per token, so batches, forks, slices and rewinding work as with any other model.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, Self
+from importlib import import_module
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from transformers import DynamicCache
 
+from outlines_cont.checks import check, is_int
 from outlines_cont.errors import InvalidLogits, NotPicklable, OptionError, OutlinesContError, UserCodeError
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
@@ -42,7 +45,7 @@ _IDS_ONLY = Finding(True, "a function of token ids: rows are whole sequences of 
 _CAPABILITIES = Capabilities(_IDS_ONLY, _IDS_ONLY, _IDS_ONLY, Finding(False, _NO_KV), Finding(False, _NO_KV))
 
 
-class CallableModel:
+class CallableModel(Immutable):
     """A model that is a function, ready for the generators. Make one with `models.from_callable`.
 
     Attributes:
@@ -85,16 +88,8 @@ class CallableModel:
         self.prefix_cache = PrefixCache(self.kv_store, 0)
         self._meters = MeterBoard()
         self._name = name
-        told = f"{name or secrets.token_hex()} {vocab_size} {dtype} {tokenizer.fingerprint}"
-        self.fingerprint = hashlib.sha256(told.encode()).hexdigest()
-
-    def __copy__(self) -> Self:
-        """Return the same: it never changes."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
-        return self
+        facts = f"{name or secrets.token_hex()} {vocab_size} {dtype} {tokenizer.fingerprint}"
+        self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Refuse: nothing says how another process gets the function.
@@ -106,6 +101,11 @@ class CallableModel:
             f"expected a model that another process can open, got {self!r}, which is a function. Call `models.from_callable` in each "
             "process, with the same `name`; states go there as files: `state.save(file)`, `SequenceState.load(file, model)`."
         )
+
+    def prefilled(self, rows: Sequence[Any]) -> list[Any]:
+        """Return rows of a state with the logits after them known; see `LanguageModel.prefilled`."""
+        found: list[Any] = import_module("outlines_cont.engine.prefill").prefilled(self, rows)
+        return found
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row."""
@@ -170,7 +170,7 @@ def called(logits: Logits, token_ids: NDArray[np.int64], vocab_size: int | None)
     """Return (V,) or (T, V) logits after (T,) ids, float32 or float64, as a function gives them; V is any size where it is None.
 
     Raises:
-        UserCodeError: it has raised something, or returned no array of such a shape; its error is the cause.
+        UserCodeError: it raised, or returned something else than an array of such a shape; the original error is the cause.
     """
     length, size = len(token_ids), "V" if vocab_size is None else vocab_size
     expected = (
@@ -208,7 +208,7 @@ def finite(line: NDArray[Any], length: int) -> torch.Tensor:
 
 
 def _array(found: object, expected: str) -> NDArray[Any]:
-    """Return what a function has returned as an array of float32 or float64."""
+    """Return the result of a function as an array of float32 or float64."""
     if isinstance(found, torch.Tensor):
         found = found.detach().cpu()
         found = (found if found.dtype == torch.float64 else found.float()).numpy()
@@ -236,25 +236,25 @@ def from_callable(
 ) -> CallableModel:
     """Return a model that computes logits by a function, or by the method `logits` of an object: ONNX Runtime, NumPy, another machine.
 
-    The function gets (T,) int64 token ids, a numpy array with at least one, and returns (V,) logits of the next token, or (T, V) of the
+    The function receives (T,) int64 token ids, a numpy array with at least one, and returns (V,) logits of the next token, or (T, V) of the
     token after each of them: a numpy array, a tensor, or nested lists, of floats; minus infinity excludes a token. The same ids must give
     the same logits. It is called once for each sequence and step, in the thread that takes the step. Return (T, V) if that costs nothing:
     it saves calls where several tokens come at once, such as forced text and drafts.
 
     Everything runs on it: every generator and sampler, states, forks, slices, checks, policies, drafts. What needs keys and values does
-    not: `state.kv_cache` and `SequenceState.from_cache` raise `UnsupportedModel`, and the prefix cache is off. So the work of a step grows
-    with the length of the text, unless the function keeps something of its own.
+    not: `state.kv_cache` and `SequenceState.from_cache` raise `UnsupportedModel`, and the prefix cache is off. So the cost of a step grows
+    with the length of the text, unless the function caches something itself.
 
     Args:
         logits: the function, or an object that has it.
         tokenizer: what `models.from_transformers` takes, or what such a tokenizer wraps (`tokenizers.Tokenizer`, ...).
         eos_token_ids: the ids that end a text; None for the tokenizer's.
         context_length: the largest number of tokens of a sequence; None for no limit.
-        name: what tells the model from others, so that states which were saved with it can be loaded with one of the same name; None: they
+        name: identifies the model, so that states saved with it can be loaded with a model of the same name; None: they
             can be loaded with this object alone.
 
     Raises:
-        OptionError: an argument is none of these.
+        OptionError: an argument has another type or value.
         UserCodeError, InvalidLogits: the function, which is called once with token id 0, does not do what it should.
         TokenizerError: the tokens of the tokenizer do not join to the text.
     """
@@ -264,10 +264,8 @@ def from_callable(
             f"expected a function from token ids to logits, or an object with such a method `logits`, got {type(logits).__name__}",
             "logits",
         )
-    if context_length is not None and (
-        isinstance(context_length, bool) or not isinstance(context_length, int) or context_length < 1
-    ):
-        raise OptionError(f"expected a number of tokens as `context_length`, got {context_length!r}", "context_length")
+    holds = context_length is None or is_int(context_length, 1)
+    check("context_length", context_length, holds, "a number of tokens")
     first = finite(called(function, np.zeros(1, np.int64), None).reshape(-1), 1)
     tokens = _tokenizer(tokenizer, len(first))
     return CallableModel(

@@ -1,6 +1,6 @@
-"""What may be done with the cache of a model: one static check, and one probe that runs the model on a few random ids.
+"""`Capabilities`: what a model's KV cache supports (cropping, left-padded batches, shared prefixes), by its config and a numerical probe.
 
-Left out: encoder-decoders (refused), and caches that forget (never used).
+Not supported: encoder-decoders (refused), and caches that drop old tokens (never used).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, DynamicCache, list
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether a model stands something, and how that is known: a measured error or a reason."""
+    """Whether a model supports an operation, and how that is known: a measured error or a reason."""
 
     holds: bool
     why: str
@@ -40,13 +40,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What may be done with the cache of a model without changing its logits. What may not is recomputed or copied.
+    """Operations on the KV cache of a model that leave its logits unchanged. Without them tokens are recomputed or copied.
 
     Attributes:
         crop: the end of a row may be cut off; else rows are replayed from snapshots.
         stack: rows of different lengths may be left-padded into one batch; else they run one by one.
         skip: masked columns may lie between the tokens of a row; else ragged rows are packed after each step.
-        branch: rows may read a prefix that they share where it lies; else each has a copy.
+        branch: rows may attend to a shared prefix in place; else each has a copy.
         reuse: prompts may begin with keys and values of other prompts and texts; see `model.prefix_cache`.
     """
 
@@ -62,10 +62,10 @@ class Capabilities:
 
 
 def is_recurrent(model: PreTrainedModel) -> bool:
-    """Return whether some layer of `model` keeps something else than plain keys and values.
+    """Return whether some layer of `model` keeps other state than keys and values.
 
     Raises:
-        UnsupportedModel: it is no decoder, or has a cache of its own.
+        UnsupportedModel: it is not a decoder, or has its own kind of cache.
     """
     name = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):
@@ -120,12 +120,12 @@ _KNOWN_LAYERS = {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__, "Dum
 
 
 def probe(model: PreTrainedModel, forward: Forward, branch_error: Callable[[], float]) -> Capabilities:
-    """Return what `model` stands, by a few forwards of at most 15 random ids.
+    """Return what `model` supports, measured by a few forwards of at most 15 random ids.
 
     Args:
-        model: of which nothing is changed.
-        forward: how it is fed.
-        branch_error: measures the error of reading a shared prefix where it lies.
+        model: the model; it is not changed.
+        forward: the function that runs it.
+        branch_error: measures the error of attending to a shared prefix in place.
 
     Cost: 12 forwards, 20 to 100 ms with a tiny model.
     """
@@ -212,6 +212,6 @@ def _probe_errors(vocab_size: int, device: torch.device, forward: Forward) -> tu
         columns = [stop - start - 1]
         got.append(forward(ids[:, part], mask[:, :stop], positions[:, part], cache, columns)[:, 0])
     errors = (torch.stack(got, dim=1) - wanted).abs().amax(dim=(0, 2)) / wanted.std().clamp_min(1e-30)
-    # A comparison with NaN is false, so a model that breaks on padding counts as one that cannot stand it.
+    # A comparison with NaN is false, so a model that breaks on padding counts as one that does not support it.
     stacked, *skipped = errors.nan_to_num(nan=float("inf")).tolist()
     return float(stacked), float(max(skipped))

@@ -1,4 +1,4 @@
-"""The options with which transformers loads a model: what is none of them is refused, as far as that can be told."""
+"""`load_network`: `AutoModelForCausalLM.from_pretrained`, with unknown options refused instead of ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory there is where a model lies."""
+"""Memory of a device or of this process, limits of its container included, and the default size of the prefix cache."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-# What is taken for it where nothing says how much there is.
+# The memory that is assumed where the system does not report it.
 _UNKNOWN = 8 * 2**30
 _SHARE = 16
 _MOST = 4 * 2**30
 
 
 def default_prefix_cache_bytes(device: torch.device) -> int:
-    """Return the bytes of a prefix cache where nobody says: a sixteenth of the memory, and no more than 4 GiB.
+    """Return the default size of a prefix cache: a sixteenth of the memory, and no more than 4 GiB.
 
     A sixteenth can be missed beside any model that runs well, and holds many prompts: on a machine of 32 GB 2 GB, which are 16,000 tokens
     of a model of 8 billion parameters with grouped keys (128 KiB a token), and most of a day's prompts of a small one.
@@ -24,7 +24,7 @@ def default_prefix_cache_bytes(device: torch.device) -> int:
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Return the bytes of memory of a device; of the CPU what this process may take, where a container says."""
+    """Return the bytes of memory of a device; for the CPU the limit of the container, if there is one."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return min([_physical(), *_limits()])

@@ -1,4 +1,4 @@
-"""`Opening`: how a model was opened. A pickled model is opened so again, once in a process."""
+"""`Opening`: the call that opened a model. A model is pickled as this call; unpickling repeats it, once per process."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Opening:
     Attributes:
         function: a public function of `models`.
         options: its arguments, by name.
-        name: what tells this call from others: equal for equal calls.
-        number: how many models that were opened by an equal call were there before.
+        name: identifies the call: equal for equal calls.
+        number: how many models had been opened by an equal call before.
     """
 
     function: Callable[..., Any]
@@ -33,7 +33,7 @@ class Opening:
 
     @classmethod
     def of(cls, model: object, function: Callable[..., Any], options: Mapping[str, Any]) -> Opening:
-        """Return the opening of a model that was opened just now."""
+        """Return the opening of a newly opened model."""
         name = f"{function.__name__}({', '.join(f'{key}={options[key]!r}' for key in sorted(options))})"
         with _LOCK:
             number = next(n for n in range(len(_OPEN) + 1) if (name, n) not in _OPEN)
@@ -42,11 +42,11 @@ class Opening:
 
 
 def reopened(opening: Opening, fingerprint: str) -> Any:
-    """Return the model that was opened so: the one that is open in this process, else opened now.
+    """Return the model of an opening: the one that is open in this process, or else a new one.
 
     Raises:
         ModelMismatch: it has another config or other weights than `fingerprint` says.
-        Exception: what opening raises, such as for a device that is not there.
+        Exception: whatever opening raises, such as for a device that does not exist.
     """
     place = opening.name, opening.number
     with _LOCK:

@@ -1,7 +1,7 @@
-"""Many rows to records: lists, tables and files in, records in columns and files out, on one machine or on many.
+"""Batch inference: lists, tables and files of rows to records, in columns and files, on one machine or on many.
 
-`Extractor` turns rows into records with one model, `run` reads a file and writes one, with several workers where asked for. It may import
-everything but `cli`, `commands` and `server`; the names are loaded when first asked for, so that a wrong path is told without torch.
+`Extractor` turns rows into records with one model; `run` reads a file and writes one, with several workers if asked for. Imports everything
+but `cli`; names are loaded when first used, so that a wrong path is reported before torch is loaded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`BlockRunner`: blocks of rows given to workers that may die at any time; every row has one outcome, and they come in their order.
+"""`BlockRunner`: runs blocks of rows on workers that may die, retries by bisection, and yields one outcome per row, in order.
 
-Nothing here knows what a worker is; see `Crew`. A block is given again when its worker has died. What kills workers again and again is
-looked for in halves, with nothing beside it: in the end a single row has failed with `WorkerDied`, and all others have their outcomes.
+Workers are behind the protocol `WorkerPool`. A block is given to another worker when its own has died. A block whose workers die again
+and again is bisected, each half alone on a worker: in the end a single row has failed with `WorkerDied`, and all others have outcomes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from outlines_cont.pipelines.rows.errors import WorkersFailed
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 
-# Blocks that a worker has at once: one that runs, and one behind it, so that it never waits for rows.
+# Blocks that a worker has at once: one that runs, and the next, so that it never waits for rows.
 _AT_ONCE = 2
 # So many blocks for each worker may have ended, or run, behind one that has not.
 _AHEAD = 8
@@ -29,8 +29,8 @@ class Block:
 
     Attributes:
         start: the number of the first.
-        rows: them.
-        deaths: how many workers have died while they had it.
+        rows: the rows.
+        deaths: how many workers died while they had it.
     """
 
     start: int
@@ -39,19 +39,19 @@ class Block:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it may be what kills workers, so that it runs with nothing beside it."""
+        """Whether it may be what kills workers, so that it runs alone."""
         return self.deaths >= _MOST_DEATHS
 
 
 @dataclass(frozen=True, slots=True)
 class BlockReport:
-    """What a worker says of a block.
+    """The outcomes of a block, or the death of its worker.
 
     Attributes:
-        worker: who.
+        worker: the worker.
         start: the block, by the number of its first row.
-        outcomes: those of its rows; None where the worker has died.
-        why: what it has died of.
+        outcomes: those of its rows; None if the worker died.
+        why: the cause of death, if the worker died.
     """
 
     worker: Any
@@ -60,31 +60,31 @@ class BlockReport:
     why: str = ""
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Workers: processes, on one machine or on many."""
 
-    def hire(self) -> Any:
-        """Begin a worker, and return what stands for it; it may take a while until it works."""
+    def start_worker(self) -> Any:
+        """Start a worker, and return a handle of it at once; it may need a while until it is ready."""
 
     def give(self, worker: Any, block: Block) -> None:
-        """Let a worker have a block; returns at once."""
+        """Give a block to a worker, and return at once."""
 
     def wait(self) -> BlockReport:
-        """Wait until a worker has something to say: the outcomes of a block, or that it has died with it."""
+        """Wait until a worker has finished a block or has died, and report it."""
 
-    def dismiss(self, worker: Any) -> None:
-        """Let go of a worker, dead or alive, and of what it has."""
+    def stop_worker(self, worker: Any) -> None:
+        """End a worker, dead or alive, and drop its blocks."""
 
 
 @dataclass(slots=True)
-class _Hired:
-    """What one worker has."""
+class _Worker:
+    """A worker and the blocks that it was given, by their first row."""
 
-    worker: Any
+    handle: Any
     blocks: dict[int, Block] = field(default_factory=dict)
 
     def has_room_for(self, block: Block) -> bool:
-        """Whether it may have another block."""
+        """Whether it may be given another block."""
         if block.is_suspect or any(other.is_suspect for other in self.blocks.values()):
             return not self.blocks
         return len(self.blocks) < _AT_ONCE
@@ -96,16 +96,16 @@ class BlockRunner:
     Memory: the rows and outcomes of at most `8 * num_workers` blocks.
 
     Args:
-        crew: the workers.
+        pool: the workers.
         num_workers: how many.
         block_size: rows of a block.
     """
 
-    def __init__(self, crew: Crew, num_workers: int, block_size: int) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool, num_workers: int, block_size: int) -> None:
+        self._pool = pool
         self._num_workers = num_workers
         self._block_size = block_size
-        self._hired: list[_Hired] = []
+        self._workers: list[_Worker] = []
         self._again: deque[Block] = deque()
         self._ended: dict[int, Sequence[Outcome]] = {}
         self._next = 0  # the first row that has not come out
@@ -114,7 +114,7 @@ class BlockRunner:
         self._has_worked = False
 
     def outcomes(self, rows: Iterable[Any]) -> Iterator[Outcome]:
-        """Yield what becomes of each row, in their order. Rows are taken as there is room for them.
+        """Yield the outcome of each row, in their order. Rows are taken as there is room for them.
 
         Raises:
             WorkersFailed: workers die one after the other, and none has ever ended a block in between.
@@ -123,46 +123,46 @@ class BlockRunner:
         try:
             while True:
                 is_over = self._give(source)
-                if is_over and not any(hired.blocks for hired in self._hired):
+                if is_over and not any(worker.blocks for worker in self._workers):
                     return
-                self._take(self._crew.wait())
+                self._receive(self._pool.wait())
                 while self._next in self._ended:
                     found = self._ended.pop(self._next)
                     self._next += len(found)
                     yield from found
         finally:
-            for hired in self._hired:
-                self._crew.dismiss(hired.worker)
-            self._hired = []
+            for worker in self._workers:
+                self._pool.stop_worker(worker.handle)
+            self._workers = []
 
     def _give(self, source: Iterator[Any]) -> bool:
-        """Let all workers have what they have room for; return whether there is nothing left to give."""
+        """Give blocks to all workers with room for them; return whether all rows were given."""
         while True:
             block = self._again[0] if self._again else self._block(source)
             if block is None:
-                return not self._again and self._taken - self._next < self._most
-            hired = self._free(block)
-            if hired is None:
+                return not self._again and self._taken - self._next < self._max_ahead
+            worker = self._free(block)
+            if worker is None:
                 if not self._again:
                     self._again.append(block)
                 return False
             if self._again:
                 self._again.popleft()
-            hired.blocks[block.start] = block
-            self._crew.give(hired.worker, block)
+            worker.blocks[block.start] = block
+            self._pool.give(worker.handle, block)
 
     @property
-    def _most(self) -> int:
+    def _max_ahead(self) -> int:
         return _AHEAD * self._num_workers * self._block_size
 
     @property
-    def _most_dead(self) -> int:
-        """How many workers may die one after the other: a row that kills them is found in halves, where they have worked before."""
+    def _max_deaths(self) -> int:
+        """How many workers may die in a row: a row that kills them is found by bisection, if workers have worked before."""
         found = 2 * _MOST_DEATHS * self._num_workers + 2 * self._block_size.bit_length()
         return found if self._has_worked else self._num_workers + 1
 
     def _block(self, source: Iterator[Any]) -> Block | None:
-        if self._taken - self._next >= self._most:
+        if self._taken - self._next >= self._max_ahead:
             return None
         rows = list(islice(source, self._block_size))
         if not rows:
@@ -171,42 +171,42 @@ class BlockRunner:
         self._taken += len(rows)
         return block
 
-    def _free(self, block: Block) -> _Hired | None:
-        """Return the worker that has least to do and room for the block; a new one where there are too few."""
-        free = [hired for hired in self._hired if hired.has_room_for(block)]
-        idle = min(free, key=lambda hired: len(hired.blocks), default=None)
-        if len(self._hired) < self._num_workers and (idle is None or idle.blocks):
-            idle = _Hired(self._crew.hire())
-            self._hired.append(idle)
+    def _free(self, block: Block) -> _Worker | None:
+        """Return the least busy worker with room for the block; a new one while there are too few."""
+        free = [worker for worker in self._workers if worker.has_room_for(block)]
+        idle = min(free, key=lambda worker: len(worker.blocks), default=None)
+        if len(self._workers) < self._num_workers and (idle is None or idle.blocks):
+            idle = _Worker(self._pool.start_worker())
+            self._workers.append(idle)
         return idle
 
-    def _take(self, report: BlockReport) -> None:
-        hired = next((hired for hired in self._hired if hired.worker is report.worker), None)
-        if hired is None or report.start not in hired.blocks:
-            return  # of a worker that was let go meanwhile
+    def _receive(self, report: BlockReport) -> None:
+        worker = next((worker for worker in self._workers if worker.handle is report.worker), None)
+        if worker is None or report.start not in worker.blocks:
+            return  # from a worker that was released meanwhile
         if report.outcomes is None:
-            self._bury(hired, report.why)
+            self._requeue_blocks(worker, report.why)
             return
-        block = hired.blocks.pop(report.start)
+        block = worker.blocks.pop(report.start)
         assert len(report.outcomes) == len(block.rows)
         self._ended[block.start] = report.outcomes
         self._dead_in_a_row, self._has_worked = 0, True
 
-    def _bury(self, hired: _Hired, why: str) -> None:
-        """Take over what a dead worker had."""
-        self._hired.remove(hired)
-        self._crew.dismiss(hired.worker)
+    def _requeue_blocks(self, worker: _Worker, why: str) -> None:
+        """Queue the blocks of a dead worker again."""
+        self._workers.remove(worker)
+        self._pool.stop_worker(worker.handle)
         self._dead_in_a_row += 1
-        was_alone = len(hired.blocks) == 1
-        for block in sorted(hired.blocks.values(), key=lambda block: block.start, reverse=True):
-            self._again.extendleft(reversed(self._retried(block, why, was_alone)))
-        if self._dead_in_a_row > self._most_dead:
+        was_alone = len(worker.blocks) == 1
+        for block in sorted(worker.blocks.values(), key=lambda block: block.start, reverse=True):
+            self._again.extendleft(reversed(self._bisected(block, why, was_alone)))
+        if self._dead_in_a_row > self._max_deaths:
             raise WorkersFailed(
                 f"expected workers that work, but {self._dead_in_a_row} of them have died one after the other, the last of them so: {why}"
             )
 
-    def _retried(self, block: Block, why: str, was_alone: bool) -> list[Block]:
-        """Return what is tried again of a block whose worker has died."""
+    def _bisected(self, block: Block, why: str, was_alone: bool) -> list[Block]:
+        """Return the blocks, halves or whole, to be tried again after the death of a worker."""
         again = replace(block, deaths=block.deaths + 1)
         if not block.is_suspect or not was_alone:
             return [again]

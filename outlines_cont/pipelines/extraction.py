@@ -1,4 +1,4 @@
-"""`Extraction`: rows from an input to an output, in their order, with an end that can come at any time and be gone on with."""
+"""`Extraction`: reads rows, writes records in the same order, and can be interrupted and resumed at any time."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class ShowRecord(Protocol):
     """Takes a record so far."""
 
     def __call__(self, label: str, value: Any, is_whole: bool) -> None:
-        """Show the value so far of a row, the final one where `is_whole`; None is no value yet, with `is_whole` the row is over."""
+        """Show the value so far of a row, the final one where `is_whole`; None before there is one, with `is_whole` the row is over."""
 
 
 class Outcomes(Protocol):
-    """What turns rows into outcomes: an `Extractor`, or workers that have one each."""
+    """An object that turns rows into outcomes: an `Extractor`, or workers with one each."""
 
     def outcomes(
         self, rows: Iterable[Mapping[str, Any] | Exception], show: Callable[[Any, Any, bool], None] | None = None
@@ -79,7 +79,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineOptions:
-    """What a line of output holds.
+    """The contents of a line of output.
 
     Attributes:
         text_field: the field of a row that holds the message.
@@ -89,7 +89,7 @@ class LineOptions:
         calibration: what the agreement of samples is worth; None where that is not known.
         shape: that of the records, for the types of a table; None goes by the values.
         settings: a digest of what decides a record beside its row.
-        gold: the field of a row that holds the right record, None where nobody asks for it; a table must have it.
+        gold: the field of a row that holds the right record, or None; a table must have it.
     """
 
     text_field: str = "text"
@@ -112,11 +112,11 @@ class Extraction:
         source: the input.
         output: a file, or a stream of bytes. A table (.csv, .parquet) is made of a file of lines when all rows are there.
         options: what a line holds.
-        resume: go on with an output that exists.
+        resume: continue an existing output.
         at_end: called with the file of lines when it holds all rows; None for nothing.
 
     Raises:
-        SetupError: the input is a table without a column that is needed, or the output is none of this input and these settings.
+        SetupError: the input is a table without a column that is needed, or the output was not made from this input with these settings.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ def check_destination(path: Path, source: Path | None, *, resume: bool, overwrit
     Args:
         path: the output.
         source: the input; None for a stream.
-        resume: whether an output that exists is gone on with.
+        resume: whether an existing output is resumed.
         overwrite: whether it is replaced.
 
     Raises:
@@ -247,7 +247,7 @@ def check_destination(path: Path, source: Path | None, *, resume: bool, overwrit
 
 
 def _details(outcome: Outcome, calibration: Calibration | None) -> dict[str, Any]:
-    """Return what is known of a record beside itself, as JSON; log-probabilities to three decimals."""
+    """Return the details of a record as JSON; log-probabilities to three decimals."""
     usage = outcome.usage
     found: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
@@ -267,7 +267,7 @@ def _details(outcome: Outcome, calibration: Calibration | None) -> dict[str, Any
 
 
 def _check_column(columns: list[str] | None, name: str, advice: str) -> None:
-    """Refuse a table without a column that is needed; of lines nobody knows before they are read.
+    """Refuse a table without a column that is needed; lines are not checked before they are read.
 
     Raises:
         SetupError: it has none.

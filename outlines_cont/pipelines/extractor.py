@@ -1,4 +1,4 @@
-"""`Extractor`: rows to records with one model."""
+"""`Extractor`: turns rows into records with one model."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, cast
 import fsm
 from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, with_ends
+from outlines_cont.checks import check_int
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.prompt import Item
@@ -32,7 +33,7 @@ from outlines_cont.state.tokens import Tokens, start_ids
 from outlines_cont.unknown_option import names_of, unknown_option
 
 Row = str | Mapping[str, Any]
-# So many times the rows in flight may have ended, or wait, behind one that has not: then no other begins before it has.
+# So many times the rows in flight may have ended, or wait, after one that has not: then no other begins before it has.
 _AHEAD = 16
 
 
@@ -49,7 +50,7 @@ class Extractor:
         max_tokens: the most tokens of a record.
         sampler: how tokens are drawn; greedy by default.
         seed: of the random numbers; each row has its own, by its prompt.
-        samples: how many more records are sampled for each row; which share of them has the same value is told for each value.
+        samples: how many more records are sampled for each row; `agreement` is the share of them with the same value, for each value.
         batch_size: the most rows that run at once, samples included.
         draft: what guesses the next tokens; see `PieceOptions`.
         is_scored: whether the log-probabilities of records are wanted: `weight`, and those of the values.
@@ -60,7 +61,7 @@ class Extractor:
     Raises:
         SetupError: the schema or the template cannot be used.
         OptionError: another argument is out of its range.
-        UnknownOption: there is no such option.
+        UnknownOption: an option is unknown.
         fsm.FSMError: the model cannot write what the schema asks for.
     """
 
@@ -94,8 +95,8 @@ class Extractor:
             **{"is_scored": is_scored, **options},
         }
         _check_arguments(model, options)
-        _check_count("samples", samples, 0)
-        _check_count("batch_size", batch_size, 1)
+        check_int("samples", samples, 0)
+        check_int("batch_size", batch_size, 1)
         drawn = sampler if sampler is not None else samplers.greedy()
         if isinstance(drawn, BeamSearch | BestOf) or drawn.num_samples not in (None, 1):
             raise OptionError(
@@ -123,7 +124,7 @@ class Extractor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments; elsewhere it is made again."""
-        return _made_again, (self._arguments,)
+        return _unpickled, (self._arguments,)
 
     def __call__(self, data: Any) -> Any:
         """Return the records of rows, as these came: a list of dicts for a list, columns for columns, a frame for a frame.
@@ -137,7 +138,7 @@ class Extractor:
                 a text or the dict of one row for one record; for any other iterable the records come one by one.
 
         Raises:
-            OptionError: it is nothing that holds rows.
+            OptionError: it is not a supported container of rows.
             SetupError: pyarrow is not installed; lists and dicts do without.
         """
         return extracted(data, self.text_field, self.columns, self.outcomes)
@@ -165,7 +166,7 @@ class Extractor:
 
         Args:
             rows: texts, or the fields of rows; an exception stands for a row that could not be read.
-            show: takes the values while they are written, by the number of the row; None where nobody looks.
+            show: takes the values while they are written, by the number of the row; None shows nothing.
         """
         source = enumerate(rows)
         ended: dict[int, Outcome] = {}
@@ -193,7 +194,7 @@ class Extractor:
         return self._recipe.prompt(self._checked(row))
 
     def flow(self, show: ShowValue | None = None) -> Flow:
-        """Return a flow of rows for one who puts them in by himself; to be closed."""
+        """Return a flow, into which the caller puts rows; it must be closed."""
         return Flow(self._recipe, show)
 
     def _fields(self, row: Row | Exception) -> Mapping[str, Any] | Exception:
@@ -206,7 +207,7 @@ class Extractor:
         """Return the fields of a row.
 
         Raises:
-            RowError: it is none.
+            RowError: it is not a row.
         """
         if isinstance(row, str):
             return {self.text_field: row}
@@ -217,7 +218,7 @@ class Extractor:
     def _prompt_of(
         self, prompt: str | PromptTemplate | MakePrompt | None, chat: Chat | None
     ) -> tuple[MakePrompt, str, bool]:
-        """Return what makes prompts, what tells it from others, and whether it needs a message."""
+        """Return the function that makes prompts, a text that identifies it, and whether it needs a message."""
         if callable(prompt):
             return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", False
         template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or DEFAULT_SOURCE)
@@ -245,12 +246,12 @@ class Extractor:
         return token_ids if token_ids[: len(start)] == start else [*start, *token_ids]
 
 
-def _made_again(arguments: dict[str, Any]) -> Extractor:
+def _unpickled(arguments: dict[str, Any]) -> Extractor:
     return Extractor(**arguments)
 
 
 def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
-    """Refuse what is no model, and options that nothing takes."""
+    """Reject what is no model, and options that nothing takes."""
     if not hasattr(model, "eos_token_ids"):
         raise OptionError(
             f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. The schema comes second: "
@@ -262,8 +263,3 @@ def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
     unknown = next((name for name in options if name not in known), None)
     if unknown is not None:
         raise unknown_option("`Extractor`", unknown, known)
-
-
-def _check_count(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise OptionError(f"expected an int, {least} or more, as `{name}`, got {value!r}", name)

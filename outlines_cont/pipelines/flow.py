@@ -1,4 +1,4 @@
-"""`Flow`: rows on their way through a model, from their fields to an outcome each."""
+"""`Flow`: rows in flight through a model: prompts, records, votes of samples, and an outcome for each."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Flow:
 
     Args:
         recipe: how a row becomes a record.
-        show: takes the values while they are written; None where nobody looks.
+        show: takes the values while they are written; None shows nothing.
     """
 
     def __init__(self, recipe: Recipe, show: ShowValue | None = None) -> None:
@@ -80,11 +80,11 @@ class Flow:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let go of what is in flight."""
+        """Cancel the rows in flight."""
         self.close()
 
     def close(self) -> None:
-        """Let go of what is in flight."""
+        """Cancel the rows in flight."""
         self._window.close()
 
     @property
@@ -129,7 +129,7 @@ class Flow:
         return self._with_reuse(ready)
 
     def _with_reuse(self, ready: list[tuple[Any, Outcome]]) -> list[tuple[Any, Outcome]]:
-        """Note in the first outcome how many tokens were reused since the one before."""
+        """Add the number of reused tokens since the last call to the first outcome."""
         now = self._window.meter.reused_tokens
         if ready and now > self._told:
             (key, outcome), *others = ready
@@ -195,12 +195,12 @@ class Flow:
         """Return a sample as JSON; what it has failed with agrees with nothing."""
         value, error = self._value(vote)
         try:
-            return _Nothing() if error is not None else self._recipe.schema.dump(value)
+            return _UnequalToAll() if error is not None else self._recipe.schema.dump(value)
         except Exception:
-            return _Nothing()
+            return _UnequalToAll()
 
 
-class _Nothing:
+class _UnequalToAll:
     """A value that is equal to no other."""
 
 

@@ -1,4 +1,4 @@
-"""`run`: a file of rows to a file of records, in this process or on workers."""
+"""`run`: extracts records from a file of rows into a file, in this process or on workers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from outlines_cont.errors import OptionError
 from outlines_cont.pipelines.extraction import Extraction, LineOptions, Outcomes, Tally, check_destination
 from outlines_cont.pipelines.extractor import Extractor
-from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions
+from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions
 from outlines_cont.pipelines.reports.calibration import Calibration
 from outlines_cont.pipelines.reports.report import Report
 from outlines_cont.pipelines.reports.report_page import write_page
-from outlines_cont.pipelines.rows.input_format import InputFormat
 from outlines_cont.pipelines.rows.reading import RowSource
+from outlines_cont.pipelines.rows.row import InputFormat
 from outlines_cont.progress import OnProgress, Progress
 
 
@@ -60,7 +60,7 @@ def run(
         details: whether log-probabilities, tokens and agreement stand there; a report and samples need them.
         calibration: what the agreement of samples is worth; then a confidence stands there, too.
         settings: more that decides a record: a run that is resumed must have the same. To be given where `extractor` is a function.
-        resume: go on with an output that exists.
+        resume: continue an existing output.
         overwrite: replace it.
         report: a page to write, when all rows are there.
         gold: the field of a row that holds the right record, for the report.
@@ -71,7 +71,7 @@ def run(
 
     Raises:
         SetupError: something cannot be used; nothing ran, and the output is as it was.
-        WorkersFailed: workers die one after the other; what was written can be gone on with.
+        WorkersFailed: workers die one after the other; what was written can be resumed.
     """
     is_made = isinstance(extractor, Extractor)
     if resume and not is_made and not settings:
@@ -100,14 +100,14 @@ def run(
         gold=gold,
     )
 
-    def look_back(file: Path) -> None:
+    def write_reports(file: Path) -> None:
         if report is not None:
             found = Report(lines.text_field, gold)
             found.add_file(file)
             write_page(found, Path(report), f"{path.name} → {output.name}")
 
     rows = RowSource(str(path), InputFormat(input_format), lines.text_field, None)
-    extraction = Extraction(rows, output, lines, resume=resume, at_end=look_back)
+    extraction = Extraction(rows, output, lines, resume=resume, at_end=write_reports)
     make = (lambda: extractor) if isinstance(extractor, Extractor) else extractor
     load: Callable[[], Outcomes] = (lambda: RayWorkers(make, options)) if has_workers else make
     started = monotonic()

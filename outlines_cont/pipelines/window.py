@@ -1,4 +1,4 @@
-"""`Window`: prompts in flight on the engine of a model. Each comes out when it has ended, and makes room at once."""
+"""`Window`: a bounded number of prompts in flight on the engine (continuous batching); one that ends makes room at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 
-# What is the error of rows, and no mistake of ours: smaller groups of rows tell which.
+# Errors of rows, as opposed to bugs: the group is bisected to find the rows that cause them.
 _OF_ROWS = (OutlinesContError, FSMError, torch.OutOfMemoryError)
 
 
@@ -31,19 +31,19 @@ class ShowValue(Protocol):
     """Takes a value so far."""
 
     def __call__(self, key: Any, value: Any, is_whole: bool) -> None:
-        """Show the value so far of the prompt `key`, the final one where `is_whole`; None is no value yet."""
+        """Show the value so far of the prompt `key`, the final one where `is_whole`; None before there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowEntry:
-    """A prompt that is to be gone on with.
+    """A prompt to be continued.
 
     Attributes:
-        key: by which its end is told.
-        generator: what goes on with it.
+        key: identifies it when it ends.
+        generator: the generator that continues it.
         given: the prompt.
         seed: of its random numbers; None where none are drawn.
-        show: takes the value while it is written; None where nobody looks.
+        show: takes the value while it is written; None shows nothing.
     """
 
     key: Any
@@ -98,7 +98,7 @@ class _Call:
 
     @property
     def job(self) -> Job | None:
-        """What the engine runs; None where nothing of it is left."""
+        """The job of the engine; None once it is over."""
         return None if self._job is None or self._job.is_over else self._job
 
     @property
@@ -108,7 +108,7 @@ class _Call:
 
     @property
     def unended(self) -> list[WindowEntry]:
-        """The entries whose end was not told."""
+        """The entries whose end was not reported."""
         return [self.entries[at] for at in self._rows]
 
     def take_ended(self, step: int) -> list[Ended]:
@@ -137,7 +137,7 @@ class _Call:
 class Window:
     """At most so many rows on the engine at once: put prompts in while there is room, take steps, and take out what has ended.
 
-    Memory: what the rows in flight take; a prompt that has ended is let go with the last of those that were put in with it.
+    Memory: what the rows in flight take; a prompt that has ended is released with the last of those that were put in with it.
 
     Args:
         model: the model.
@@ -159,17 +159,17 @@ class Window:
         self._steps = 0
         self._opened: AbstractContextManager[Meter] = model.meter()  # type: ignore[attr-defined]
         self.meter = self._opened.__enter__()
-        """What the model has done since the window was made."""
+        """The work of the model since the window was made."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let go of all rows that are in flight."""
+        """Cancel all rows in flight."""
         self.close()
 
     def close(self) -> None:
-        """Let go of all rows that are in flight."""
+        """Cancel all rows in flight."""
         calls, self._calls = self._calls, []
         self._waiting.clear()
         for call in calls:
@@ -178,7 +178,7 @@ class Window:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is in flight, and nothing has ended that was not told."""
+        """Whether nothing is in flight, and every end was reported."""
         return not (self._calls or self._waiting or self._failed)
 
     @property
@@ -191,7 +191,7 @@ class Window:
         return sum(call.num_running for call in self._calls)
 
     def add(self, entries: Sequence[WindowEntry]) -> None:
-        """Put prompts in; those of one generator are read together. What cannot run is told by the next `step`."""
+        """Put prompts in; those of one generator are read together. What cannot run is reported by the next `step`."""
         for generator in {id(entry.generator): entry.generator for entry in entries}.values():
             self._begin([entry for entry in entries if entry.generator is generator])
 

@@ -1,4 +1,4 @@
-"""`RowWorker`: a model in a process of its own, that is given blocks of rows and keeps its batch full from one block to the next."""
+"""`RowWorker`: runs blocks of rows on a model in its own process, and keeps the batch full from one block to the next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Block:
     ended: dict[int, Outcome] = field(default_factory=dict)
 
     def note(self, at: int, outcome: Outcome) -> None:
-        """Take in what has become of a row; answer when it was the last."""
+        """Store the outcome of a row; after the last one the block is answered."""
         self.ended[at] = replace(outcome, value=None)  # what a type makes may not go to another process
         if len(self.ended) == len(self.rows):
             self.answer.set_result([self.ended[number] for number in range(len(self.rows))])
@@ -53,7 +53,7 @@ class RowWorker:
         return None
 
     def run(self, rows: Sequence[Any]) -> list[Outcome]:
-        """Return what becomes of each row; a `Failure` in the place of a row stays what it is."""
+        """Return the outcome of each row; a `Failure` in place of a row is passed through."""
         block = _Block(rows, Future())
         if not rows:
             return []
@@ -80,7 +80,7 @@ class RowWorker:
                 block.answer.set_exception(error)
 
     def _take(self, flow: Flow) -> None:
-        """Take in the blocks that were given; wait for one where there is nothing else to do."""
+        """Start the blocks that were given; wait for one if the worker is idle."""
         is_idle = flow.is_empty and not self._rows
         try:
             while True:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from fsm import Expression
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.errors import BanImpossible, OptionError
-from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
 from outlines_cont.policies.branch import Branch, TokenSet
@@ -295,7 +295,7 @@ def _check_options(
     limits: list[tuple[str, object, int]] = [("horizon", horizon, 1), ("max_retries", max_retries, 0)]
     limits += [("max_retries_per_place", per_place, 1), ("alternatives", alternatives, 1)]
     for name, value, least in limits:
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+        if value is not None and not is_int(value, least):
             raise OptionError(f"expected an int, {least} or more, or None as `{name}`, got {value!r}", name)
     if on_exhausted not in ("error", "allow"):
         raise OptionError(f"expected 'error' or 'allow' as `on_exhausted`, got {on_exhausted!r}", "on_exhausted")

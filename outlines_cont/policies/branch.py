@@ -10,6 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from outlines_cont.checks import shortened
+
 _WORD_BITS = 32
 _KEPT_IDS = 2_048
 """Sets of so many ids keep them as a list once that was asked for: 16 KB each."""
@@ -43,7 +45,7 @@ class TokenSet:
         """
         items = [*token_ids] if isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes) else None
         if items is None or not all(hasattr(item, "__index__") for item in items):
-            raise TypeError(f"expected token ids, such as `TokenSet.of([17, 4])`, got {shortened(token_ids)}")
+            raise TypeError(f"expected token ids, such as `TokenSet.of([17, 4])`, got {shortened(repr(token_ids))}")
         odd = next((int(i) for i in items if not 0 <= i < _LIMIT), None)
         if odd is not None:
             raise ValueError(
@@ -61,7 +63,7 @@ class TokenSet:
         """Return the set whose bits are `words`, int32 and 1-D, without a copy; ids beyond them are not in the set.
 
         Raises:
-            TypeError: `words` is no such array.
+            TypeError: `words` is not such an array.
         """
         if not isinstance(words, np.ndarray) or words.dtype != np.int32 or words.ndim != 1:
             raise TypeError(
@@ -74,7 +76,7 @@ class TokenSet:
 
     @property
     def is_made(self) -> bool:
-        """Whether its words are there, so that to look at them costs nothing; they always are but for a `LateTokenSet`."""
+        """Whether its words are there, so that to look at them costs nothing; they always are but for a `LazyTokenSet`."""
         return True
 
     def bitmask(self, vocab_size: int) -> NDArray[np.int32]:
@@ -173,10 +175,10 @@ class TokenSet:
         return np.concatenate((self.words, np.full(missing, -1 if self.rest else 0, dtype=np.int32)))
 
 
-class LateTokenSet(TokenSet):
-    """A finite set that is made when somebody first looks at it: while a forward runs, where that can be arranged.
+class LazyTokenSet(TokenSet):
+    """A finite set whose words are computed when they are first asked for: while a forward runs, where that can be arranged.
 
-    Whoever gives one promises that it holds some token that does not end the text, so that a row may be fed before it is known.
+    A policy that returns one promises that it holds a token that does not end the text, so that a row may be fed before it is known.
     """
 
     __slots__ = ("_make", "_words")
@@ -226,11 +228,11 @@ def _kind(value: object) -> str:
 
 
 def check_mask(mask: object, vocab_size: int, name: str) -> None:
-    """Raise for what is no set of tokens of a vocabulary.
+    """Raise for a value that is not a set of tokens of a vocabulary.
 
     Raises:
-        TypeError: it is no `TokenSet`.
-        ValueError: it has an id that the vocabulary has not.
+        TypeError: it is not a `TokenSet`.
+        ValueError: it has an id that the vocabulary does not have.
     """
     if not isinstance(mask, TokenSet):
         raise TypeError(
@@ -243,12 +245,6 @@ def check_mask(mask: object, vocab_size: int, name: str) -> None:
             f"expected token ids from 0 to {vocab_size - 1} in `{name}`, those of the model, got {beyond}. "
             "Make the set of ids that its tokenizer has."
         )
-
-
-def shortened(value: object) -> str:
-    """Return a value for an error."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,15 +302,15 @@ class Branch:
             tokens = getattr(self, name)
             if tokens is not None and not isinstance(tokens, TokenSet):
                 raise TypeError(
-                    f"expected a `TokenSet` or None as `{name}`, got {shortened(tokens)}. Write `TokenSet.of([1, 2])` for a "
+                    f"expected a `TokenSet` or None as `{name}`, got {shortened(repr(tokens))}. Write `TokenSet.of([1, 2])` for a "
                     "set of ids, `TokenSet.all` for every token."
                 )
         if self.temperature is not None and not isinstance(self.temperature, Real):
             raise TypeError(
-                f"expected a number, 0 or more, or None as `temperature`, got {shortened(self.temperature)}"
+                f"expected a number, 0 or more, or None as `temperature`, got {shortened(repr(self.temperature))}"
             )
         if not isinstance(self.ff_tokens, list | tuple) or not all(map(_are_ids, self.ff_tokens)):
             raise TypeError(
-                f"expected a list of sequences of token ids as `ff_tokens`, such as `[[17, 4]]`, got {shortened(self.ff_tokens)}. "
+                f"expected a list of sequences of token ids as `ff_tokens`, such as `[[17, 4]]`, got {shortened(repr(self.ff_tokens))}. "
                 "Encode text with the tokenizer of the model: `ff_tokens=[model.tokenizer.encode_inside(text, ())]`."
             )

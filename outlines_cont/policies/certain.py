@@ -1,16 +1,17 @@
-"""`Certain`: how far the text of a piece is certain, which is what a stream has shown. Nothing before that place is taken back."""
+"""`PieceText`: the text of the piece that a row writes; `Certain`: how far it is certain, as a stream has shown it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from outlines_cont.interfaces import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class Certain:
-    """A place in the text of a row.
+    """A place in the text of a row. Nothing before it is taken back.
 
     Attributes:
         token: index of the first token that is not wholly certain.
@@ -37,3 +38,73 @@ class Certain:
                 break
             token, left = token + 1, left - size
         return Certain(token, left)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PieceText:
+    """The text of a piece. What it is of is told by the tokens of the row.
+
+    Attributes:
+        healed: the bytes at its beginning that stood in the row before, and are spelled anew; mostly none, see `healing`.
+        start: index of the first token of the piece.
+        tokenizer: that of the model.
+        certain: how far it is certain; None where nobody shows it as it is written.
+    """
+
+    healed: bytes
+    start: int
+    tokenizer: Tokenizer
+    certain: Certain | None = None
+
+    @property
+    def begin(self) -> Certain:
+        """Where it begins, behind what is healed, whose tokens may be yet to come."""
+        return Certain(self.start, len(self.healed))
+
+    def certain_until(self, token_ids: Sequence[int], held_bytes: int) -> Certain:
+        """Return how far it is certain where the last `held_bytes` may be taken back. Cost: the tokens that were not certain before."""
+        return (self.certain or self.begin).advanced(self.tokenizer, token_ids, held_bytes)
+
+    def shown(self, certain: Certain) -> Self:
+        """Return the same, certain up to a place."""
+        return replace(self, certain=certain)
+
+    def first_open(self, token_ids: Sequence[int]) -> int:
+        """Return the index of the first token that may yet be taken back: that of the piece, or the first whose text was not shown."""
+        certain = self.certain
+        if certain is None or self.num_healed_from(token_ids, certain.token) >= max(certain.offset, 1):
+            return self.start  # nothing of the new text is certain
+        return max(self.start, certain.first_open)
+
+    def between(self, token_ids: Sequence[int], start: Certain, stop: Certain) -> bytes:
+        """Return the text from one place to another, without what is healed."""
+        offset = max(start.offset, self.num_healed_from(token_ids, start.token))
+        data = self.tokenizer.text_bytes(token_ids[start.token : stop.token + 1])
+        last = len(self.tokenizer.text_bytes(token_ids[stop.token : stop.token + 1]))
+        return data[offset : len(data) - last + stop.offset]
+
+    def num_unspelled(self, token_ids: Sequence[int]) -> int:
+        """Return how many bytes of what was given back are not spelled yet."""
+        left = len(self.healed)
+        for index in range(self.start, len(token_ids)):
+            if left <= 0:
+                break
+            left -= self._size(token_ids[index])
+        return max(left, 0)
+
+    def num_healed_from(self, token_ids: Sequence[int], index: int) -> int:
+        """Return how many bytes of what was given back stand at token `index`, or behind it."""
+        if index - self.start >= len(self.healed):  # a token has a byte at least
+            return 0
+        return max(len(self.healed) - len(self.tokenizer.text_bytes(token_ids[self.start : index])), 0)
+
+    def num_healing(self, token_ids: Sequence[int], following: Sequence[int]) -> int:
+        """Return how many of the tokens `following` a row only spell what was given back."""
+        left, count = self.num_unspelled(token_ids), 0
+        while count < len(following) and left > 0:
+            left -= self._size(following[count])
+            count += left >= 0
+        return count
+
+    def _size(self, token_id: int) -> int:
+        return len(self.tokenizer.text_bytes([token_id]))

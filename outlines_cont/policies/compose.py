@@ -7,23 +7,26 @@ intersected. A policy may want several branches: then the row forks, and what th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from outlines_cont.checks import shortened
 from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.policies.ahead import RowAhead
-from outlines_cont.policies.branch import Branch, TokenSet, shortened
+from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 
 
 class Track:
     """One policy on one row, with its state after each token of the piece; the last is the present one."""
 
-    __slots__ = ("policy", "retries", "states")
+    __slots__ = ("_ahead", "policy", "retries", "states")
 
     def __init__(self, policy: Policy[Any], row: RowView) -> None:
         self.policy = policy
         self.states: list[Any] = [policy.initial(row)]
         self.retries = 0  # how often it has refused something; going back does not change that
+        self._ahead: list[tuple[int, Any]] = []  # guessed tokens and the states behind them, the next one last
 
     def fork(self) -> Track:
         """Return the same for a fork of the row."""
@@ -32,7 +35,7 @@ class Track:
     def at(self, states: list[Any], retries: int) -> Track:
         """Return the same policy with other states, which are copied, and another number of retries."""
         other = Track.__new__(Track)
-        other.policy, other.states, other.retries = self.policy, [*states], retries
+        other.policy, other.states, other.retries, other._ahead = self.policy, [*states], retries, []
         return other
 
     def branches(self, row: RowView) -> list[Branch]:
@@ -40,18 +43,26 @@ class Track:
         branches = self.policy.branches(self.states[-1], row)
         if not isinstance(branches, list | tuple) or not all(isinstance(branch, Branch) for branch in branches):
             raise TypeError(
-                f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(branches)}. Return "
+                f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(repr(branches))}. Return "
                 "`[Branch(...)]` to go on, `[]` to end the piece."
             )
         return branches if isinstance(branches, list) else [*branches]
 
     def append(self, token_id: int) -> None:
         """Go on by one token."""
-        self.states.append(self.policy.advance(self.states[-1], token_id))
+        guessed, state = self._ahead.pop() if self._ahead else (-1, None)
+        if guessed != token_id:
+            self._ahead = []
+            state = self.policy.advance(self.states[-1], token_id)
+        self.states.append(state)
+
+    def expect(self, token_ids: Sequence[int], ahead: Track) -> None:
+        """Take the states behind tokens that come next if they were guessed right from a copy of this track that has them."""
+        self._ahead = [*zip(token_ids, ahead.states[1:], strict=False)][::-1]
 
     def rewind(self, count: int, row: RowView | None) -> None:
         """Go back by `count` tokens; where this policy asked for it, `row` is the row as it was before."""
-        before = self.states[-1]
+        before, self._ahead = self.states[-1], []
         self.states = self.states[: len(self.states) - count]  # a new list, see `Checkpoint`
         if row is not None:
             self.states[-1] = self.policy.rewound(before, self.states[-1], row)
@@ -59,7 +70,7 @@ class Track:
     def give_up(self, row: RowView, reason: str) -> None:
         """Let the policy raise its error, or let pass what stands here."""
         state = self.policy.give_up(self.states[-1], row, reason)
-        self.states = [*self.states[:-1], state]
+        self.states, self._ahead = [*self.states[:-1], state], []
 
 
 def compose(tracks: list[Track], row: RowView) -> tuple[list[Branch], Track]:

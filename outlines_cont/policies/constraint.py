@@ -17,7 +17,7 @@ import numpy as np
 import fsm
 from fsm import Expression, TokenNotAllowed, Vocabulary
 from outlines_cont.interfaces import LanguageModel, TokenFSM, Tokenizer
-from outlines_cont.policies.branch import Branch, LateTokenSet, TokenSet
+from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 
 K = TypeVar("K")
@@ -97,7 +97,7 @@ class Constraint(Policy[int]):
             if forced:
                 return forced
         if self.token_fsm.is_late(state):
-            return [Branch(sample_mask=LateTokenSet(partial(self.token_fsm.bitmask, state)))]
+            return [Branch(sample_mask=LazyTokenSet(partial(self.token_fsm.bitmask, state)))]
         return [self._sampled.get(state) or self._sampled.put(state, Branch(sample_mask=self._allowed(state)))]
 
     def _forced_branches(self, state: int, row: RowView) -> list[Branch]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from typing import TYPE_CHECKING
 
+from outlines_cont.checks import is_int
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.spelling import Speller
@@ -170,6 +171,6 @@ def replace(texts: Mapping[str, str], *, at_most: int | None = None) -> Replace:
                     "To have a text written otherwise, ban it: `policies.ban([...])`.",
                     "texts",
                 )
-    if at_most is not None and (isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 0):
+    if at_most is not None and not is_int(at_most, 0):
         raise OptionError(f"expected an int, 0 or more, or None as `at_most`, got {at_most!r}", "at_most")
     return Replace(tuple(texts.items()), at_most, PhraseTrie(_READER.phrase(old) for old in texts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from outlines_cont.flag import checked_bool
+from outlines_cont.checks import checked_bool
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.spelling import Speller
 from outlines_cont.policies.branch import Branch, TokenSet

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
-from outlines_cont.sampling.kernels.check import check, is_int, is_number
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 
 # Far beyond what changes a text, far below what float32 cannot hold.
@@ -18,7 +18,7 @@ _LARGEST_FACTOR = 1_000
 
 
 def _is_step(value: object) -> bool:
-    return is_number(value) and -_LARGEST_STEP <= value <= _LARGEST_STEP  # type: ignore[operator]
+    return is_number(value) and -_LARGEST_STEP <= value <= _LARGEST_STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

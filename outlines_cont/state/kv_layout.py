@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 
-from outlines_cont.engine.engine import engine_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import open_batch
 
@@ -35,7 +34,7 @@ def kv_layout(model: LanguageModel) -> list[LayerLayout | None]:
         return []
     known: list[LayerLayout | None] | None = model.memo.get("kv_layout")
     if known is None:
-        with engine_of(model).lock, torch.inference_mode():
+        with model.kv_store.lock, torch.inference_mode():
             batch = open_batch(model, [None])
             batch.feed([[0]], [[]])
             (row,) = batch.release_all()

@@ -12,29 +12,25 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from outlines_cont.engine.prefill import prefilled
+from outlines_cont.checks import checked_bool, is_int
 from outlines_cont.errors import (
     BatchMismatch,
     ContextLengthError,
     ModelMismatch,
     OptionError,
     SampleMismatch,
-    SlicingError,
-    UnsupportedModel,
 )
-from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import LanguageModel, Tokenizer
-from outlines_cont.kv import from_dynamic_cache, to_dynamic_cache
-from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
+from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.file import load_state, save_state
 from outlines_cont.state.html import state_html
-from outlines_cont.state.indexing import Key, cut, parse_key
-from outlines_cont.state.prompt_row import prompt_row
+from outlines_cont.state.indexing import cut, parse_key
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.row_bytes import row_text
 from outlines_cont.state.span import Span, spans_of
-from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
-from outlines_cont.state.tokens import Given, Tokens, as_given, checked_given
+from outlines_cont.state.text import RowText, check_crop, extended, healed, joined, preceded, tokens_cut
+from outlines_cont.state.tokens import Given, Tokens, given_texts, is_given
+from outlines_cont.state.transformers_cache import cache_of_rows, rows_of_cache
 
 Rows = tuple[tuple[StateRow, ...], ...]
 
@@ -190,15 +186,7 @@ class SequenceState:
         Raises:
             UnsupportedModel: the model is a function of token ids, and has no keys and values.
         """
-        _check_has_kv(self.model)
-        rows, width = self._flat, self.shape[2]
-        length = width - max([1, *(len(row.token_ids) - row.cached for row in rows)])
-        if length <= 0 or not rows or self.model.is_recurrent:
-            return None
-        shares = [
-            row.kv[: max(length - (width - len(row.token_ids)), 0)] if row.kv is not None else None for row in rows
-        ]
-        return to_dynamic_cache(shares, length)
+        return cache_of_rows(self.model, self._flat)
 
     @property
     def logits(self) -> torch.Tensor:
@@ -207,7 +195,7 @@ class SequenceState:
         Cost: nothing where they are known (a generator has just ended, or they were asked for before); else one forward,
         whose keys and values the state keeps.
         """
-        rows = prefilled(self.model, self._flat)
+        rows = self.model.prefilled(self._flat)
         if any(new is not old for new, old in zip(rows, self._flat, strict=True)):
             # The same value; it has only learned what its tokens lead to.
             object.__setattr__(self, "rows", _grouped(rows, self.num_samples))
@@ -248,7 +236,8 @@ class SequenceState:
         chosen = parse_key(key, self.batch_size, self.num_samples)
         for b in chosen.batch:
             for s in chosen.samples:
-                self._check_crop(chosen, b, s)
+                kept = self._text_cut(self.rows[b][s], chosen.ids, (b, s))
+                check_crop(self.rows[b][s], kept, chosen.ids, (b, s), self.tokenizer)
         return self[key]
 
     def fork(self, n: int, *, same: bool = False) -> SequenceState:
@@ -262,7 +251,7 @@ class SequenceState:
         Raises:
             OptionError: `n` is not an int, 1 or more.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        if not is_int(n, 1):
             raise OptionError(f"expected an int, 1 or more, as `n`, got {n!r}", "n")
         checked_bool(same, "same")
         return replace(
@@ -346,28 +335,8 @@ class SequenceState:
             OptionError: shapes do not fit, or an id is out of range.
             UnsupportedModel: the cache has layers that are not plain keys and values, or the model is a function of token ids.
         """
-        _check_has_kv(model)
-        mask = torch.ones_like(token_ids) if attention_mask is None else attention_mask
-        rows, width = _checked_ids(token_ids, mask, model.vocab_size)
-        seeds, own = open_seeds(rng, rows)
-        length = min(cache.get_seq_length(), width)
-        seen = mask.cpu().numpy().astype(bool)
-        try:
-            shares = from_dynamic_cache(model.kv_store, cache, seen[:, :length])
-        except ValueError as error:
-            if isinstance(error, UnsupportedModel):
-                raise
-            raise OptionError(
-                f"the cache does not fit the ids: {error}. After a search with beams the cache is that of the beams, not that of the rows: "
-                "go on with the texts, as prompts.",
-                "cache",
-            ) from error
-        groups = []
-        for row, (ids, share) in enumerate(zip(token_ids.tolist(), shares, strict=True)):
-            stream = RandomStream(seeds[row], 0 if own else row)
-            kept = [token_id for token_id, real in zip(ids, seen[row], strict=True) if real]
-            groups.append((replace(prompt_row(kept, model, stream), kv=share),))
-        return cls(model, tuple(groups), tuple(seeds) if own else seeds[0])
+        rows, seed = rows_of_cache(model, token_ids, cache, attention_mask, rng)
+        return cls(model, tuple((row,) for row in rows), seed)
 
     def save(self, path: str | os.PathLike[str] | IO[bytes], *, kv: bool = True) -> None:
         """Write the state to one safetensors file, all or nothing.
@@ -451,7 +420,7 @@ class SequenceState:
         """
         if isinstance(other, SequenceState):
             return self._joined(other)
-        if not _is_text(other):
+        if not is_given(other):
             return NotImplemented
         return self._with_texts(other, lambda row, item: extended(row, item, self.tokenizer).append((), reset=True))
 
@@ -459,12 +428,12 @@ class SequenceState:
         """Return the state with text in front of its rows; all of it is fed again. 0, with which `sum` begins, adds nothing."""
         if isinstance(text, int) and not isinstance(text, bool) and text == 0:
             return self
-        if not _is_text(text):
+        if not is_given(text):
             return NotImplemented
         return self._with_texts(text, lambda row, item: preceded(row, item, self.tokenizer))
 
     def _with_texts(self, text: Any, change: Callable[[StateRow, Given], StateRow]) -> SequenceState:
-        texts = iter(self._texts(text))
+        texts = iter(given_texts(text, self.model, self.batch_size, self.num_samples))
         return self._map(lambda row: self._fitting(change(row, next(texts))))
 
     def _joined(self, other: SequenceState) -> SequenceState:
@@ -501,26 +470,6 @@ class SequenceState:
         text = RowText(row, self.tokenizer)
         return text.cut(cut(ids, len(text.text), at))
 
-    def _check_crop(self, key: Key, b: int, s: int) -> None:
-        row = self.rows[b][s]
-        kept = self._text_cut(row, key.ids, (b, s))
-        text = RowText(row, self.tokenizer)
-        part = cut(key.ids, len(text.text), (b, s))
-        held = f"the row at [{b}, {s}], of which {row.cached} tokens are cached"
-        if row.cached and part.step != 1:
-            raise SlicingError(f"expected a step of 1 for {held}, got {part.step}: the cache is one of adjacent tokens")
-        if row.cached and part.start != 0:
-            raise SlicingError(
-                f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values "
-                "depend on all that is before them. Use `state[...]`, which starts again without."
-            )
-        inside = text.num_tokens_inside(part.stop)
-        if kept.cached < min(row.cached, inside):
-            raise SlicingError(
-                f"expected a model whose cache can be cut, for {held}: {inside} of its tokens are inside the slice, but only "
-                f"{kept.cached} could be kept"
-            )
-
     def _check_model(self, other: SequenceState) -> None:
         if other.model is not self.model:
             raise ModelMismatch(
@@ -530,22 +479,6 @@ class SequenceState:
 
     def _map(self, change: Callable[[StateRow], StateRow]) -> SequenceState:
         return replace(self, rows=tuple(tuple(change(row) for row in group) for group in self.rows))
-
-    def _texts(self, text: Any) -> list[Given]:
-        if not _is_text(text):
-            raise TypeError(f"expected text or a list of texts, got {type(text).__name__}")
-        one = as_given(text)
-        if one is not None:
-            return [checked_given(one, self.model)] * len(self._flat)
-        texts = [checked_given(_text_in_list(item), self.model) for item in text]
-        if len(texts) == len(self._flat):
-            return texts
-        if len(texts) == self.batch_size:
-            return [item for item in texts for _ in range(self.num_samples)]
-        raise BatchMismatch(
-            f"expected one text, {self.batch_size} texts (one per batch entry) or {len(self._flat)} texts (one per row), "
-            f"got a list of {len(texts)}"
-        )
 
     def __iter__(self) -> Iterator[str]:
         return iter([row_text(row, self.tokenizer) for row in self._flat])
@@ -649,18 +582,6 @@ class TokenView:
 Text = str | Tokens | Sequence[int]
 
 
-def _is_text(item: object) -> bool:
-    """Return whether something may be a text, ids, or a list of them."""
-    return isinstance(item, str | Tokens | list | tuple) or as_given(item) is not None
-
-
-def _text_in_list(item: object) -> Given:
-    given = as_given(item)
-    if given is None:
-        raise TypeError(f"expected text or a list of texts, got {type(item).__name__} in the list")
-    return given
-
-
 def _loaded(cls: type[SequenceState], model: LanguageModel, data: bytes) -> SequenceState:
     """Return a state that was pickled."""
     return cls.load(io.BytesIO(data), model)
@@ -674,27 +595,6 @@ def kv_bytes(states: Sequence[SequenceState]) -> int:
         storage.update(row.kv.storage if row.kv is not None else {})
     logits = {id(row.logits): row.logits.nbytes for row in rows if row.logits is not None}
     return sum(storage.values()) + sum(logits.values())
-
-
-def _check_has_kv(model: LanguageModel) -> None:
-    if not model.has_kv:
-        raise UnsupportedModel(
-            f"expected a model with keys and values that transformers could go on with, got {model!r}, a function of token ids. Go on with "
-            "the ids: `state.token_ids`, or a prompt of ids."
-        )
-
-
-def _checked_ids(token_ids: torch.Tensor, mask: torch.Tensor, vocab_size: int) -> tuple[int, int]:
-    if token_ids.dim() != 2 or mask.shape != token_ids.shape or not token_ids.numel():
-        raise OptionError(
-            f"expected `token_ids` and `attention_mask` of one shape (rows, tokens), got {tuple(token_ids.shape)} and "
-            f"{tuple(mask.shape)}. The mask of a prompt lacks the columns that were written since: join 1 for each token to it, 0 behind "
-            "the end of a row.",
-            "token_ids",
-        )
-    if int(token_ids.min()) < 0 or int(token_ids.max()) >= vocab_size:
-        raise OptionError(f"expected token ids from 0 to {vocab_size - 1} in `token_ids`", "token_ids")
-    return token_ids.shape[0], token_ids.shape[1]
 
 
 def _grouped(rows: Sequence[StateRow], num_samples: int) -> Rows:

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+from outlines_cont.errors import SlicingError
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.special_names import control_names_of, encode_letters
+from outlines_cont.state.indexing import cut
 from outlines_cont.state.row import APPENDED, GENERATED, SCORED, StateRow
 from outlines_cont.state.row_bytes import (
     begins_with_prefix_space,
@@ -217,6 +219,37 @@ def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) ->
         logits=None,
         search=None if row.search is None else row.search.moved(len(token_ids) - (last - first)),
     )
+
+
+def check_crop(row: StateRow, kept: StateRow, ids: int | slice, at: tuple[int, int], tokenizer: Tokenizer) -> None:
+    """Raise where a slice of a row has lost keys and values of tokens inside it.
+
+    Args:
+        row: the row.
+        kept: what `RowText.cut` has left of it.
+        ids: the last part of the key, in characters.
+        at: the batch entry and the sample.
+        tokenizer: that of the model.
+
+    Raises:
+        SlicingError: it has.
+    """
+    text = RowText(row, tokenizer)
+    part = cut(ids, len(text.text), at)
+    held = f"the row at [{at[0]}, {at[1]}], of which {row.cached} tokens are cached"
+    if row.cached and part.step != 1:
+        raise SlicingError(f"expected a step of 1 for {held}, got {part.step}: the cache is one of adjacent tokens")
+    if row.cached and part.start != 0:
+        raise SlicingError(
+            f"expected a slice from the beginning for {held}, got one from character {part.start}: keys and values "
+            "depend on all that is before them. Use `state[...]`, which starts again without."
+        )
+    inside = text.num_tokens_inside(part.stop)
+    if kept.cached < min(row.cached, inside):
+        raise SlicingError(
+            f"expected a model whose cache can be cut, for {held}: {inside} of its tokens are inside the slice, but only "
+            f"{kept.cached} could be kept"
+        )
 
 
 def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from fsm.caller import stacklevel_of_user
-from outlines_cont.errors import OptionError, SpecialTokenWarning, TokenizerError
-from outlines_cont.flag import checked_bool
+from outlines_cont.checks import checked_bool
+from outlines_cont.errors import BatchMismatch, OptionError, SpecialTokenWarning, TokenizerError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
 
@@ -136,3 +136,38 @@ def prompt_ids(item: Given, model: LanguageModel) -> tuple[list[int], int]:
 def num_start_tokens(token_ids: Sequence[int], start: Sequence[int]) -> int:
     """Return how many ids at the beginning are those with which the tokenizer begins every text."""
     return len(start) if list(token_ids[: len(start)]) == list(start) else 0
+
+
+def is_given(item: object) -> bool:
+    """Return whether something may be a text, ids, or a list of them."""
+    return isinstance(item, str | Tokens | list | tuple) or as_given(item) is not None
+
+
+def given_texts(text: Any, model: LanguageModel, batch_size: int, num_samples: int) -> list[Given]:
+    """Return a text for each of B * S rows, given as one for all, as one for each batch entry, or as one for each row.
+
+    Raises:
+        BatchMismatch: the list has neither B nor B * S texts.
+        TypeError: something else than text.
+    """
+    if not is_given(text):
+        raise TypeError(f"expected text or a list of texts, got {type(text).__name__}")
+    num_rows = batch_size * num_samples
+    one = as_given(text)
+    if one is not None:
+        return [checked_given(one, model)] * num_rows
+    texts = [checked_given(_text_in_list(item), model) for item in text]
+    if len(texts) == num_rows:
+        return texts
+    if len(texts) == batch_size:
+        return [item for item in texts for _ in range(num_samples)]
+    raise BatchMismatch(
+        f"expected one text, {batch_size} texts (one per batch entry) or {num_rows} texts (one per row), got a list of {len(texts)}"
+    )
+
+
+def _text_in_list(item: object) -> Given:
+    given = as_given(item)
+    if given is None:
+        raise TypeError(f"expected text or a list of texts, got {type(item).__name__} in the list")
+    return given

@@ -1,7 +1,7 @@
-"""Streams: text as it is written. Of any token ids, without a model; events of a row; the state at every moment.
+"""Incremental detokenization: text, stop strings and draws for token ids from any source, without a model.
 
-What this room re-exports are values: a push returns a new one, and the old one stays valid. They import `errors` and
-`interfaces`, and what a draw needs only where logits are pushed. The other modules import the engine, never a generator.
+Everything that the room exports is an immutable value: a push returns a new one. Imports `text_search` and the tokenizer, and torch only
+where logits are pushed.
 """
 
 from outlines_cont.streams.stream_place import Stop

@@ -1,4 +1,4 @@
-"""`DecodeOptions`: what all places of a token stream have in common: the tokenizer, and where a text ends."""
+"""`DecodeOptions`: the checked options of a token stream: tokenizer, stop strings, stop tokens, prompt."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import Any, Self
 
+from outlines_cont.checks import checked_bool
 from outlines_cont.errors import OptionError, TokenizerError
-from outlines_cont.flag import checked_bool
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.text_search.stop_text import StopText, checked_texts
 
@@ -82,7 +82,7 @@ class DecodeOptions:
         """Return what a token adds to the text.
 
         Raises:
-            TokenizerError: There is no such token.
+            TokenizerError: The id is not a token.
         """
         token_bytes = self.tokenizer.token_bytes
         if not 0 <= token_id < len(token_bytes):
@@ -93,7 +93,7 @@ class DecodeOptions:
         return data or b""
 
     def begins_with_prefix_space(self, token_id: int) -> bool:
-        """Return whether the bytes of a token begin with a space that is no text where the token begins a text."""
+        """Return whether the bytes of a token begin with the prefix space, which is dropped where the token begins a text."""
         data = self.tokenizer.token_bytes[token_id] or b""
         return data.startswith(b" ") and not self.tokenizer.decode([token_id]).startswith(" ")
 
@@ -102,7 +102,7 @@ def int_token_id(token_id: object) -> int:
     """Return a token id as an int, also where it is one of numpy or a tensor.
 
     Raises:
-        TokenizerError: It is no integer.
+        TokenizerError: It is not an integer.
     """
     try:
         if isinstance(token_id, bool | str):

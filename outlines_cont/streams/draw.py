@@ -1,4 +1,4 @@
-"""One token out of logits that were computed elsewhere, as the loop of the engine draws it."""
+"""`drawn_token`: samples one token from given logits, exactly as the engine does."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def drawn_token(
 
     Raises:
         TypeError, ValueError: The logits or the mask are something else.
-        InvalidLogits: The logits are no distribution.
+        InvalidLogits: The logits do not define a distribution.
         DeadEnd: No token of the mask has a probability.
-        SamplerError: A sampler of the user returns what is no draw; and whatever it raises.
+        SamplerError: A sampler of the user returns an invalid draw; whatever it raises is passed on.
     """
     row = _one_row(logits)
     if mask is not None:

@@ -1,4 +1,4 @@
-"""`StreamPlace`: what a token stream knows after some tokens, linked to the place one token before."""
+"""`StreamPlace`: what a token stream knows after each token, an immutable node linked to the one before, so that rewinding is exact."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class StreamPlace:
     Attributes:
         matcher: Has seen the bytes of all tokens.
         decoder: Has seen those that are certain.
-        is_start: A prefix space may still come, which is no text.
+        is_start: A prefix space, which is not part of the text, may still come.
         before: The place before the last token, or before what came at the end without one; None at the beginning.
-        token_id: The last token; None at the beginning, after a flush, and after what was pushed behind the end.
+        token_id: The last token; None at the beginning, after a flush, and after what was pushed after the end.
         num_tokens: How many tokens were pushed.
         num_chars: How many characters are certain.
         new_text: Those of them that the last push or flush has made certain.

@@ -1,4 +1,4 @@
-"""`TextDecoder`: text out of UTF-8 that comes in pieces, whole characters only."""
+"""`TextDecoder`: an incremental UTF-8 decoder as an immutable value; it gives out whole characters only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class TextDecoder:
     """Decodes UTF-8 that comes in pieces.
 
-    Law: the texts of all pushes and of `flush`, joined, are `data.decode("utf-8", errors="replace")` of all bytes, joined,
+    Invariant: the texts of all pushes and of `flush`, joined, are `data.decode("utf-8", errors="replace")` of all bytes, joined,
     however they were cut.
 
     Attributes:

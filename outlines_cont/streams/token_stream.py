@@ -1,12 +1,14 @@
-"""`TokenStream`: text, stop texts and stop tokens out of token ids that come one by one, from whatever draws them."""
+"""`TokenStream`: incremental detokenization: text, stop strings and stop tokens from token ids that come one by one, from any source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from outlines_cont.checks import is_int, is_number
 from outlines_cont.errors import OptionError
+from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.streams.decode_options import DecodeOptions, int_token_id
 from outlines_cont.streams.stream_place import Stop, StreamPlace
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
-class TokenStream:
+class TokenStream(Immutable):
     """Text out of token ids that come one by one. A value: every push returns a new stream, and the old one stays valid.
 
-    Laws. The texts that became certain with each push and with `flush`, joined, are the bytes of all tokens before the stop,
+    Invariants. The texts that became certain with each push and with `flush`, joined, are the bytes of all tokens before the stop,
     decoded with `errors="replace"`. No text ends inside a character, and none is ever taken back. What cannot begin a stop
-    text, and is no incomplete character, is certain with the push that brings it. Which stop is found depends on the bytes
+    text, and is not an incomplete character, is certain with the push that brings it. Which stop is found depends on the bytes
     alone: the stop text that is complete first, of those that end together the longest; so neither on how the bytes are cut
     into tokens, nor on the order of the stop texts.
 
@@ -48,7 +50,7 @@ class TokenStream:
         stop_in_prompt: bool = False,
         prompt: str | Sequence[int] | None = None,
     ) -> None:
-        """Begin a stream.
+        """Create an empty stream.
 
         Args:
             tokenizer: `model.tokenizer`, or a tokenizer of Hugging Face. Reading one of these takes a while (0.35 s for 131,072
@@ -58,14 +60,14 @@ class TokenStream:
                 have more (`model.eos_token_ids`).
             skip_special_tokens: Special tokens have no text; otherwise they are shown as they are written, such as `</s>`, and
                 stop texts may stand in that.
-            keep_stop: The text keeps the stop text; what comes behind it is left out all the same.
+            keep_stop: The text keeps the stop text; what comes after it is left out all the same.
             stop_in_prompt: A stop text also counts where it begins in the prompt, not where it lies in it as a whole.
             prompt: What stands before the first token, text or ids: for `stop_in_prompt`, and for penalties, which count it.
                 If it has no text, the first token begins one, and the space that some tokenizers put there is left out.
-                None: nothing is known of it, and the first token goes on with a text.
+                None: unknown, and the first token continues a text.
 
         Raises:
-            OptionError: An option is something else, or an id is none of the tokenizer.
+            OptionError: An option has another type or value, or an id is not a token of the tokenizer.
             TokenizerError: The tokenizer cannot be read, or cannot encode the prompt.
         """
         options = DecodeOptions.of(
@@ -117,9 +119,9 @@ class TokenStream:
             InvalidLogits, DeadEnd: No token can be drawn.
             OptionError: An option is out of its range, or the sampler is a search.
             TypeError, ValueError: The logits or the mask are something else.
-            TokenizerError: The token that was drawn is none of the tokenizer.
+            TokenizerError: The token that was drawn is not a token of the tokenizer.
 
-        Cost: what the sampler costs. With penalties, a stream that is pushed on from two places in turn counts its tokens anew
+        Cost: what the sampler costs. With penalties, a stream that is pushed on from two places in turn counts its tokens again
             each time; give each its own `fork`.
         """
         if self.finished:
@@ -174,14 +176,14 @@ class TokenStream:
 
         Cost: n steps.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= self.num_tokens:
+        if not is_int(n, 0, self.num_tokens):
             raise OptionError(
                 f"expected an int from 0 to {self.num_tokens}, the tokens of the stream, as `n`, got {n!r}", "n"
             )
         wanted = self.num_tokens - n
         return self if n == 0 else self._at(next(at for at in self._place.back() if at.num_tokens == wanted))
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------------------
 
     @property
     def text(self) -> str:
@@ -247,14 +249,6 @@ class TokenStream:
     def __hash__(self) -> int:
         return hash((self._place.num_tokens, self._place.num_chars, self._place.finish_reason))
 
-    def __copy__(self) -> Self:
-        """Return the same: it never changes."""
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Return the same: it never changes."""
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the options and the tokens; places are linked, and would be pickled by a deep recursion."""
         options = self._options
@@ -265,7 +259,15 @@ class TokenStream:
         tokens = [(place.token_id, place.logprob, place.num_drawn) for place in places]
         flushed = "" if self.stop else self.finish_reason
         is_past = self.finished and not self.new_text
-        return _again, (options.tokenizer, options.stop_at, options.stop_token_ids, settings, tokens, flushed, is_past)
+        return _unpickle, (
+            options.tokenizer,
+            options.stop_at,
+            options.stop_token_ids,
+            settings,
+            tokens,
+            flushed,
+            is_past,
+        )
 
     def __repr__(self) -> str:
         shown = self.text if self._place.num_chars <= 60 else f"...{self.text[-50:]}"
@@ -286,7 +288,7 @@ class TokenStream:
         return self._at(self._place.push(token_id, self._options, logprob, num_drawn))
 
     def _past_end(self) -> TokenStream:
-        """Return this stream, which is finished, without new text: the texts of all pushes are joined by many a loop."""
+        """Return this finished stream without new text, so that a loop which joins the new texts stays correct."""
         return (
             self
             if not self.new_text
@@ -310,7 +312,7 @@ def _stream(options: DecodeOptions, place: StreamPlace, tally: TokenTally | None
     return stream
 
 
-def _again(
+def _unpickle(
     tokenizer: Tokenizer,
     stop_at: tuple[str, ...],
     stop_token_ids: frozenset[int],
@@ -330,5 +332,5 @@ def _again(
 def _check_uniform(uniform: object, rng: object) -> None:
     if rng is not None:
         raise OptionError("expected `uniform` or `rng`, got both: the first is the number, the second draws it", "rng")
-    if isinstance(uniform, bool) or not isinstance(uniform, int | float) or not 0 <= uniform < 1:
+    if not is_number(uniform) or not 0 <= uniform < 1:
         raise OptionError(f"expected a number from 0 up to 1, without 1, as `uniform`, got {uniform!r}", "uniform")

@@ -1,4 +1,4 @@
-"""`TokenTally`: the counts of tokens that penalties need, kept up from place to place of a stream."""
+"""`TokenTally`: the token counts that penalties need, cached for the last place of a stream that was asked for."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from outlines_cont.streams.stream_place import StreamPlace
 
 
 class TokenTally:
-    """Holds the counts of the place that was asked for last.
+    """Caches the token counts of the last place.
 
-    A memory, no part of any value: what is asked for next is most often one token further, and then costs nothing more. It may
-    be shared by threads: whoever takes the counts has them alone, and another one counts anew.
+    A cache, not part of any value: the next place is usually one token further, which costs one update. It may
+    be shared by threads: `take` hands the counts to one of them, and another one counts from the beginning.
     """
 
     __slots__ = ("_last", "_prompt")
@@ -29,10 +29,10 @@ class TokenTally:
         try:
             last, counts = self._last.pop()
         except IndexError:
-            return self._anew(place)
+            return self._count(place)
         since = list(takewhile(lambda at: at is not last and at.num_tokens > last.num_tokens, place.back()))
         if (since[-1].before if since else place) is not last:
-            return self._anew(place)
+            return self._count(place)
         for at in reversed(since):
             assert at.token_id is not None
             counts.add(at.token_id, True, at.logprob)
@@ -42,7 +42,7 @@ class TokenTally:
         """Take back the counts of `place`."""
         self._last[:] = [(place, counts)]
 
-    def _anew(self, place: StreamPlace) -> TokenCounts:
+    def _count(self, place: StreamPlace) -> TokenCounts:
         pushed = [(at.token_id, at.logprob) for at in place.back() if at.token_id is not None][::-1]
         given = len(self._prompt)
         return TokenCounts(

@@ -1,6 +1,6 @@
 """Programs as Jinja templates: text, generators, loops and conditions on one state, many rows at once on one engine.
 
-It may import everything below it: generators and what they are made of. Nothing here is imported by them.
+Templates run in a sandbox, and within a budget. Imports `generate`, `generation` and the layers below them.
 """
 
 from outlines_cont.errors import TemplateBudgetError, TemplateError

@@ -1,15 +1,15 @@
-"""`TemplateBudget`: what one run of a template may use, and `TemplateUsage`: what it has used."""
+"""`TemplateBudget`: the limits of one run of a template, and `TemplateUsage`, which counts what a run has used."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence, Set
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from outlines_cont.errors import OptionError, TemplateBudgetError
+from outlines_cont.checks import check_limits
+from outlines_cont.errors import TemplateBudgetError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,19 +29,11 @@ class TemplateBudget:
     seconds: float | None = 600.0
 
     def __post_init__(self) -> None:
-        for limit in fields(self):
-            value = getattr(self, limit.name)
-            if value is None:
-                continue
-            is_count = limit.name != "seconds"
-            right = isinstance(value, int) if is_count else isinstance(value, int | float) and math.isfinite(value)
-            if isinstance(value, bool) or not right or value <= 0:
-                kind = "an int above 0" if is_count else "a number of seconds above 0"
-                raise OptionError(f"expected {kind} or None as `{limit.name}`, got {value!r}", limit.name)
+        check_limits(self)
 
 
 class TemplateUsage:
-    """What one run has used so far. Every method raises `TemplateBudgetError` where that is more than the budget allows."""
+    """Counters of one run. Every method raises `TemplateBudgetError` where that is more than the budget allows."""
 
     def __init__(self, budget: TemplateBudget) -> None:
         self.budget = budget

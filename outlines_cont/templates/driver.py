@@ -1,4 +1,4 @@
-"""`ProgramBatch`: many runs of templates on one engine, each of which waits for its own piece while the others go on."""
+"""`ProgramBatch`: runs many templates on one engine (continuous batching); each waits for its own piece only."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ProgramBatch:
         self.close()
 
     def close(self) -> None:
-        """Let go of all that run."""
+        """Cancel all programs that run."""
         for program in self._in_order:
             program.close()
 
     @property
-    def goes_on(self) -> bool:
+    def has_unfinished(self) -> bool:
         """Whether some program has not come to its end, or was not begun yet."""
         return bool(self._running) or not self._is_exhausted
 
@@ -54,11 +54,11 @@ class ProgramBatch:
 
     @property
     def job(self) -> Job | None:
-        """What the engine has to do next for somebody; None where nobody waits for it."""
+        """The first job that a program waits for; None if no program waits."""
         return next((program.run.job for program in self._running if program.run is not None), None)
 
     def take(self) -> None:
-        """Let those go on whose piece has ended."""
+        """Resume the programs whose piece has ended."""
         for program in self._running:
             if program.check() and program.run is not None and program.run.job.is_over:
                 program.resume()
@@ -75,7 +75,7 @@ def drive(
 ) -> Generator[TemplateResult, None, None]:
     """Run programs, and yield their results in their order."""
     with ProgramBatch(model, programs, window) as batch:
-        while batch.goes_on:
+        while batch.has_unfinished:
             batch.fill()
             yield from batch.results()
             if batch.job is not None:
@@ -87,9 +87,9 @@ def drive(
 async def drive_async(
     model: LanguageModel, programs: Iterable[TemplateProgram], window: int
 ) -> AsyncGenerator[TemplateResult, None]:
-    """Do the same without holding up an event loop."""
+    """The asynchronous form, which does not block the event loop."""
     with ProgramBatch(model, programs, window) as batch:
-        while batch.goes_on:
+        while batch.has_unfinished:
             batch.fill()
             for result in batch.results():
                 yield result

@@ -1,4 +1,4 @@
-"""What a template has failed with, and where: the line, and the column where it is known."""
+"""Errors of templates, with the line and, where it is known, the column."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jinja2.exceptions import SecurityError, TemplateRuntimeError
 
 from outlines_cont.errors import BudgetError, OutlinesContError, TemplateBudgetError, TemplateError, located_at
 from outlines_cont.templates.source_place import SourcePlace
-from outlines_cont.unknown_option import near
+from outlines_cont.unknown_option import did_you_mean
 
 _FILE = "<template>"
 _QUOTED = re.compile(r"'([^']*)'")
 
 
 def syntax_failure(error: TemplateSyntaxError, source: str, origin: str) -> TemplateError:
-    """Return what to say of a template that cannot be read."""
+    """Return the error of a template that cannot be parsed."""
     line = int(error.lineno)
     column = error.lineno.column if isinstance(error.lineno, SourcePlace) else None
     shown = _shown(source, line)
@@ -55,13 +55,13 @@ def failure(
     quoted = _QUOTED.match(str(error))
     if isinstance(error, UndefinedError) and line is not None and quoted is not None:
         column = names.get((line, quoted[1]), column)
-        error = UndefinedError(f"{error.message}.{near(quoted[1], known) or _advice(error.message, quoted[1])}")
+        error = UndefinedError(f"{error.message}.{did_you_mean(quoted[1], known) or _advice(error.message, quoted[1])}")
     place = "the template" if line is None else where(line, column)
     return _told(error, place, line, column, _shown(source, line))
 
 
 def _advice(message: str | None, name: str) -> str:
-    """Return how a name gets its value, where it has none."""
+    """Return advice on how to give an undefined name its value."""
     if message is None or not message.endswith("is undefined"):
         return ""  # of a value that lacks an attribute
     return f" Give it in the row, or for all rows: `{name}=...`, on the command line `--set {name}=...`."

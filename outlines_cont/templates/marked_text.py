@@ -1,4 +1,4 @@
-"""`MarkedText`: text of which parts were written by the author of a template as special tokens, and `given_parts`: as a state takes it."""
+"""`MarkedText`: a string that knows which of its parts may contain special tokens, and `given_parts`, which makes `Tokens` of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TemplatePiece`: what a template asks to be generated, as `gen`, `choice`, `json` and `grammar` in it say."""
+"""`TemplatePiece`: what a call of `gen`, `choice`, `json` or `grammar` in a template generates."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import fsm
 from outlines_cont import generate
+from outlines_cont.checks import shortened
 from outlines_cont.errors import OptionError, TemplateError
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions
@@ -34,7 +35,7 @@ class TemplatePiece:
         generator: what writes it, with its sampler.
         given: the options of the call, as they stand in the template.
         options: the same, checked.
-        rng: a seed of its own; None goes on with the random numbers of the row.
+        rng: its own seed; None continues the random numbers of the row.
     """
 
     name: str | None
@@ -51,7 +52,7 @@ def piece_of(
     model: LanguageModel,
     sampler: Sampler | BeamSearch | None,
 ) -> TemplatePiece:
-    """Return what `{{ kind(*args, **options) }}` asks for.
+    """Return the piece that `{{ kind(*args, **options) }}` requests.
 
     Args:
         kind: the name of the function.
@@ -61,7 +62,7 @@ def piece_of(
         sampler: how tokens are drawn where the call does not say.
 
     Raises:
-        UnknownOption, OptionError: an option that there is none of, or out of its range.
+        UnknownOption, OptionError: an option is unknown, or out of its range.
         TemplateError: the arguments do not fit.
         fsm.FSMError: the constraint is malformed, or nothing satisfies it.
     """
@@ -88,7 +89,7 @@ def piece_of(
             f"expected a generator of {model!r}, the model that runs, got one of {generator.model!r}", "generator"
         )
     chosen = options.get("sampler", None if isinstance(made, Generator) else sampler)
-    return TemplatePiece(name, _sampled(generator, chosen), call, checked, options.get("rng"))
+    return TemplatePiece(name, _with_sampler(generator, chosen), call, checked, options.get("rng"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,46 +174,46 @@ def _usage(kind: str) -> str:
 def _check_name(kind: str, name: object) -> None:
     if name is not None and (not isinstance(name, str) or not name):
         raise TemplateError(
-            f"expected a name, or none, as the first argument, as in `{_usage(kind)}`, got {name!r}"[:300]
+            f"expected a name, or none, as the first argument, as in `{_usage(kind)}`, got {shortened(repr(name), 200)}"
         )
 
 
 def _generator(model: LanguageModel, maker: _Maker) -> Generator:
     """Return a generator; equal ones are made once, as in a loop or for many rows."""
     try:
-        key = (maker.kind, _frozen(maker.args), _frozen(maker.options))
+        key = (maker.kind, _cache_key(maker.args), _cache_key(maker.options))
         hash(key)
     except TypeError:  # nothing to look it up by
-        return _made(model, maker)
+        return _make_generator(model, maker)
     known: OrderedDict[object, Generator] = model.memo.setdefault("templates", OrderedDict())
     # Many rows that begin at once in several threads would all make the same.
     with _making:
-        generator = known.pop(key, None) or _made(model, maker)
+        generator = known.pop(key, None) or _make_generator(model, maker)
         known[key] = generator
         if len(known) > _NUM_GENERATORS:
             known.popitem(last=False)
     return generator
 
 
-def _made(model: LanguageModel, maker: _Maker) -> Generator:
+def _make_generator(model: LanguageModel, maker: _Maker) -> Generator:
     generator: Generator = getattr(generate, maker.kind)(model, *maker.args, **maker.options)
     return generator
 
 
-def _frozen(value: Any) -> Any:
-    """Return what tells equal arguments; JSON by its text, which keeps the order of keys and tells 1 from True."""
+def _cache_key(value: Any) -> Any:
+    """Return a hashable key of arguments; JSON by its text, which keeps the order of keys and distinguishes 1 from True."""
     if isinstance(value, tuple):
-        return tuple(map(_frozen, value))
+        return tuple(map(_cache_key, value))
     if isinstance(value, Mapping | list | str | int | float | None):
         return json_module.dumps(value if not isinstance(value, Mapping) else dict(value))
     return type(value), value
 
 
-def _sampled(generator: Generator, sampler: Any) -> Generator:
-    """Return the generator with another sampler, where there is one; a template goes on with one text, whatever is drawn.
+def _with_sampler(generator: Generator, sampler: Any) -> Generator:
+    """Return the generator with another sampler, if one is given; a template continues with one text.
 
     Raises:
-        OptionError: it is none, or makes several texts.
+        OptionError: it is not a sampler, or makes several texts.
     """
     # Checked as every generator does.
     chosen = generator.sampler if sampler is None else generate.text(generator.model, sampler=sampler).sampler

@@ -1,4 +1,4 @@
-"""`TemplateProgram`: one run of a template: it writes to one state, and waits for what is generated."""
+"""`TemplateProgram`: one run of a template as a coroutine, which is suspended at each generator until its piece has ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _current: ContextVar[TemplateProgram] = ContextVar("template")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What all rows of a call have in common.
+    """The settings that all rows of a call share.
 
     Attributes:
         model: what writes.
@@ -68,9 +68,9 @@ class TemplateProgram:
     """One run of a template.
 
     Attributes:
-        run: what generates now; None where nothing does.
-        error: what has gone wrong.
-        news: for a stream: names, texts and events since they were last taken.
+        run: the piece that is being generated, or None.
+        error: the error it failed with, or None.
+        news: for a stream: names, texts and events that were not yielded yet.
         is_over: whether it has come to its end.
     """
 
@@ -119,7 +119,7 @@ class TemplateProgram:
         """Return the value that was generated last under a name.
 
         Raises:
-            KeyError: there is none yet.
+            KeyError: nothing was generated under this name yet.
         """
         return self._captures[name][-1]
 
@@ -132,18 +132,18 @@ class TemplateProgram:
 
     def start(self) -> None:
         """Run to the first piece, or to the end."""
-        self._main = self._written_by()
-        self._go_on(partial(self._main.send, None))
+        self._main = self._write()
+        self._advance(partial(self._main.send, None))
 
     def resume(self) -> None:
-        """Take in the piece that has ended, and run to the next one, or to the end."""
+        """Resume with the finished piece, and run to the next one, or to the end."""
         assert self._request is not None
         assert self._main is not None
         try:
-            send = partial(self._main.send, self._taken(self._request))
+            send = partial(self._main.send, self._add_piece(self._request))
         except Exception as error:
             send = partial(self._throw, error)
-        self._go_on(send)
+        self._advance(send)
 
     def check(self) -> bool:
         """Return whether there is time left; without it the program has failed."""
@@ -151,31 +151,31 @@ class TemplateProgram:
             self._usage.check_time()
         except Exception as error:
             self.cancel()
-            self._go_on(partial(self._throw, error))
+            self._advance(partial(self._throw, error))
             return False
         return True
 
     def cancel(self) -> None:
-        """Let go of the rows that run; what they have written is kept."""
+        """Cancel the rows that run; what they have written is kept."""
         if self.run is not None:
             left, self.run = self.run.leave(), None
             self._state = self._state if self._is_searching else left
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Cancel what runs and release the state."""
         self.cancel()
         self.is_over = True
         if self._main is not None:
             self._main.close()
 
     def pull(self) -> None:
-        """Note what is new of the piece that runs, between two steps, where somebody wants to see it."""
+        """Collect the events of the piece that runs, between two steps, if the run is streamed."""
         if self.run is not None and self._feeds and self._request is not None:
             name = self._request.piece.name
             self.news += [(name, event.text, event) for event in self.run.pull(self._feeds)]
 
     def result(self) -> TemplateResult:
-        """Return what it has come to."""
+        """Return the result so far."""
         state = self._state if self.run is None or self._is_searching else self.run.snapshot()
         text = "" if state is None else str(state)[len(self._given_text) :]
         captures, reasons = self.captures, self._shaped(self._reasons)
@@ -183,7 +183,7 @@ class TemplateProgram:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _written_by(self) -> None:
+    async def _write(self) -> None:
         """Run the template; what it writes between two pieces is put into the state when the second one begins."""
         parts = self._template.root_render_func(self._template.new_context({**self._values}))
         async for part in parts:  # type: ignore[attr-defined]
@@ -194,7 +194,7 @@ class TemplateProgram:
                 await parts.athrow(error)  # type: ignore[attr-defined]  # where it was written, so that it has a line
         self._flush()
 
-    def _go_on(self, send: Callable[[], _Request]) -> None:
+    def _advance(self, send: Callable[[], _Request]) -> None:
         """Run the template to its next piece, and begin that; or to its end."""
         usage, program = enter(self._usage), _current.set(self)
         try:
@@ -212,7 +212,7 @@ class TemplateProgram:
     def _checked(self, request: object) -> _Request:
         if isinstance(request, _Request):
             return request
-        # Somebody awaits what nobody will answer, such as a future.
+        # A function of the template awaited something else, such as a future.
         self._throw(
             TemplateError(
                 "expected a function that can be called, got one that waits for an event loop. Call it before, and give its result."
@@ -232,7 +232,7 @@ class TemplateProgram:
         return request is not None and isinstance(request.piece.generator.sampler, BeamSearch | BestOf)
 
     def _has_begun(self, request: _Request) -> bool:
-        """Begin a piece; where that fails, tell the template where it waits, so that the error has a line, and return False."""
+        """Begin a piece; if that fails, raise in the template, so that the error has a line, and return False."""
         try:
             self._begin(request)
         except Exception as error:
@@ -249,17 +249,17 @@ class TemplateProgram:
     def _begin(self, request: _Request) -> None:
         """Begin a piece after what was written."""
         self._flush()
-        state = self._opened()
+        state = self._current_state()
         piece = request.piece
-        run = Run(piece.generator, state, self._limited(piece.options), rng=piece.rng)
+        run = Run(piece.generator, state, self._limit_tokens(piece.options), rng=piece.rng)
         self._feeds = []
         if self._shown is not None and not self._is_searching:
             self._feeds = run.feeds(self._shown)
         run.submit()
         self.run = run
 
-    def _taken(self, request: _Request) -> Any:
-        """Take in a piece; return its value."""
+    def _add_piece(self, request: _Request) -> Any:
+        """Add a finished piece to the state; return its value."""
         assert self.run is not None
         before, run, self.run = self._state, self.run, None
         generator = request.piece.generator
@@ -279,7 +279,7 @@ class TemplateProgram:
             self._reasons.setdefault(request.piece.name, []).append(row.finish_reason)
         return value
 
-    def _limited(self, options: Options) -> Options:
+    def _limit_tokens(self, options: Options) -> Options:
         """Return the options of a piece with no more tokens than the budget has left."""
         limit, used = self._settings.budget.tokens, self._num_tokens
         self._limit = None
@@ -300,10 +300,10 @@ class TemplateProgram:
         for text in given_parts(written, control_names_of(self._settings.model.tokenizer)):
             if self._shown is not None:
                 self.news.append((None, text.text, None))
-            self._state = self._begun(text) if self._state is None else self._state + text
+            self._state = self._state_with(text) if self._state is None else self._state + text
         self._usage.tokens(self._num_tokens)
 
-    def _begun(self, text: Tokens) -> SequenceState:
+    def _state_with(self, text: Tokens) -> SequenceState:
         model = self._settings.model
         token_ids, num_start = prompt_ids(text, model)
         self._usage.tokens(len(token_ids))
@@ -311,10 +311,10 @@ class TemplateProgram:
         row = prompt_row(token_ids, model, self._stream, num_start)
         return SequenceState(model, ((row,),), self._stream.seed)
 
-    def _opened(self) -> SequenceState:
+    def _current_state(self) -> SequenceState:
         """Return the state; where nothing was written yet, that of an empty text."""
         if self._state is None:
-            state = self._begun(Tokens(""))
+            state = self._state_with(Tokens(""))
             if not state.rows[0][0].token_ids:
                 raise EmptyPrompt(
                     "expected some text before the first generator: the tokenizer puts no token at the beginning, so there would be "

@@ -1,4 +1,4 @@
-"""`TemplateResult`: what a run of a template has come to."""
+"""`TemplateResult`: the text, captures, state and error of a run of a template."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outlines_cont.state.sequence_state import SequenceState
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TemplateResult:
-    """What a run of a template has come to.
+    """The result of a run of a template.
 
     Attributes:
         text: all that was written and generated, in order.

@@ -1,4 +1,4 @@
-"""`Rewritten`: the syntax tree of a template, checked, and changed so that generators know where they stand.
+"""`Rewritten`: the syntax tree of a template, checked and transformed so that generators know their place and loops are counted.
 
 - A call of `gen`, `choice`, `json` or `grammar` becomes a filter with its place, which no name of the template can stand for.
 - A name that is generated is looked up when it is read, as the value that it has then.
@@ -221,11 +221,11 @@ class _Rewriter(NodeTransformer):
         }
 
     def get_visitor(self, node: nodes.Node) -> Any:
-        """Return what changes a node; None for one of which only the parts change."""
+        """Return the method that transforms a node; None to visit its children only."""
         return self._changes.get(type(node))
 
     def _loop(self, node: nodes.For) -> nodes.Node:
-        """Have every round counted, also those that the condition leaves out."""
+        """Count every round of a loop, also those that its condition skips."""
         self._allow(node.iter)
         node.iter = self.visit(node.iter)
         place = _place(node)
@@ -239,12 +239,12 @@ class _Rewriter(NodeTransformer):
         return node
 
     def _collector(self, node: nodes.Node) -> nodes.Node:
-        """Note that what is written inside is collected first."""
+        """Mark the inside of a node whose output is collected first, such as a macro."""
         with self._inside([_COLLECTED[type(node)]]):
             return self.generic_visit(node)
 
     def _output(self, node: nodes.Output) -> nodes.Node:
-        """Let a generator that is the whole of a tag, or of a branch of an inline `if`, write once."""
+        """Write a generator that is the whole of a tag, or of a branch of an inline `if`, only once."""
         todo = [*node.nodes]
         while todo:
             child = todo.pop()
@@ -257,22 +257,22 @@ class _Rewriter(NodeTransformer):
         return self.generic_visit(node)
 
     def _assignment(self, node: nodes.Assign) -> nodes.Node:
-        """Let generators stand anywhere in what is set."""
+        """Allow generators anywhere in the value of `set`."""
         self._allow(node.node)
         return self.generic_visit(node)
 
     def _condition(self, node: nodes.If) -> nodes.Node:
-        """Let generators stand anywhere in the condition."""
+        """Allow generators anywhere in the condition."""
         self._allow(node.test)
         return self.generic_visit(node)
 
     def _statement(self, node: nodes.ExprStmt) -> nodes.Node:
-        """Let generators stand anywhere in `{% do ... %}`."""
+        """Allow generators anywhere in `{% do ... %}`."""
         self._allow(node.node)
         return self.generic_visit(node)
 
     def _with_block(self, node: nodes.With) -> nodes.Node:
-        """Let generators stand anywhere in the values."""
+        """Allow generators anywhere in the values."""
         for value in node.values:
             self._allow(value)
         return self.generic_visit(node)
@@ -328,7 +328,7 @@ class _Rewriter(NodeTransformer):
         return found
 
     def _allow(self, expression: nodes.Node) -> None:
-        """Note that nothing is written where an expression stands."""
+        """Allow generators in an expression whose value is not written."""
         for call in (expression, *expression.find_all(nodes.Call)):
             self._allowed.add(id(call))
 

@@ -1,4 +1,4 @@
-"""`TemplateSandbox`: what a template may do, and what each thing that it does is charged for.
+"""`TemplateSandbox`: Jinja's immutable sandbox with allow-lists of filters and methods, each charged to a budget.
 
 Jinja's immutable sandbox with strict names, in its asynchronous form, so that a template can wait for what is generated. The sandbox
 itself bounds neither time nor memory. Here filters and methods of texts, lists and numbers are those of a list, all of which make no
@@ -14,18 +14,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence, Set, Sized
 from types import CodeType
 from typing import Any
 
-from jinja2 import StrictUndefined, Undefined
+from jinja2 import Undefined
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import _PassArg, pass_context, pass_environment
 
 from outlines_cont.errors import TemplateError
+from outlines_cont.jinja_sandbox import BoundedSandbox
 from outlines_cont.templates.budget import usage
 from outlines_cont.templates.marked_text import MarkedText, joined
 from outlines_cont.templates.source_place import PlacedLexer
-
-_MAX_POWER_BITS = 4096
 
 
 def _words(text: str) -> list[str]:
@@ -56,18 +54,11 @@ _METHODS = {
 }
 
 
-class TemplateSandbox(ImmutableSandboxedEnvironment):
+class TemplateSandbox(BoundedSandbox):
     """The environment of all templates."""
 
-    # All of them, or Python's compiler would compute those of constants before any limit holds.
-    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
-
     def __init__(self) -> None:
-        # Nothing is HTML, so nothing is escaped. Without the optimizer nothing is computed before the template runs.
         super().__init__(
-            undefined=StrictUndefined,
-            autoescape=False,
-            optimized=False,
             enable_async=True,
             keep_trailing_newline=True,
             extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"],
@@ -114,8 +105,6 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
                     used.characters(len(sized) * max(count, 0))
         elif operator == "%" and isinstance(left, str | bytes):
             raise SecurityError("a text is formatted by `%`; join texts by `~` instead")
-        elif operator == "**":
-            _check_power(left, right)
         result = super().call_binop(context, operator, left, right)
         if isinstance(result, Sized):
             used.characters(len(result))
@@ -133,11 +122,6 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         if isinstance(argument, slice) and isinstance(found, Sized):
             usage().characters(len(found))
         return found
-
-
-def _check_power(left: Any, right: Any) -> None:
-    if isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > _MAX_POWER_BITS:
-        raise SecurityError(f"a power of more than {_MAX_POWER_BITS} bits is not computed")
 
 
 def _range(*bounds: int) -> range:
@@ -192,7 +176,7 @@ def _counted(
 
 
 def _passed(kind: _PassArg, first: Any) -> Any:
-    """Return what a function of Jinja wants to be given in front of its arguments, out of the context or the environment."""
+    """Return the context, or part of it, that a function of Jinja takes before its arguments."""
     if not isinstance(first, Context) or kind is _PassArg.context:
         return first
     return first.environment if kind is _PassArg.environment else first.eval_ctx

@@ -1,4 +1,4 @@
-"""`SourcePlace`: a line of a template with the column, and the lexer that notes it."""
+"""`SourcePlace`: line and column in a template, and the Jinja lexer that records them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TemplateStream`: what a template writes and generates, as it comes, and its result at every moment."""
+"""`TemplateStream`: iterates over the events of a run of a template, and has its result at every moment."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from outlines_cont.templates.result import TemplateResult
 
 @dataclass(frozen=True, slots=True)
 class TemplateEvent:
-    """News of a template. The texts of all events, joined, are the text of its result.
+    """What is new in a run of a template. The texts of all events, joined, are the text of its result.
 
     Attributes:
         text: new text, whole characters.
         name: under which it is generated; None for text of the template, and for a generator without a name.
-        event: what a generator has told, with tokens and log-probabilities; None for text of the template, and for a search, whose
+        event: the event of a generator, with tokens and log-probabilities; None for text of the template, and for a search, whose
             text comes as a whole.
     """
 
@@ -31,9 +31,9 @@ class TemplateEvent:
 
 
 class TemplateStream(Closing):
-    """Events of one run, one iteration long: `for event in stream`, or `async for event in stream`.
+    """Events of one run, to be iterated once: `for event in stream`, or `async for event in stream`.
 
-    Nothing is computed before somebody iterates. Whoever leaves the loop ends the work; `result` is what there was then. After
+    Nothing is computed before iteration begins. Leaving the loop ends the work; `result` is what there was then. After
     `async for` close the stream to be sure (`async with`), as Python ends a loop of that kind later.
     """
 
@@ -44,11 +44,11 @@ class TemplateStream(Closing):
 
     @property
     def result(self) -> TemplateResult:
-        """What there is now, with the state in the middle of a piece, too."""
+        """The result so far, also in the middle of a piece."""
         return self._program.result()
 
     def __iter__(self) -> Iterator[TemplateEvent]:
-        """Run, and yield what is new after each step. A second time there is nothing left.
+        """Run, and yield what is new after each step. A stream can be iterated once.
 
         Raises:
             As `Template.run` does, after the last event.
@@ -58,7 +58,7 @@ class TemplateStream(Closing):
         return iter(())
 
     async def __aiter__(self) -> AsyncIterator[TemplateEvent]:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
         if not self._begin():
             return
         try:
@@ -79,10 +79,10 @@ class TemplateStream(Closing):
     def close(self) -> None:
         """End the work, wherever it is; `result` stays what it is now."""
         self._batch.close()
-        self._program.close()  # where nobody has begun
+        self._program.close()  # also if iteration has not begun
 
     async def aclose(self) -> None:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
         await asyncio.to_thread(self.close)
 
     def _begin(self) -> bool:

@@ -1,4 +1,4 @@
-"""`Template`: a program as a Jinja template, whose generators write on one state."""
+"""`Template`: a Jinja template as a program whose generators continue one state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import aclosing
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any, overload
 
 from jinja2 import TemplateSyntaxError, pass_context
@@ -17,6 +16,7 @@ from jinja2.runtime import Context
 
 from fsm.caller import stacklevel_of_user
 from outlines_cont import generate
+from outlines_cont.checks import file_text, shortened
 from outlines_cont.engine.engine import check_model, engine_of
 from outlines_cont.errors import (
     BatchMismatch,
@@ -51,7 +51,7 @@ from outlines_cont.templates.rewriting import (
 from outlines_cont.templates.sandbox import TemplateSandbox, concatenated, special_text
 from outlines_cont.templates.source_place import SourcePlace
 from outlines_cont.templates.stream import TemplateStream
-from outlines_cont.unknown_option import near
+from outlines_cont.unknown_option import did_you_mean
 
 Values = Mapping[str, Any]
 
@@ -115,23 +115,17 @@ class Template:
         """Read a template from a file in UTF-8; one line break at its end does not count. For `special` see `Template`.
 
         Raises:
-            TemplateError: the file cannot be read, or is no such template.
+            TemplateError: the file cannot be read, or is not a valid template.
         """
-        try:
-            source = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TemplateError(
-                f"expected a UTF-8 text file as the template, but {str(path)!r} cannot be read: {error}"
-            ) from error
+        source = file_text(path, "as the template", TemplateError)
         return cls(source.removesuffix("\n"), special=special, origin=repr(str(path)))
 
     def __repr__(self) -> str:
-        shown = self.source if len(self.source) <= 60 else f"{self.source[:57]}..."
-        return f"Template({shown!r})"
+        return f"Template({shortened(self.source)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the text."""
-        return _again, (self.source, self.special)
+        return _unpickle, (self.source, self.special)
 
     @overload
     def run(
@@ -210,7 +204,7 @@ class Template:
         budget: TemplateBudget | None = None,
         **values: Any,
     ) -> Any:
-        """Do the same as `run` without holding up an event loop; tasks share the steps of one engine. A cancelled one lets its rows go."""
+        """The asynchronous form of `run`: it does not block the event loop, and a cancelled task releases its rows."""
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
         async with aclosing(drive_async(model, programs, _window(model))) as found:
@@ -229,8 +223,8 @@ class Template:
         budget: TemplateBudget | None = None,
         **values: Any,
     ) -> Iterator[TemplateResult]:
-        """Do the same as `run` with `rows`, but yield each result once it is there and all before it are. Rows are taken as there is
-        room for them, so that there may be any number.
+        """Run as `run` does with `rows`, but yield each result, in order, as soon as it is there. Rows are taken as there is
+        room for them, so their number is unlimited.
         """
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
         return drive(model, programs, _window(model))
@@ -247,7 +241,7 @@ class Template:
         budget: TemplateBudget | None = None,
         **values: Any,
     ) -> TemplateStream:
-        """Do the same as `run`, for one run, and tell what is new after each step.
+        """Run the template once, and yield what is new after each step.
 
             stream = template.stream(model, text="Two lamps, please.")
             for event in stream:
@@ -256,7 +250,7 @@ class Template:
 
         Args:
             model: what writes.
-            top: tell for each drawn token so many of the most probable ones, with their log-probabilities.
+            top: for each drawn token, report so many of the most probable ones, with their log-probabilities.
             state: as for `run`; so are the others.
 
         Returns:
@@ -278,7 +272,8 @@ class Template:
             if name not in self.names:
                 read = ", ".join(sorted(self.names)) or "none"
                 raise OptionError(
-                    f"expected values that the template reads ({read}), got {name!r}.{near(name, self.names)}", name
+                    f"expected values that the template reads ({read}), got {name!r}.{did_you_mean(name, self.names)}",
+                    name,
                 )
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -324,7 +319,7 @@ class Template:
     ) -> Iterator[TemplateProgram]:
         for index, row in enumerate(rows):
             if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
-                raise OptionError(f"expected a dict with names as row {index}, got {row!r}"[:300], "rows")
+                raise OptionError(f"expected a dict with names as row {index}, got {shortened(repr(row), 200)}", "rows")
             stream = streams.of(index)
             begun = None if state is None else _with_stream(state, stream)
             given = {**values, **row}
@@ -334,7 +329,7 @@ class Template:
         return failure(error, self._template, self.source, self._columns, at, known)
 
     def _warn_of_special(self, model: LanguageModel) -> None:
-        """Say so where the author has written a special token, which is letters."""
+        """Warn about a special token in the text of the template, which is encoded as letters."""
         names = control_names_of(model.tokenizer)
         name = next((found for text in self._texts if (found := names.first_in(text)) is not None), None)
         if name is not None:
@@ -347,7 +342,7 @@ class Template:
             )
 
 
-def _again(source: str, special: bool) -> Template:
+def _unpickle(source: str, special: bool) -> Template:
     """Return a template that was pickled."""
     return Template(source, special=special)
 
@@ -382,7 +377,7 @@ def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
     """Refuse a state that a template cannot go on from.
 
     Raises:
-        OptionError, SampleMismatch, ModelMismatch: it is none, has several rows, or is of another model.
+        OptionError, SampleMismatch, ModelMismatch: it is not a state, has several rows, or belongs to another model.
     """
     if state is None:
         return

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 
 from outlines_cont.engine import row as row_module
 from outlines_cont.engine.drawing.draw_place import Draw
+from outlines_cont.engine.parts import policy_tracks as tracks_module
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.errors import RetriesSpent, UnsupportedBranch
 from outlines_cont.meter import Meter
@@ -171,7 +172,7 @@ def new_row(policies: list[Policy[Any]], source: StateRow | None = None, **optio
 def planned(row: Row) -> Row:
     """Have a row say what it wants, with its tokens fed."""
     row.plan()
-    while row.is_reading:
+    while row.awaits_forward:
         count = row.num_pending
         wanted = row.wanted(count)
         row.score([0.0 for _ in row.unscored(wanted)])
@@ -373,7 +374,7 @@ def test_a_row_goes_back_as_a_plain_search(
             (index + len(PROMPT), place.retries, place.policy + (place.policy >= at)): place
             for index, place in search.places.items()
         }
-        found = {(place.index, place.retries, place.policy): place for place in row._exclusions}
+        found = {(place.index, place.retries, place.policy): place for place in row.policies.exclusions}
         assert plain.keys() == found.keys()
         for key, place in plain.items():
             assert (place.excluded, place.avoided) == (found[key].excluded, found[key].avoided)
@@ -395,7 +396,7 @@ def test_a_piece_that_is_cut_remembers_what_is_excluded(
         cut = steered(resumed, seed)
     assert outcome(whole) == outcome(cut)
     assert whole.retries == cut.retries
-    assert [*whole._exclusions] == [*cut._exclusions]
+    assert [*whole.policies.exclusions] == [*cut.policies.exclusions]
 
 
 # -- policies that do not come to an end --------------------------------------------------------------------------------
@@ -448,7 +449,7 @@ LONG = Long(1)
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_policy_that_takes_back_for_ever_ends_with_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_module, "_MAX_TAKEN_BACK", 30)
+    monkeypatch.setattr(tracks_module, "_MAX_TAKEN_BACK", 30)
     branch, length = ENDLESS[name]
     row = steered(new_row([Allows(LONG), Insists(branch, length)]), 1)
     assert isinstance(row.error, UnsupportedBranch)
@@ -458,7 +459,7 @@ def test_a_policy_that_takes_back_for_ever_ends_with_an_error(name: str, monkeyp
 
 
 def test_how_often_a_policy_says_that_it_goes_back_is_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_module, "_MAX_TAKEN_BACK", 30)
+    monkeypatch.setattr(tracks_module, "_MAX_TAKEN_BACK", 30)
     row = steered(new_row([Allows(LONG), Insists(Branch(backtrack=1, exclude=TokenSet.none), 3, most=50)]), 1)
     assert isinstance(row.error, RetriesSpent)
     assert "50 retries are spent" in str(row.error)
@@ -466,7 +467,7 @@ def test_how_often_a_policy_says_that_it_goes_back_is_not_too_often(monkeypatch:
 
 
 def test_a_text_that_grows_may_be_taken_back_ever_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_module, "_MAX_TAKEN_BACK", 5)
+    monkeypatch.setattr(tracks_module, "_MAX_TAKEN_BACK", 5)
 
     class Respells(Insists):
         """Spells the last token anew, once after every token."""

@@ -125,7 +125,7 @@ def test_a_generator_that_is_interrupted_at_every_line_writes_what_it_writes(str
             pass
         wanted.append(run.state())
     runs = _runs(model)
-    jobs = [run._made() for run in runs]
+    jobs = [run._make_job() for run in runs]
     for job in jobs:
         engine_of(model).submit(job)
     count = _interrupted_everywhere(engine_of(model), lambda: all(job.is_over for job in jobs), stride)

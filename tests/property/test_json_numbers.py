@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import EmptyLanguage
 from fsm.schema import json_schema
-from fsm.schema.numbers.multiple import multiples
+from fsm.schema.scalars.multiple import multiples
 from tests.judged import at_least, judged
 from tests.walks import RANDOMS, random_text
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, json_schema, regex
+from fsm.tokens import mask_strategies
 from fsm.tokens.walk import walk_wide
 
 Tokens = tuple[list[bytes | None], list[int]]
@@ -73,8 +74,8 @@ def assert_masks_are_those_of_the_plain_walk(make: Callable[[], Expression], see
     rng = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         if is_wide:  # let no narrow walk come before
-            patch.setattr(TokenFSM, "max_narrow_bytes", 0)
-            patch.setattr(TokenFSM, "_is_narrow", lambda self, state: False)
+            patch.setattr(mask_strategies, "FEW_BYTES", 0)
+            patch.setattr(mask_strategies, "_is_narrow", lambda maker, state: False)
         try:
             fsm = TokenFSM(make(), vocabulary(seed % 5))
         except EmptyLanguage:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import TokenSet
 from outlines_cont.control import Branch
-from outlines_cont.policies.branch import LateTokenSet, check_mask
+from outlines_cont.policies.branch import LazyTokenSet, check_mask
 
 _IDS = st.sets(st.integers(0, 130), max_size=9)
 _SIZES = st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65, 96, 97, 131, 200])
@@ -29,7 +29,7 @@ def _sets(draw: st.DrawFn) -> tuple[TokenSet, Callable[[int], bool]]:
         return ~TokenSet.of(ids), lambda i: i not in ids
     made = TokenSet.of(ids)
     if kind == "late":
-        return LateTokenSet(lambda: made.words), lambda i: i in ids
+        return LazyTokenSet(lambda: made.words), lambda i: i in ids
     if kind == "bits":
         padded = np.concatenate([made.words, np.zeros(draw(st.integers(0, 3)), dtype=np.int32)])
         return TokenSet.of_bitmask(padded), lambda i: i in ids
@@ -88,7 +88,7 @@ def test_the_largest_id_of_a_set_is_one_below_its_limit() -> None:
 
 def test_a_set_that_is_made_late_is_made_once_and_when_it_is_looked_at() -> None:
     made = []
-    late = LateTokenSet(lambda: made.append(1) or np.array([6], dtype=np.int32))  # type: ignore[func-returns-value]
+    late = LazyTokenSet(lambda: made.append(1) or np.array([6], dtype=np.int32))  # type: ignore[func-returns-value]
     check_mask(late, 2, "sample_mask")
     assert (late.is_made, made) == (False, [])
     assert late == TokenSet.of([1, 2])

@@ -141,7 +141,7 @@ def test_what_other_processors_leave_nothing_of_is_an_error_that_names_them() ->
     processor = adapters.logits_processor("a", TOKENS)
     scores = torch.zeros(2, VOCAB_SIZE)
     scores[1, 3 + ord("a")] = -torch.inf
-    with pytest.raises(DeadEnd, match=r"in row 1, 0 tokens behind its prompt.*min_new_tokens"):
+    with pytest.raises(DeadEnd, match=r"in row 1, 0 tokens after its prompt.*min_new_tokens"):
         processor(torch.tensor([ids("p"), ids("q")]), scores)  # type: ignore[arg-type]
 
 

@@ -27,6 +27,8 @@ START = '{"name":"ab","age":5,'
 TREE = {"properties": {"left": {"$ref": "#"}, "size": {"type": "integer"}}, "required": ["size"], "type": "object"}
 CASES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     (PERSON, "[", ("#/type",)),
+    ({"uniqueItems": True}, "[1,1]", ("#/uniqueItems",)),
+    ({"properties": {"a": {"pattern": r"(.)\1"}}}, '{"a":"ab",', ("#/properties/a/pattern",)),
     (PERSON, '{"name":1', ("#/properties/name/type",)),
     (PERSON, '{"name":"x"', ("#/properties/name/minLength",)),
     (PERSON, '{"name":"xA', ("#/properties/name/pattern",)),

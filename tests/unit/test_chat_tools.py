@@ -138,8 +138,8 @@ def test_a_reply_that_is_cut_keeps_its_whole_calls() -> None:
     twice = Chat(model).user("Rain?")
     written = HERMES.written(calls[:1] * 2)
     token_ids = model.tokenizer.encode_inside(written)
-    chat = twice._changed()._set_tools([get_weather])
-    cut = chat._called(continuous(generate.fsm(model, written))(chat.state, max_tokens=len(token_ids) * 3 // 4))
+    chat = twice._copy_with()._set_tools([get_weather])
+    cut = chat._with_calls(continuous(generate.fsm(model, written))(chat.state, max_tokens=len(token_ids) * 3 // 4))
     assert (cut.finish_reason, [call.name for call in cut.tool_calls]) == ("length", ["get_weather"])
     assert cut.tool(cut.tool_calls[0].run()).tool_calls == ()
 

@@ -13,7 +13,7 @@ import torch
 from fsm import choice, json_schema, regex
 from fsm.automaton.checker import Checker, CheckFailure
 from fsm.errors import BudgetExceeded
-from fsm.schema.check import DISTINCT_KEYS
+from fsm.schema.value_check import DISTINCT_KEYS
 from fsm.terms.node import checked, literal, repeat, sequence
 from outlines_cont import CheckFailed, SequenceState, continuous, generate, models, samplers
 from outlines_cont.errors import OptionError

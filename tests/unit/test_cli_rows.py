@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from outlines_cont.cli.extract import ExtractCommand
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
-from outlines_cont.pipelines.rows.input_format import InputFormat
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
-from outlines_cont.pipelines.rows.row import InputRow
+from outlines_cont.pipelines.rows.row import InputFormat, InputRow
 from outlines_cont.pipelines.rows.schema import RecordSchema, load_schema
 from outlines_cont.pipelines.tables.output import FileOutput
 from tests.stand_in import standing_in

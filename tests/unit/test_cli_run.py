@@ -77,7 +77,7 @@ def test_rows_come_out_in_their_order_each_with_its_own_error(saved_model: Path,
     [
         (("--set", "text"), "expected --set NAME=VALUE, got 'text'"),
         (("--set", "text=a", "--set", "text=b"), "expected each name once"),
-        (("--set", "text=@nothing"), "behind the @ of --set"),
+        (("--set", "text=@nothing"), "after the @ of --set"),
         (("--set", "txt=a"), "Did you mean 'text'?"),
         (("--output", "out.jsonl"), "expected --rows beside --output"),
         (("--rows", "nothing.jsonl"), "cannot be read"),

@@ -21,8 +21,8 @@ from outlines_cont.cli.extract import ExtractCommand
 from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.rows.errors import SetupError
-from outlines_cont.pipelines.rows.input_format import InputFormat
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
+from outlines_cont.pipelines.rows.row import InputFormat
 from tests.stand_in import standing_in
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

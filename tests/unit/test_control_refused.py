@@ -151,9 +151,9 @@ def test_what_an_event_loop_gives_cannot_be_awaited(seconds: int) -> None:
     async def script() -> None:
         await asyncio.sleep(seconds)
 
-    with pytest.raises(ScriptError, match="only what `control` gives can be awaited in a script"):
+    with pytest.raises(ScriptError, match="only functions of `control` can be awaited in it"):
         control.run(random_model(), script, "the")
-    with pytest.raises(ScriptError, match="only what `control` gives can be awaited in a script"):
+    with pytest.raises(ScriptError, match="only functions of `control` can be awaited in it"):
         asyncio.run(control.arun(random_model(), script, "the"))
 
 

@@ -396,7 +396,7 @@ def test_nothing_else_can_be_awaited_and_nothing_works_outside() -> None:
 
     (ended,) = control.run(random_model(), script, "the", check=False).forks
     assert isinstance(ended.error, ScriptError)
-    assert "no task of an event loop" in str(ended.error)
+    assert "not a task of an event loop" in str(ended.error)
     with pytest.raises(ScriptError, match="expected a script that `control.run` runs"):
         label()
 

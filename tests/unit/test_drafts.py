@@ -35,6 +35,8 @@ from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.errors import DraftWarning
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.compose import Track
+from outlines_cont.policies.policy import Policy, RowView
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import next_logits
 
@@ -600,3 +602,31 @@ def test_what_is_noted_of_a_guess_is_the_kind_of_its_first_token(monkeypatch: py
         assert written(plain) == written(write("the name", rng=1, draft=draft))
     assert noted
     assert None not in noted
+
+
+def test_states_of_policies_behind_a_right_guess_are_those_of_the_lookahead() -> None:
+    asked: list[int] = []
+
+    class Listing(Policy[tuple[int, ...]]):
+        def initial(self, row: RowView) -> tuple[int, ...]:
+            return ()
+
+        def branches(self, state: tuple[int, ...], row: RowView) -> list[Branch]:
+            return [Branch(sample_mask=TokenSet.all)]
+
+        def advance(self, state: tuple[int, ...], token_id: int) -> tuple[int, ...]:
+            asked.append(token_id)
+            return (*state, token_id)
+
+    track = Track(Listing(), None)  # type: ignore[arg-type]
+    ahead = track.at(track.states, 0)
+    for token_id in (1, 2, 3):
+        ahead.append(token_id)
+    track.expect([1, 2, 3], ahead)
+    for token_id in (1, 5, 3):
+        track.append(token_id)
+    assert (asked, track.states[-1]) == ([1, 2, 3, 5, 3], (1, 5, 3))
+    track.expect([4], ahead)
+    track.rewind(1, None)
+    track.append(4)
+    assert (asked, track.states[-1]) == ([1, 2, 3, 5, 3, 4], (1, 5, 4))

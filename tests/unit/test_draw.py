@@ -42,6 +42,22 @@ def test_a_picture_of_a_token_fsm_names_tokens_and_ends_somewhere() -> None:
     assert "..." in small
 
 
+def test_the_dot_text_of_an_automaton_has_its_states_and_edges() -> None:
+    dot = draw(regex('(ab|a[c-f]*)+"'), format="dot")
+    assert (dot.splitlines()[0], dot.splitlines()[-1]) == ("digraph {", "}")
+    nodes, edges = (
+        set(re.findall(r"^  (\d+) \[", dot, re.M)),
+        re.findall(r'^  (\d+) -> (\d+) \[label="(.*)"\];', dot, re.M),
+    )
+    assert len(nodes) == 1  # the accepting one
+    assert {"a", "b", "[c-f]", '\\"'} <= {label for _, _, label in edges}
+    assert {str(number) for number in range(1, 6)} == {end for *ends, _ in edges for end in ends}
+    beyond = draw(TokenFSM(regex("(yes|no){9}"), Vocabulary([b"yes", b"no", None], [2])), format="dot", max_states=3)
+    assert beyond.count('label="..."') == 1
+    with pytest.raises(ValueError, match="'svg' or 'dot', received 'png'"):
+        draw(regex("a"), format="png")  # type: ignore[arg-type]
+
+
 PICTURED = regex("(ab|a[c-f]*)+(x|<&>é(h{22}|i{23})?)")
 TOKENS = [b"a", b"b", b"ab", b"c", b"d", b"e", b"f", b"x", "<&>é".encode(), b"h" * 22, b"i" * 23, b"cd", None]
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -430,3 +430,29 @@ def test_what_was_done_between_two_copies_is_their_difference() -> None:
         done - 1  # type: ignore[operator]
     with pytest.raises(TypeError):
         done.work - 1  # type: ignore[operator]
+
+
+def test_a_step_that_draws_without_a_forward_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model("llama")
+    state = continuous(generate.text(model))("the name of", max_tokens=1)
+    assert state.logits.isfinite().any()
+    engine, waits = engine_of(model), []
+    monkeypatch.setattr(threading.Event, "wait", lambda event, timeout=None: waits.append(event is engine._answer))
+    with model.meter() as meter:
+        assert continuous(generate.text(model))(state, max_tokens=1).token_ids.shape[-1] > state.token_ids.shape[-1]
+    assert (meter.forwards, True in waits) == (0, False)
+
+
+@pytest.mark.timeout(60)
+def test_a_task_that_begins_as_a_step_ends_takes_the_next_one() -> None:
+    model = random_model("llama")
+    generator = continuous(generate.text(model))
+
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        done = engine_of(model)._steps[loop] = loop.create_future()
+        done.set_result(None)
+        state = await generator.acall("a", max_tokens=5)
+        return list(state.rows[0][0].token_ids)
+
+    assert list(generator("a", max_tokens=5).rows[0][0].token_ids) == asyncio.run(main())

@@ -531,7 +531,7 @@ class Splitting(Policy[int]):
 def test_a_row_that_forks_takes_its_negative_sequence_along(stacks: bool) -> None:
     model = random_model()
     run = Run(generate.text(model), "the name", Options(max_tokens=6, policies=(Splitting(),), guidance=GREEN), rng=1)
-    job = run._made()
+    job = run._make_job()
     job.can_fork = True
     with nullcontext() if stacks else one_by_one():
         engine_of(model).submit(job)
@@ -661,7 +661,7 @@ def _run_with_interrupts(model: HuggingFaceModel, run: Run, every: int) -> None:
             raise KeyboardInterrupt
         return forward(*arguments)
 
-    job = run._made()
+    job = run._make_job()
     engine_of(model).submit(job)
     with mock.patch.object(model, "forward", sometimes):
         while not job.is_over:

@@ -549,7 +549,7 @@ def test_a_step_that_is_interrupted_heals_as_one_that_is_not() -> None:
     assert fed.logits is not None
     wanted = [finished(run) for run in runs()]
     again = runs()
-    jobs = [run._made() for run in again]
+    jobs = [run._make_job() for run in again]
     for job in jobs:
         engine_of(model).submit(job)
     count = interrupted_everywhere(engine_of(model), lambda: all(job.is_over for job in jobs), 151)

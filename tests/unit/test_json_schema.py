@@ -915,3 +915,14 @@ def test_a_schema_that_needs_itself_is_refused_soon() -> None:
     }
     with pytest.raises(EmptyLanguage, match="needs itself"):
         json_schema(loop)
+
+
+class Named(pydantic.BaseModel):
+    default: datetime.time
+    enum: datetime.time
+
+
+def test_fields_may_have_the_names_of_keywords() -> None:
+    accepts = json_schema(Named).accepts
+    assert accepts('{"default":"10:00:00","enum":"10:00:00"}')
+    assert not accepts('{"default":"10:00:00Z","enum":"10:00:00"}')

@@ -15,6 +15,7 @@ import pytest
 from fsm.automaton.shortest import shortest_text
 from fsm.expression import Report
 from fsm.schema import json_schema, spelling
+from fsm.schema.formats.table import SPELLINGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "json_text.md").read_text(encoding="utf-8")
 ROWS = [
@@ -56,7 +57,7 @@ SENTENCES: list[tuple[Any, dict[str, Any], list[str]]] = [
     ({"enum": ["a", None]}, {}, [spelling.STRINGS]),
     ({"enum": [1, None]}, {}, [spelling.LISTED]),
     ({"enum": [1], "type": "integer"}, {}, [spelling.INTEGERS]),
-    ({"type": "string", "format": "time"}, {}, [spelling.STRINGS, spelling.FORMATS["time"]]),
+    ({"type": "string", "format": "time"}, {}, [spelling.STRINGS, SPELLINGS["time"]]),
     ({"type": "string", "format": "time"}, {"formats": "annotate"}, [spelling.STRINGS]),
     ({"type": "array", "items": {"type": "null"}}, {}, [spelling.ONE_SPACE]),
     ({"type": "array", "items": {"type": "null"}}, {"whitespace": "none"}, [spelling.NO_SPACE]),

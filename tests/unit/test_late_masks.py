@@ -12,9 +12,9 @@ import torch
 import fsm
 from fsm import BudgetExceeded
 from outlines_cont import continuous, engine_of, generate
-from outlines_cont.engine.drawing.masking import made_beside
+from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.models import HuggingFaceModel, from_transformers
-from outlines_cont.policies.branch import LateTokenSet, TokenSet
+from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 from tests.fakes import FakeTokenizer, random_network
 
 SCHEMA = {
@@ -66,14 +66,14 @@ def test_tokens_are_those_of_masks_that_are_made_at_once(monkeypatch: pytest.Mon
         return [schema.token_ids.tolist(), schema.weights.tolist(), pattern.token_ids.tolist(), pattern.finish_reasons]
 
     made_late: list[int] = []
-    settle = LateTokenSet.words.fget
+    settle = LazyTokenSet.words.fget
     assert settle is not None
 
-    def counted(mask: LateTokenSet) -> Any:
+    def counted(mask: LazyTokenSet) -> Any:
         made_late.append(id(mask))
         return settle(mask)
 
-    monkeypatch.setattr(LateTokenSet, "words", property(counted))
+    monkeypatch.setattr(LazyTokenSet, "words", property(counted))
     late = write(fresh_model())
     assert made_late
     monkeypatch.setattr(fsm.TokenFSM, "is_late", lambda token_fsm, state: False)
@@ -119,7 +119,7 @@ def test_a_late_set_is_a_set() -> None:
         calls.append(1)
         return words
 
-    late = LateTokenSet(make)
+    late = LazyTokenSet(make)
     assert not late.is_made
     assert not calls
     assert (late & TokenSet.all) is late
@@ -134,15 +134,15 @@ def test_a_late_set_is_a_set() -> None:
 
 
 def test_no_thread_without_need_nor_off_the_cpu() -> None:
-    late = LateTokenSet(lambda: TokenSet.of([1]).words)
+    late = LazyTokenSet(lambda: TokenSet.of([1]).words)
     before = threading.active_count()
-    with made_beside([TokenSet.all, late], torch.device("cuda")):
+    with overlap_mask_computation([TokenSet.all, late], torch.device("cuda")):
         assert threading.active_count() == before
     assert not late.is_made
-    with made_beside([TokenSet.all, late], torch.device("cpu")):
+    with overlap_mask_computation([TokenSet.all, late], torch.device("cpu")):
         pass
     assert late.is_made
-    with made_beside([TokenSet.all, late], torch.device("cpu")):
+    with overlap_mask_computation([TokenSet.all, late], torch.device("cpu")):
         assert threading.active_count() == before
 
 
@@ -151,10 +151,10 @@ def test_masks_behind_a_guess_are_made_beside_the_forward_that_reads_it(monkeypa
     model = fresh_model()
     wanted = continuous(generate.regex(model, PATTERNS[0]))("x", rng=1)
     made_by: list[bool] = []
-    settle = LateTokenSet.words.fget
+    settle = LazyTokenSet.words.fget
     assert settle is not None
 
-    def seen(mask: LateTokenSet) -> Any:
+    def seen(mask: LazyTokenSet) -> Any:
         if not mask.is_made:
             made_by.append(threading.current_thread() is threading.main_thread())
         return settle(mask)
@@ -167,7 +167,7 @@ def test_masks_behind_a_guess_are_made_beside_the_forward_that_reads_it(monkeypa
     engine_of(model)._guessing.clock = lambda: 0.0
     for _ in range(3):  # a plain forward is measured, and guesses are right
         assert generate.regex(model, "ab", force=False)("x", draft="lookup") == "ab"
-    monkeypatch.setattr(LateTokenSet, "words", property(seen))
+    monkeypatch.setattr(LazyTokenSet, "words", property(seen))
     with model.meter() as meter:
         assert wanted.value == generate.regex(model, PATTERNS[0])("x", rng=1, draft=Knows())
     assert made_by.count(False) > meter.forwards

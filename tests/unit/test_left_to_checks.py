@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import SchemaError
 from fsm.schema import json_schema
 
@@ -70,3 +71,11 @@ def test_what_is_left_to_checks_is_said_and_still_holds(
 @pytest.mark.parametrize("schema", [_patterns(16), _subsets(6), {"if": {"maxItems": 1}, "then": {"minItems": 1}}])
 def test_what_is_just_within_the_bounds_is_exact(schema: dict[str, Any]) -> None:
     assert not any(line.level == "checked" for line in json_schema(schema, strict=True).report)
+
+
+def test_listed_values_beside_a_pattern_that_is_checked_are_the_only_ones_that_the_automaton_holds() -> None:
+    expression = json_schema({"enum": ["ab", "aa", 7], "pattern": r"(.)\1"})
+    assert {line.pointer: line.level for line in expression.report} == {"#/enum": "exact", "#/pattern": "checked"}
+    automaton = Automaton(expression.node)
+    assert [automaton.accepts(text) for text in (b'"ab"', b'"aa"', b"7", b'"bb"')] == [True, True, True, False]
+    assert [expression.accepts(text) for text in ('"ab"', '"aa"', "7")] == [False, True, True]

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import pipelines
 from outlines_cont.pipelines.blocks import Block, BlockReport, BlockRunner
-from outlines_cont.pipelines.ray_crew import RayWorkers, WorkerOptions
+from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions
 from outlines_cont.pipelines.rows.errors import RowError, SetupError, WorkersFailed
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 from outlines_cont.pipelines.worker import RowWorker
@@ -50,7 +50,7 @@ class FakeCrew:
         self.rows_run = 0
         self.deaths = Counter[Any]()  # of workers, by the rows that they had
 
-    def hire(self) -> Any:
+    def start_worker(self) -> Any:
         worker = object()
         self.alive.append(worker)
         return worker
@@ -71,7 +71,7 @@ class FakeCrew:
         self.rows_run += len(block.rows)
         return BlockReport(worker, block.start, [Outcome(row) for row in block.rows])
 
-    def dismiss(self, worker: Any) -> None:
+    def stop_worker(self, worker: Any) -> None:
         self.alive.remove(worker)
         self._given = [(other, block) for other, block in self._given if other is not worker]
 
@@ -87,7 +87,7 @@ class FakeCrew:
 def test_every_row_has_one_outcome_in_its_order(
     count: int, workers: int, size: int, choices: list[tuple[int, bool]], poison: set[int]
 ) -> None:
-    crew = FakeCrew(iter([(which, dies and at % 3 == 1) for at, (which, dies) in enumerate(choices)]), poison)
+    pool = FakeCrew(iter([(which, dies and at % 3 == 1) for at, (which, dies) in enumerate(choices)]), poison)
     read = 0
 
     def rows() -> Iterator[int]:
@@ -96,7 +96,7 @@ def test_every_row_has_one_outcome_in_its_order(
             read += 1
             yield row
 
-    runner = BlockRunner(crew, workers, size)
+    runner = BlockRunner(pool, workers, size)
     outcomes = []
     try:
         for outcome in runner.outcomes(rows()):
@@ -109,35 +109,35 @@ def test_every_row_has_one_outcome_in_its_order(
     assert len(outcomes) == count
     for row, outcome in enumerate(outcomes):
         has_failed = outcome.failure is not None
-        assert has_failed if row in poison else not has_failed or crew.deaths[row] > 2
+        assert has_failed if row in poison else not has_failed or pool.deaths[row] > 2
         assert outcome.record == (None if has_failed else row)
     kinds = {outcome.failure.type for outcome in outcomes if outcome.failure is not None}
     assert kinds <= {"WorkerDied"}
-    assert not crew.alive
+    assert not pool.alive
 
 
 def test_a_row_that_kills_its_workers_is_found_and_costs_no_other_row() -> None:
-    crew = FakeCrew(iter(()), {77})
-    outcomes = list(BlockRunner(crew, 2, 16).outcomes(range(200)))
+    pool = FakeCrew(iter(()), {77})
+    outcomes = list(BlockRunner(pool, 2, 16).outcomes(range(200)))
     assert [number for number, outcome in enumerate(outcomes) if outcome.failure is not None] == [77]
     assert outcomes[77].failure is not None
     assert "alone with it: killed" in outcomes[77].failure.message
 
 
 def test_workers_that_never_work_are_an_error() -> None:
-    crew = FakeCrew(iter([(0, True)] * 100), set())
+    pool = FakeCrew(iter([(0, True)] * 100), set())
     with pytest.raises(WorkersFailed, match="4 of them have died one after the other, the last of them so: killed"):
-        list(BlockRunner(crew, 2, 16).outcomes(range(200)))
-    assert not crew.alive
+        list(BlockRunner(pool, 2, 16).outcomes(range(200)))
+    assert not pool.alive
 
 
 def test_who_stops_lets_the_workers_go() -> None:
-    crew = FakeCrew(iter(()), set())
-    outcomes = BlockRunner(crew, 2, 4).outcomes(range(100))
+    pool = FakeCrew(iter(()), set())
+    outcomes = BlockRunner(pool, 2, 4).outcomes(range(100))
     next(outcomes)
-    assert crew.alive
+    assert pool.alive
     outcomes.close()  # type: ignore[attr-defined]
-    assert not crew.alive
+    assert not pool.alive
 
 
 # --- in the process of a worker

@@ -126,7 +126,7 @@ def test_rows_for_which_there_is_no_memory_run_in_smaller_numbers(most: int, mon
     step = Engine.step
 
     def limited(engine: Engine) -> None:
-        if sum(len(job.rows) for job in [*engine._jobs, *engine._submitted]) > most:
+        if sum(len(job.rows) for job in [*engine._scheduler.jobs, *engine._scheduler.submitted]) > most:
             raise torch.OutOfMemoryError("no room")
         step(engine)
 

@@ -50,7 +50,7 @@ def test_a_piece_that_its_generator_would_not_write_is_not_resumed() -> None:
     other = digits("the ", max_tokens=3).rows[0][0].piece
     assert other is not None
     forged = replace(row, piece=replace(row.piece, source=other.source))
-    with pytest.raises(ResumeError, match="its last piece is no beginning of what the generator"):
+    with pytest.raises(ResumeError, match="its last piece is not a prefix of what the generator"):
         digits.resume(SequenceState(model, ((forged,),), 0))
     assert letters.resume(cut).finish_reasons == [["constraint"]]
 

@@ -41,10 +41,14 @@ def test_no_source_unpickles_evaluates_or_trusts_remote_code(path: Path) -> None
             assert not (isinstance(node.value, ast.Constant) and node.value.value is True)
 
 
-def loaded_by(statement: str) -> set[str]:
-    code = f"import sys; {statement}; print(' '.join(sorted({{m.split('.')[0] for m in sys.modules}})))"
+def modules_of(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     return set(done.stdout.split())
+
+
+def loaded_by(statement: str) -> set[str]:
+    return {module.split(".")[0] for module in modules_of(statement)}
 
 
 def test_importing_fsm_loads_neither_torch_nor_transformers_nor_outlines_cont() -> None:
@@ -53,6 +57,10 @@ def test_importing_fsm_loads_neither_torch_nor_transformers_nor_outlines_cont() 
 
 def test_importing_outlines_cont_loads_neither_torch_nor_transformers() -> None:
     assert not loaded_by("import outlines_cont") & {"torch", "transformers"}
+
+
+def test_importing_the_state_loads_no_engine() -> None:
+    assert not {name for name in modules_of("import outlines_cont.state") if name.startswith("outlines_cont.engine")}
 
 
 def test_everything_that_is_exported_can_be_had_and_is_sorted() -> None:

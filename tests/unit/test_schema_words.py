@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import fsm
 from fsm.errors import EmptyLanguage, SchemaError, SchemaWarning
-from fsm.schema.documents.dialect import dialect_named
 from fsm.schema.documents.translation import Translation
-from fsm.schema.keyword import ANNOTATIONS, KEYWORDS, meant_by
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.misspelling import meant_by
+from fsm.schema.places.dialect import dialect_named
 
 D4, D7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
 D2019, D2020 = "https://json-schema.org/draft/2019-09/schema", "https://json-schema.org/draft/2020-12/schema"
@@ -102,7 +103,9 @@ def test_what_the_keyword_would_not_take_is_no_misspelling(word: str, value: Any
 def test_nothing_is_suspected_but_names_of_letters(word: str) -> None:
     meant = meant_by(word, {})
     letters = word.replace("_", "").replace("-", "")
-    assert meant is None or (letters.isascii() and letters.isalpha() and word not in ANNOTATIONS and meant in KEYWORDS)
+    assert meant is None or (
+        letters.isascii() and letters.isalpha() and word not in KEYWORDS.annotations and meant in KEYWORDS.enforced
+    )
 
 
 @pytest.mark.parametrize("name", ["URI", "color", "utc-millisec", "", "flag-topic", "idn-email", "phone"])
@@ -290,7 +293,7 @@ def test_an_option_names_the_dialect_of_a_schema_that_names_none() -> None:
     ],
 )
 def test_the_uri_of_a_draft_may_be_spelled_in_many_ways(uri: str, name: str) -> None:
-    from fsm.schema.documents.dialect import dialect_named
+    from fsm.schema.places.dialect import dialect_named
 
     assert name == dialect_named(uri).name
     with warnings.catch_warnings(action="error"):

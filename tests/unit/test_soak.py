@@ -104,7 +104,7 @@ def test_nothing_is_left_of_many_requests(count: int) -> None:
     assert (
         min(seen[kind] for kind in ("text", "regex", "json", "stream", "script", "raising", "cancelled")) > count // 60
     )
-    assert (engine.num_running, len(engine._waiting), len(engine._jobs)) == (0, 0, 0)
+    assert (engine.num_running, len(engine._scheduler.waiting), len(engine._scheduler.jobs)) == (0, 0, 0)
     assert 0 < model.prefix_cache.nbytes == model.kv_store.nbytes <= 2**16
     assert threading.active_count() == threads
     assert held[-1] - held[0] < 24e6, held

@@ -1,4 +1,4 @@
-"""Schema documents: dialects, resources and references, places, and the words of older drafts.
+"""Schema documents: references are resolved, the words of older drafts read as draft 2020-12, and values split into cases.
 
-Whatever a document says is read as draft 2020-12. Imports what a keyword is, and `fsm.terms`.
+A case is a list of places that hold together and apply no other schema to the value. Imports keywords, places and formats.
 """

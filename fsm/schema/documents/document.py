@@ -1,81 +1,39 @@
-"""A schema document: its places are checked when first reached, references are resolved, values are split into cases."""
+"""A schema document: check keywords, resolve references, and split the values of a schema into cases (a disjunctive normal form).
+
+A case is a list of places that hold together and apply no other schema to the value. Negation is pushed inwards, keyword by keyword, as
+in a negation normal form, so that no automaton is complemented but those of patterns, formats and keys.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from fsm.errors import SchemaError
 from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import read_loosely
-from fsm.schema.disjoint import are_disjoint, around, types_at
-from fsm.schema.documents.dialect import DRAFT_3, LATEST, Dialect, dialect_named, dialect_of, in_latest_words, is_known
-from fsm.schema.documents.older_word import allows_any_type
-from fsm.schema.documents.place import Conjunction, Place, subschemas
-from fsm.schema.documents.resource import Resources
-from fsm.schema.enumeration import pointer_to, schema_of, values_at
+from fsm.schema.documents.disjoint import are_disjoint, around
+from fsm.schema.documents.older_word import allows_any_type, in_latest_words
 from fsm.schema.formats.table import is_known_format, known_formats
-from fsm.schema.keyword import (
-    ANNOTATIONS,
-    JSON_TYPES,
-    KEYWORDS,
-    Made,
-    Schema,
-    check_schema,
-    check_text,
-    meant_by,
-    shorten,
-)
-from fsm.schema.negation import NoNegation, ways_to_fail
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import ALL_TYPES, NoNegation, Role, Way
+from fsm.schema.keywords.misspelling import meant_by
+from fsm.schema.keywords.value import pointer_to, schema_of, types_at, values_at
+from fsm.schema.places.dialect import DRAFT_3, LATEST, Dialect, dialect_named, dialect_of, is_known
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
+from fsm.schema.places.resource import Resources
+from fsm.schema.places.shape import JSON_TYPES, Schema, check_schema, check_text, shorten
 from fsm.terms import work_budget as work
 from fsm.terms.node import Check
 
-_APPLICATORS = frozenset(
-    {
-        "$ref",
-        "$dynamicRef",
-        Made.RECURSIVE,
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "not",
-        "if",
-        "then",
-        "else",
-        "dependentRequired",
-        "dependentSchemas",
-    }
-)
-_OWN = (frozenset(KEYWORDS) | frozenset(Made)) - _APPLICATORS
-_DEPENDENT = frozenset({"if", "dependentRequired", "dependentSchemas"})
-_SPLITTING = frozenset({"anyOf", "oneOf", "enum", "const"}) | _DEPENDENT
-_ALWAYS = frozenset({"$ref", "$dynamicRef", Made.RECURSIVE, "allOf", "not"})
-_APART = _APPLICATORS | {"enum", "const"}
-_REFERENCE_ONLY = ANNOTATIONS | {"$ref"}
-_ANY_OF_ONLY = ANNOTATIONS | {"anyOf"}
 MAX_EXACT = 200  # cases of one value where negations make them
 MAX_JOINED = 4_000  # the weight of all places in the cases of one value that keywords beside one another multiply
 _MAX_MULTIPLIED = 32  # cases of one value that such keywords make where the rest is left to a check
 _MAX_APART = 60  # branches of `oneOf` that are told from each other one by one
-_HEAVY = frozenset(
-    {
-        "pattern",
-        "format",
-        "contains",
-        "multipleOf",
-        "patternProperties",
-        "propertyNames",
-        Made.NOT_PATTERN,
-        Made.NOT_FORMAT,
-        Made.NOT_MULTIPLE,
-        Made.SOME_ITEM,
-        Made.SOME_MEMBER,
-    }
-)
 _HEAVY_WEIGHT = 10  # of a place with one of these; of others: 1
 _STEP_WORK = 3
 _FEW_STEPS = 500
@@ -85,13 +43,14 @@ MAX_SPENT = (
 )
 _CASE_COST = 10
 _MAX_SMALL = 16  # schemas that a negation leads to, where only small ones are worked out
-_MAX_KEPT = 20_000  # cases that are remembered for those who ask again
+_MAX_KEPT = 20_000  # cases that are remembered
 _MAX_SUBSETS = 6  # of the branches of an `anyOf` whose annotations count
 
 Choice = list[Conjunction]
+AnySchema = TypeVar("AnySchema", Schema, Schema | NegatedKeyword)
 
 
-class _Made(NamedTuple):
+class _Chosen(NamedTuple):
     """A choice on the way to a case: where, of how many, and whether this or one before multiplied others."""
 
     place: Place
@@ -106,12 +65,15 @@ class _Way(NamedTuple):
     todo: Conjunction
     seen: frozenset[object]
     types: frozenset[str]
-    made: tuple[_Made, ...]
+    made: tuple[_Chosen, ...]
 
 
 def _weight(place: Place) -> int:
     """What it costs to join a place to others."""
-    return _HEAVY_WEIGHT if place.says(_HEAVY) else 1
+    is_heavy = (
+        place.schema.types != ALL_TYPES if isinstance(place.schema, NegatedKeyword) else place.says(KEYWORDS.heavy)
+    )
+    return _HEAVY_WEIGHT if is_heavy else 1
 
 
 Missing = dict[tuple[int, str], tuple[Place, str]]
@@ -135,7 +97,7 @@ Negations = Literal["all", "small", "none"]
 
 def _is_watched(place: Place) -> bool:
     """Whether it counts which branches of a place hold, for an `unevaluated...` keyword."""
-    return place.is_watched or place.has("unevaluatedProperties") or place.has("unevaluatedItems")
+    return place.is_watched or place.is_watching
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +130,7 @@ class Remark:
     Attributes:
         keyword: its name.
         text: what became of it.
-        is_suspect: whether it may not be what its author meant; then it is an error for those who are strict.
+        is_suspect: whether it may not be what its author meant; then it is an error with `strict=True`.
     """
 
     keyword: str
@@ -184,7 +146,7 @@ class Document:
         limits: bounds of compiling.
         registry: schemas by URI.
         asserts_format: whether `format` can reject a value.
-        validators: checks by the names that `Made.VALIDATOR` gives them.
+        validators: checks by the names that the keywords of Python types give them.
         negations: which of them are worked out.
         is_coarse: whether to make few cases and leave more to checks, where everything together was too much.
         dialect: the name of the one in which the root is written; None: it says so itself.
@@ -207,7 +169,7 @@ class Document:
         dialect: str | None = None,
         is_strict: bool = False,
     ) -> None:
-        self.root = Place(root, "")
+        self.schema, self.root = root, Place(root, "")
         self.limits, self.asserts_format = limits, asserts_format
         self.dialect = dialect_of(root, LATEST, "") if dialect is None else dialect_named(dialect)
         self.keywords: dict[str, str] = {}
@@ -226,7 +188,7 @@ class Document:
         self.validators = dict(validators or {})
         self._resources: Resources | None = None
         self._visited: set[int] = set()
-        self._settled: dict[int, Schema] = {}
+        self._normalized: dict[int, Schema] = {}
         self._made: dict[tuple[object, ...], Any] = {}
         self._kept: list[Schema] = []
         base = root.get(self.dialect.identifier) if isinstance(root, dict) else None
@@ -238,7 +200,7 @@ class Document:
     def resources(self) -> Resources:
         """What references lead to outside the root's own pointers; made when first needed."""
         if self._resources is None:
-            self._resources = Resources(self.root.schema, self.registry, self.dialect)
+            self._resources = Resources(self.schema, self.registry, self.dialect)
         return self._resources
 
     def cases(self, places: Conjunction, *, loosely: bool = False) -> Cases:
@@ -277,16 +239,16 @@ class Document:
         return cases
 
     def behind(self, places: Conjunction) -> Conjunction:
-        """The places with those that are nothing but a reference replaced by what they refer to, so that all who do so ask the same."""
+        """Replace the places that are only a reference by what they refer to, so that equal questions have equal keys."""
         return tuple(self._behind(place) if place.via is None and not place.negated else place for place in places)
 
     def _behind(self, place: Place) -> Place:
         while place.has("$ref"):
-            settled = self.settle(place)
-            if not isinstance(settled.schema, dict) or not settled.schema.keys() <= _REFERENCE_ONLY:
+            normalized = self.normalize_draft(place)
+            if not isinstance(normalized.schema, dict) or not normalized.schema.keys() <= KEYWORDS.alone["$ref"]:
                 break
-            self._visit(settled)
-            place = self.resolve(settled, "$ref")
+            self._visit(normalized)
+            place = self.resolve(normalized, "$ref")
         return place if place.via is None else place._replace(via=None)
 
     def _find_cases(self, places: Conjunction, loosely: bool) -> Cases:
@@ -312,7 +274,7 @@ class Document:
                 if not loosely:
                     self._limit_joined(joined, places)
                 continue
-            place, rest = self.settle(todo[0]), todo[1:]
+            place, rest = self.normalize_draft(todo[0]), todo[1:]
             if isinstance(place.schema, bool):
                 if place.schema != place.negated:
                     stack.append(_Way(done, rest, seen, types, made))
@@ -336,11 +298,11 @@ class Document:
             if len(choices) > 1:
                 self.can_be_coarser |= bool(made)
                 is_multiplied = factor > 1 or (bool(made) and made[-1].is_multiplied)
-                made = (*made, _Made(place, len(choices), is_multiplied))
+                made = (*made, _Chosen(place, len(choices), is_multiplied))
             stack.extend(_Way(done, (*chosen, *always), seen, types, made) for chosen in reversed(choices))
         return Cases(list(found.values()), tuple(missing.values()), _CASE_COST * len(found) if num_negated else 0)
 
-    def _factor(self, place: Place, made: tuple[_Made, ...]) -> int:
+    def _factor(self, place: Place, made: tuple[_Chosen, ...]) -> int:
         """How often each choice of a place is combined with others: those of places beside it, not of those around it."""
         if not made:
             return 1
@@ -378,8 +340,8 @@ class Document:
             if self._left < 0:
                 raise TooCostly
 
-    def settle_accounts(self) -> None:
-        """From now on anything may be spent: what is asked later was asked before, for another depth."""
+    def disable_budget(self) -> None:
+        """Lift the bound on negations: what is compiled later is the same again, for another depth."""
         self._left = None
 
     def _leaves_out(self, places: Iterable[Place], loosely: bool) -> bool:
@@ -413,11 +375,11 @@ class Document:
             if len(seen) > _MAX_SMALL:
                 return False
             stack.append((one, False))
-            settled = self.settle(one)
-            stack += [(below, True) for below in subschemas(settled)]
-            for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
-                if settled.has(keyword):
-                    stack.append((self.resolve(settled, keyword)._replace(via=None), True))
+            normalized = self.normalize_draft(one)
+            stack += [(below, True) for below in KEYWORDS.subschemas(normalized)]
+            for keyword in KEYWORDS.references:
+                if normalized.has(keyword):
+                    stack.append((self.resolve(normalized, keyword)._replace(via=None), True))
         return True
 
     def _limit_exact(self, places: Conjunction) -> None:
@@ -430,36 +392,37 @@ class Document:
         """The branches of a place that says nothing but `anyOf`: each can be compiled for itself."""
         if len(places) != 1:
             return None
-        place = self.settle(places[0])
+        place = self.normalize_draft(places[0])
         schema = place.schema
         if place.negated or place.is_watched or not isinstance(schema, dict) or "anyOf" not in schema:
             return None
-        if not schema.keys() <= _ANY_OF_ONLY:
+        if not schema.keys() <= KEYWORDS.alone["anyOf"]:
             return None
         self._visit(place)
         return [self._behind(branch) for branch in self._branches(place, "anyOf")]  # `anyOf` alone says no more of them
 
     def _single(self, place: Place) -> Cases | None:
         """The one case of a place that applies no other schema to its value; the most common of all."""
-        place = self.settle(place)
+        place = self.normalize_draft(place)
         schema = place.schema
-        if place.negated or not isinstance(schema, dict) or not _APART.isdisjoint(schema):
+        if place.negated or not isinstance(schema, dict) or not KEYWORDS.apart.isdisjoint(schema):
             return None
         self._visit(place)
-        return Cases([(place,) if place.says(_OWN) else ()])
+        return Cases([(place,) if place.says(KEYWORDS.own) else ()])
 
     def _limit_alternatives(self, count: int, places: Conjunction) -> None:
         pointer = places[0].pointer if places else ""
         self.limits.check("max_alternatives", count, "alternatives for one value", pointer)
 
-    def settle(self, place: Place) -> Place:
-        """The place in the words of the latest draft, in the scope that it begins itself."""
+    def normalize_draft(self, place: Place) -> Place:
+        """The place with the keywords of draft 2020-12, in the scope of its own resource if it begins one."""
         schema = place.schema
         if not isinstance(schema, dict):
-            check_schema(schema, place.pointer)
+            if not isinstance(schema, NegatedKeyword):
+                check_schema(schema, place.pointer)
             return place
-        known, scope = self._settled.get(id(schema)), place.scope
-        if scope is None and schema is not self.root.schema and isinstance(schema.get(self.dialect.identifier), str):
+        known, scope = self._normalized.get(id(schema)), place.scope
+        if scope is None and schema is not self.schema and isinstance(schema.get(self.dialect.identifier), str):
             scope = self.resources.scope()
         if known is not None and scope is None:
             return place if known is schema else place._replace(schema=known)
@@ -471,7 +434,7 @@ class Document:
             known = self._without_unknown_format(in_latest_words(schema, dialect), place)
             if known is not schema:
                 self._remark_older_words(place, dialect)
-            self._settled[id(schema)] = self._settled[id(known)] = known
+            self._normalized[id(schema)] = self._normalized[id(known)] = known
             self._kept += (schema, known)
         return place if known is schema and scope is place.scope else place._replace(schema=known, scope=scope)
 
@@ -539,13 +502,13 @@ class Document:
         Raises:
             SchemaError: a keyword is malformed, or unknown.
         """
-        self._visit(self.settle(place))
+        self._visit(self.normalize_draft(place))
 
-    def make(self, schema: Schema, *key: object) -> Schema:
+    def make(self, schema: AnySchema, *key: object) -> AnySchema:
         """A schema of our own that stays the same object each time it is asked for."""
-        made: Schema = self._made.setdefault(key, schema)
+        made: AnySchema = self._made.setdefault(key, schema)
         if isinstance(made, dict):
-            self._settled[id(made)] = made
+            self._normalized[id(made)] = made
             self._visited.add(id(made))
         return made
 
@@ -558,9 +521,9 @@ class Document:
             return None, (), self._failures(place, loosely, missing)
         if place.has("enum") and place.has("const"):
             return None, self._parted(place), None
-        own: Place | None = place if place.says(_OWN) else None
-        always = self._always(place, loosely, missing) if place.says(_ALWAYS) else ()
-        if not place.says(_SPLITTING):
+        own: Place | None = place if isinstance(place.schema, NegatedKeyword) or place.says(KEYWORDS.own) else None
+        always = self._always(place, loosely, missing) if place.says(KEYWORDS.always) else ()
+        if not place.says(KEYWORDS.splitting):
             return own, always, None
         choices = self._choices(place, loosely, missing)
         if own is not None and any(isinstance(value, dict | list) for value in values_at(place) or ()):
@@ -582,7 +545,7 @@ class Document:
             self.can_be_coarser |= is_multiplied
             if is_multiplied and not loosely:
                 self._limit_joined(count * len(choices), (place,))
-            may_leave = keyword in ("anyOf", "oneOf") and not _is_watched(place)
+            may_leave = KEYWORDS[keyword].role is Role.BRANCHES and not _is_watched(place)
             if is_multiplied and loosely and may_leave and self._is_too_often(factor * count):
                 missing[id(place.schema), keyword] = place, keyword
                 continue
@@ -593,7 +556,7 @@ class Document:
     def _always(self, place: Place, loosely: bool, missing: Missing) -> Conjunction:
         """The places that hold beside this one: by references, `allOf` and `not`."""
         found: list[Place] = []
-        for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
+        for keyword in KEYWORDS.references:
             if place.has(keyword):
                 found.append(self.resolve(place, keyword))
         for position, schema in enumerate(place.get("allOf") or ()):
@@ -615,26 +578,14 @@ class Document:
             choices.append(("anyOf", self._subsets(place, branches, missing) if _is_watched(place) else options))
         if place.has("oneOf"):
             choices.append(("oneOf", self._one_of(place, loosely, missing)))
-        if not place.says(_DEPENDENT):
-            return choices
-        if loosely:
-            for keyword in _DEPENDENT:
-                if place.has(keyword):
-                    missing[id(place.schema), keyword] = place, keyword
-            return choices
-        if place.has("if") and self._leaves_out((place.beside(place.get("if"), "if"),), loosely):
-            missing[id(place.schema), "if"] = place, "if"
-        elif place.has("if"):
-            choices += [("if", choice) for choice in self._if(place)]
-        for name, names in (place.get("dependentRequired") or {}).items():
-            without = self.make({"properties": {name: False}}, "without", name)
-            needs = self.make({"required": list(names)}, "required", *names)
-            choices.append(("dependentRequired", [(place.beside(without),), (place.beside(needs),)]))
-        for name, schema in (place.get("dependentSchemas") or {}).items():
-            without = self.make({"properties": {name: False}}, "without", name)
-            needs = self.make({"type": "object", "required": [name]}, "an object with", name)
-            both = (place.beside(needs), place.beside(schema, "dependentSchemas", name))
-            choices.append(("dependentSchemas", [(place.beside(without),), both]))
+        for keyword in KEYWORDS.conditions:
+            if place.has(keyword.name):
+                value = place.get(keyword.name)
+                denied = (place.beside(value, keyword.name),) if keyword.is_negating else ()
+                if loosely or keyword.cases is None or (denied and self._leaves_out(denied, loosely)):
+                    missing[id(place.schema), keyword.name] = place, keyword.name
+                else:
+                    choices += [(keyword.name, choice) for choice in keyword.cases(place, value, self.make)]
         return choices
 
     def _branches(self, place: Place, keyword: str) -> list[Place]:
@@ -650,12 +601,12 @@ class Document:
 
     def _one_of(self, place: Place, loosely: bool, missing: Missing) -> Choice:
         branches = self._branches(place, "oneOf")
-        settled = [self.settle(branch) for branch in branches]
-        for branch in settled:
+        normalized = [self.normalize_draft(branch) for branch in branches]
+        for branch in normalized:
             self._visit(branch)
-        if len(branches) == 1 or self._are_disjoint(place, settled):
+        if len(branches) == 1 or self._are_disjoint(place, normalized):
             return [(branch,) for branch in branches]
-        if self._leaves_out(settled, loosely):
+        if self._leaves_out(normalized, loosely):
             missing[id(place.schema), "oneOf"] = place, "oneOf"
             return [(branch,) for branch in branches]
         if len(branches) > _MAX_APART:
@@ -670,28 +621,17 @@ class Document:
             self._made[key] = are_disjoint(place, branches, self)
         return bool(self._made[key])
 
-    def _if(self, place: Place) -> list[Choice]:
-        condition = place.get("if")
-        holds = [place.beside(condition, "if")]
-        fails = [place.beside(condition, "if", negated=True)]
-        is_watched = holds[0].is_watched
-        if place.has("then"):
-            holds.append(place.beside(place.get("then"), "then"))
-        if place.has("else"):
-            fails.append(place.beside(place.get("else"), "else"))
-        return [[tuple(holds), tuple(fails)]] if is_watched or len(holds) + len(fails) > 2 else []
-
     def _failures(self, place: Place, loosely: bool, missing: Missing) -> Choice:
         """The ways to fail a place."""
         assert isinstance(place.schema, dict)
         found: Choice = []
-        for keyword in ("$ref", "$dynamicRef", Made.RECURSIVE):
+        for keyword in KEYWORDS.references:
             if place.has(keyword):
                 found.append((self.resolve(place, keyword),))
         try:
             if loosely or self._negations == "none":
                 raise NoNegation("not")
-            for position, way in enumerate(ways_to_fail(place, asserts_format=self.asserts_format)):
+            for position, way in enumerate(self._ways_to_fail(place)):
                 parts = []
                 for n, part in enumerate(way):
                     if not isinstance(part, Place):
@@ -704,6 +644,18 @@ class Document:
             return [()]
         return found
 
+    def _ways_to_fail(self, place: Place) -> Iterator[Way]:
+        """Yield the ways to fail a place, a keyword at a time: negation is pushed inwards, and no automaton complemented.
+
+        Raises:
+            NoNegation: a way cannot be told.
+        """
+        assert isinstance(place.schema, dict)
+        for name, value in place.schema.items():
+            keyword = KEYWORDS.get(name)
+            if keyword is not None and name in KEYWORDS.enforced and (self.asserts_format or not keyword.is_optional):
+                yield from keyword.failures(keyword, place, value)
+
     def _value_cases(self, place: Place) -> tuple[Place, ...]:
         """The place without its listed values, then a place for its scalars and one for each list and object."""
         known: tuple[Place, ...] | None = self._made.get(("values", id(place.schema)))
@@ -711,9 +663,9 @@ class Document:
             return known
         assert isinstance(place.schema, dict)
         values = values_at(place) or []
-        rest = {k: v for k, v in place.schema.items() if k in _OWN - {"enum", "const"}}
+        rest = {k: v for k, v in place.schema.items() if k in KEYWORDS.own - KEYWORDS.apart}
         scalars = [value for value in values if not isinstance(value, dict | list)]
-        schemas: list[tuple[Schema, str]] = [(rest, place.pointer)]
+        schemas: list[tuple[dict[str, Any], str]] = [(rest, place.pointer)]
         if scalars:
             schemas.append(({"enum": scalars}, place.pointer))
         for position, value in enumerate(values):
@@ -741,8 +693,8 @@ class Document:
         return place.beside(rest), place.beside(only)
 
     def follow(self, place: Place) -> Place:
-        """The settled place that `$ref` of `place` names."""
-        return self.settle(self.resolve(place, "$ref"))
+        """The normalized place that `$ref` of `place` names."""
+        return self.normalize_draft(self.resolve(place, "$ref"))
 
     def resolve(self, place: Place, keyword: str) -> Place:
         """The place that a reference of `place` names.
@@ -750,17 +702,17 @@ class Document:
         Raises:
             SchemaError: it names nothing that is known, or a place that refers back here without reading anything.
         """
-        reference, pointer = place.get(keyword), place.at(str(keyword).removeprefix("\0"))
+        reference, pointer = place.get(keyword), place.at(keyword)
         check_text(reference, pointer)
         found = self._find(place, keyword, reference, pointer)
         check_schema(found.schema, found.pointer)
-        if place.leads_back_to(self.settle(found).schema, found.scope):
+        if place.leads_back_to(self.normalize_draft(found).schema, found.scope):
             raise SchemaError(
                 f"reference {shorten(reference)} leads back to itself without content, so that it says nothing. "
                 "Put the reference inside `properties` or `items`, or remove it",
                 pointer,
             )
-        self._visit(self.settle(found))
+        self._visit(self.normalize_draft(found))
         self.limits.check("max_depth", found.depth, "references one behind the other", pointer)
         return found
 
@@ -774,7 +726,7 @@ class Document:
             schema, inner = self.resources.find(reference, scope, pointer)
         else:
             self.is_dynamic = True
-            if keyword == Made.RECURSIVE:
+            if keyword == "$recursiveRef":
                 schema, inner = self.resources.recursive(scope, pointer)
             else:
                 schema, inner = self.resources.find(reference, scope, pointer, is_dynamic=True)
@@ -786,7 +738,7 @@ class Document:
         base, _, fragment = reference.partition("#")
         if (base and base != self._base) or (fragment and not fragment.startswith("/")):
             return None
-        node: Any = self.root.schema
+        node: Any = self.schema
         for token in unquote(fragment).split("/")[1:]:
             name = token.replace("~1", "/").replace("~0", "~")
             if isinstance(node, dict) and name in node:
@@ -807,20 +759,15 @@ class Document:
         self._visited.add(id(schema))
         start = place.pointer + "/"
         for keyword, value in schema.items():
-            known = KEYWORDS.get(keyword)
-            if known is not None:
+            if keyword in KEYWORDS.enforced:
                 pointer = start + keyword  # none of them needs an escape
-                known.check(value, pointer)
+                KEYWORDS[keyword].shape.check(value, pointer)
                 self.keywords[pointer] = keyword
-            elif keyword in (Made.VALIDATOR, Made.TEXT):
-                name = keyword.removeprefix("\0")
-                self.keywords[place.at(name)] = name
-            elif keyword not in ANNOTATIONS and keyword != Made.RECURSIVE:
+            elif keyword not in KEYWORDS:
                 self._remark_unknown(place, keyword, value)
-        if "pattern" in schema:
-            self._remark_pattern(place, "pattern", schema["pattern"])
-        for pattern in schema.get("patternProperties") or ():
-            self._remark_pattern(place, "patternProperties", pattern)
+        for known in KEYWORDS.with_patterns:
+            for pattern in known.patterns(schema[known.name]) if known.name in schema else ():
+                self._remark_pattern(place, known.name, pattern)
         self.limits.check("max_enum_values", len(schema.get("enum") or ()), "values of an enum", place.at("enum"))
 
     def _remark_unknown(self, place: Place, keyword: object, value: object) -> None:

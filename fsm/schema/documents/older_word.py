@@ -1,4 +1,4 @@
-"""Words of older drafts and of OpenAPI, read in whatever schema uses them, as those mean them.
+"""Read keywords of older drafts and of OpenAPI, in any schema that uses them, as those define them.
 
 Many schemas name no draft, or a later one than they are written for. What an older word means is not in doubt where the later
 draft has no such word, or gives it another shape:
@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsm.schema.keyword import Made
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.places.dialect import DRAFT_3, LATEST, Dialect
+from fsm.schema.places.shape import Schema
 
 Words = dict[str, Any]
 
 _WORDS = frozenset({"dependencies", "nullable"})
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
-_FOR_ANY_TYPE = frozenset({"$ref", "$dynamicRef", Made.RECURSIVE, "allOf", "anyOf", "oneOf", "not", "if", "const"})
 
 
 def has_older_words(schema: Mapping[str, Any]) -> bool:
@@ -101,7 +102,7 @@ def read_nullable(schema: Words, *, to_the_letter: bool) -> Words:
     """
     if schema.pop("nullable", False) is not True:
         return schema
-    if not to_the_letter and not _FOR_ANY_TYPE.isdisjoint(schema):
+    if not to_the_letter and not KEYWORDS.of_any_type.isdisjoint(schema):
         return {"anyOf": [schema, {"type": "null"}]}
     named = schema.get("type")
     names = [named] if isinstance(named, str) else named
@@ -110,3 +111,52 @@ def read_nullable(schema: Words, *, to_the_letter: bool) -> Words:
     if not to_the_letter and isinstance(schema.get("enum"), list) and None not in schema["enum"]:
         schema["enum"] = [*schema["enum"], None]
     return schema
+
+
+def in_latest_words(schema: dict[str, Any], dialect: Dialect) -> Schema:
+    """The keywords of one schema as draft 2020-12 writes them; the schemas below stay as they are.
+
+    Returns:
+        The same object where nothing is to be changed.
+    """
+    if dialect is LATEST and not has_older_words(schema):
+        return schema
+    if dialect.has_lonely_references and "$ref" in schema:
+        found: Words = {"$ref": schema["$ref"]}
+        return found if dialect.has_nullable else read_nullable(found | _only(schema, "nullable"), to_the_letter=False)
+    unknown = KEYWORDS.unknown_to(dialect.name)
+    found = {key: value for key, value in schema.items() if key not in unknown}
+    if dialect is DRAFT_3:
+        _read_draft_3(found)
+    read_older_words(found)
+    if dialect.has_lonely_references:
+        found.pop("$recursiveRef", None)
+    if dialect.identifier == "id":
+        found.pop("id", None)
+    return read_nullable(found, to_the_letter=dialect.has_nullable)
+
+
+def _only(schema: Mapping[str, Any], word: str) -> Words:
+    return {word: schema[word]} if word in schema else {}
+
+
+def _read_draft_3(schema: Words) -> None:
+    """Draft 3 has schemas among the types, and words of its own for `allOf`, `not` and `multipleOf`."""
+    _read_types(schema)
+    for word, keyword in (("divisibleBy", "multipleOf"), ("extends", "allOf"), ("disallow", "not")):
+        if word in schema:
+            value = schema.pop(word)
+            if word == "extends":
+                value = [*schema.get("allOf", ()), *(value if isinstance(value, list) else [value])]
+            elif word == "disallow":
+                value = {"type": value}
+            schema[keyword] = value
+
+
+def _read_types(schema: Words) -> None:
+    named = schema.get("type")
+    if isinstance(named, list) and any(isinstance(one, dict) for one in named):
+        del schema["type"]
+        if "any" not in named:
+            branches = [one if isinstance(one, dict) else {"type": one} for one in named]
+            schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": branches}]

@@ -1,4 +1,4 @@
-"""Tools: the schema inside of what OpenAI, Anthropic and MCP put around one, and what to say where somebody forgot to take it out.
+"""Tools: the schema inside of what OpenAI, Anthropic and MCP put around one, and an error for a wrapper that was given as a schema.
 
 As a schema, such a wrapper holds no keyword that rejects anything, so that any JSON would pass.
 """
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsm.errors import SchemaError
-from fsm.schema.keyword import JSON_TYPES, KEYWORDS, Schema, shorten
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.places.shape import JSON_TYPES, Schema, shorten
 
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -73,7 +74,7 @@ def tool_schema(tool: dict[str, Any]) -> dict[str, Any]:
     "inputSchema"}`). A function of OpenAI without `parameters` has no arguments.
 
     Raises:
-        SchemaError: it is none of these, or has no schema where it should.
+        SchemaError: it has none of these forms, or no schema where one should be.
     """
     form = _form_of(tool) if isinstance(tool, dict) else None
     if form is None:
@@ -94,10 +95,10 @@ def _form_of(value: Mapping[str, Any]) -> _Form | None:
 
 
 def _is_bare(value: Mapping[str, Any]) -> bool:
-    """True where a value, read as a schema, has no keyword that rejects anything; it is none where its `type` is no type of JSON."""
+    """True where a value, read as a schema, has no keyword that rejects anything, or its `type` is not a type of JSON."""
     named = value.get("type")
     is_ours = isinstance(named, str) and named not in (*JSON_TYPES, "any")
-    return is_ours or KEYWORDS.keys().isdisjoint(value)
+    return is_ours or KEYWORDS.enforced.isdisjoint(value)
 
 
 def _received(tool: object) -> str:
@@ -154,4 +155,4 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _says_something(value: object) -> bool:
-    return isinstance(value, dict) and not KEYWORDS.keys().isdisjoint(value)
+    return isinstance(value, dict) and not KEYWORDS.enforced.isdisjoint(value)

@@ -1,4 +1,4 @@
-"""Whole documents in the words of draft 2020-12, for the validator, which knows each draft by its letter alone.
+"""Rewrite a whole document in the keywords of draft 2020-12, for the validator, which reads each draft to the letter.
 
 Left out: the schemas of a registry, and identifiers on the way of a reference.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from fsm.schema.documents.dialect import Dialect, in_latest_words
-from fsm.schema.documents.older_word import has_older_words
-from fsm.schema.keyword import KEYWORDS, Made, Schema, escape
+from fsm.schema.documents.older_word import has_older_words, in_latest_words
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.places.dialect import Dialect
+from fsm.schema.places.shape import Inside, Schema, escape
 
-_VALUES = frozenset({"enum", "const", "default", "example", "examples"})
-_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 _AS_BEFORE = ("draft-04", "draft-06", "draft-07")
 """The drafts whose own words are among the older ones."""
 
@@ -52,9 +51,10 @@ class Translation:
             elif isinstance(value, dict):
                 holder[key] = new = self._in_new_words(value, pointer) if is_schema else dict(value)
                 for name, part in list(new.items()):
-                    if isinstance(part, dict | list) and (not is_schema or name not in _VALUES):
+                    inside = KEYWORDS.inside(name) if is_schema else Inside.SCHEMA
+                    if isinstance(part, dict | list) and inside is not Inside.VALUES:
                         at = f"{pointer}/{escape(str(name))}"
-                        todo.append((new, name, part, at, not is_schema or name not in _NAMED))
+                        todo.append((new, name, part, at, inside is not Inside.SCHEMA_MAP))
             else:
                 holder[key] = value
         return top[""]  # type: ignore[no-any-return]
@@ -63,12 +63,12 @@ class Translation:
         self._pointers.setdefault(id(schema), pointer)
         new = in_latest_words(schema, self._dialect)
         assert isinstance(new, dict)
-        kept = {name: part for name, part in schema.items() if name not in KEYWORDS and name not in _GONE}
+        kept = {name: part for name, part in schema.items() if name not in KEYWORDS.enforced and name not in _GONE}
         new = {**kept, **new}
         if isinstance(schema.get(self._dialect.identifier), str) and self._dialect.identifier != "$id":
             new["$id"] = schema[self._dialect.identifier]
-        if Made.RECURSIVE in new:
-            new["$ref"] = new.pop(Made.RECURSIVE)
+        if "$recursiveRef" in new:
+            new["$ref"] = new.pop("$recursiveRef")
         if isinstance(new.get("$ref"), str):
             self._references.append(new)
         return new

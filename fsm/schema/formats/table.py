@@ -3,7 +3,7 @@
 Exact after their standards where the modules `moment`, `address` and `uri` do not say otherwise; `byte`, `binary`, `password` and the
 formats of numbers are those of the registry of OpenAPI. `regex` is a part of ECMA-262 with the `u` flag: groups are nested at most three
 deep, without names and references, ranges of a class begin with `0`, `a` or `A`. `idn-hostname` and `idn-email` are not known: whether a
-label is allowed hangs on tables of Unicode that change.
+label is allowed depends on tables of Unicode that change.
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ NUMBER_FORMATS: dict[str, dict[str, Any]] = {
     "int32": {"multipleOf": 1, "minimum": -(2**31), "maximum": 2**31 - 1},
     "int64": {"multipleOf": 1, "minimum": -(2**63), "maximum": 2**63 - 1},
     "float": {"minimum": -_MAX_SINGLE, "maximum": _MAX_SINGLE},
-    "double": {},  # whatever we write
+    "double": {},  # any number that is written
 }
-"""Formats of numbers, after the registry of OpenAPI, in other keywords. Strings pay no heed to them, nor numbers to other formats."""
+"""Formats of numbers, after the registry of OpenAPI, in other keywords. They say nothing of strings, nor other formats of numbers."""
 OUR_FORMATS: dict[str, Callable[[], Node]] = {
     "x-local-date-time": moment.local_date_time,
     "x-clock": moment.local_time,
@@ -177,3 +177,16 @@ OUR_FORMATS: dict[str, Callable[[], Node]] = {
     "x-ipv6-interface": address.ipv6_interface,
 }
 """Formats of Python types, see `model.py`."""
+SPELLINGS = {
+    "date": "`date`: no year 0000",
+    "time": "`time`: no leap second, at most 9 digits of a fraction",
+    "date-time": "`date-time`: no year 0000, no leap second, at most 9 digits of a fraction",
+    "hostname": "`hostname`: at most 8 labels, none with `--` in the third and fourth place",
+    "email": "`email`: at most 3 atoms of 20 characters, or 31 in quotes, before `@`, and 8 labels of 31 after it",
+    "regex": "`regex`: groups at most three deep, without names and references",
+    "byte": "`byte`: padded, the bits that stand for nothing zero",
+    "x-mailbox": "e-mail addresses: letters, digits, single dots and hyphens, a host name that is public",
+    "x-clock": "times: no offset, at most 6 digits of a fraction",
+    "x-local-date-time": "times of a day: no offset, at most 6 digits of a fraction",
+}
+"""What is never written though a format allows it, in one sentence each."""

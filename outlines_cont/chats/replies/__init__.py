@@ -1,4 +1,4 @@
-"""Replies of a chat model: text or calls of tools, written by generators and streamed.
+"""Replies of a chat model: free text or tool calls, generated in two pieces and streamed as events.
 
-Imports `generation`, `generate`, `continuation` and what lies below.
+Imports `generation`, `generate`, `continuation` and the layers below them.
 """

@@ -1,4 +1,4 @@
-"""`OpenCalls`: the calls in a text that is being written, in the form of a model."""
+"""`OpenCalls`: an incremental parser of tool calls in a reply that is being written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from outlines_cont.chats.tool import Tool, call_id
 from outlines_cont.chats.tool_form import ToolForm
-from outlines_cont.events.open_call import OpenCall
+from outlines_cont.events.event import OpenCall
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
 
@@ -15,7 +15,7 @@ _UP_TO_BRACE = re.compile(r"[^}]*\}|[^}]+")
 
 
 class OpenCalls:
-    """Calls that come piece by piece.
+    """Parses tool calls from text that comes in pieces.
 
     Args:
         form: how they are written.
@@ -36,13 +36,13 @@ class OpenCalls:
         self._value: PartialValue | None = None
 
     def push(self, text: str) -> Iterator[OpenCall]:
-        """Take more text, and yield the news of each call that it belongs to. Cost: its length, and the arguments that are open."""
+        """Take more text, and yield what is new in each call that it belongs to. Cost: its length, and the arguments that are open."""
         self._text += text
         while (found := self._read()) is not None:
             yield found
 
     def _read(self) -> OpenCall | None:
-        """Return the next news in the text, None where it takes more to tell."""
+        """Return the next change in the text, or None until more of it is there."""
         if self._name is None and not self._find_name():
             return None
         assert self._name is not None

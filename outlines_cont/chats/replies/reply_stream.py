@@ -1,4 +1,4 @@
-"""`ChatStream`: the events of a reply as it is written, and the conversation with it at every moment."""
+"""`ChatStream`: iterates over the events of a reply, and has the conversation with it at every moment."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ChatT = TypeVar("ChatT")
 
 
 class ChatStream(Closing, Generic[ChatT]):
-    """Events of a reply, one iteration long: `for event in stream`, or `async for event in stream`.
+    """Events of a reply, to be iterated once: `for event in stream`, or `async for event in stream`.
 
-    Whoever leaves the loop ends the reply where it is; `chat` has what was written. Nothing is computed before somebody iterates.
+    Leaving the loop ends the reply where it is; `chat` has what was written. Nothing is computed before iteration begins.
     """
 
     def __init__(self, stream: StateStream | ToolStream, replied: Callable[[SequenceState], ChatT]) -> None:
@@ -29,16 +29,16 @@ class ChatStream(Closing, Generic[ChatT]):
         """The conversation with the reply as far as it was written; a reply that was cut has no value where it is constrained.
 
         Raises:
-            Exception: what the row has failed with.
+            Exception: the error of the row.
         """
         return self._replied(self._stream.state)
 
     def __iter__(self) -> Iterator[StreamEvent]:
-        """Run, and yield what is new after each step. A second time there is nothing left."""
+        """Run, and yield what is new after each step. A stream can be iterated once."""
         return iter(self._stream)
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
         return aiter(self._stream)
 
     def close(self) -> None:
@@ -46,5 +46,5 @@ class ChatStream(Closing, Generic[ChatT]):
         self._stream.close()
 
     async def aclose(self) -> None:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
         await self._stream.aclose()

@@ -1,4 +1,4 @@
-"""A reply that is text, or calls of tools: free text up to what begins a call, and then nothing else than one."""
+"""`ToolReply`: a reply that is text or tool calls: free text up to the marker of a call, then constrained JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outlines_cont.state.sequence_state import SequenceState
 
 @dataclass(frozen=True, slots=True)
 class ToolReply:
-    """How a reply is written that may call tools.
+    """Generates a reply that may call tools.
 
     Attributes:
         writer: writes the text.
@@ -96,7 +96,7 @@ class ToolReply:
         return {**options, "stop_at": self.marker, "keep_stop": True}
 
     def next(self, before: SequenceState, done: SequenceState) -> Literal["nothing", "text", "calls"]:
-        """Return what follows after the text: calls, or text where what would begin a call does not stand at the beginning."""
+        """Return what follows the text: calls, or more text if the marker of a call is not at the beginning."""
         return self._follows(done, str(done)[len(str(before)) :])
 
     def _follows(self, done: SequenceState, text: str) -> Literal["nothing", "text", "calls"]:
@@ -111,7 +111,7 @@ class ToolReply:
 
     @property
     def caller(self) -> Generator:
-        """What writes the rest of calls."""
+        """The generator of the rest of calls."""
         return generate.fsm(
             self.writer.model, self.form.expression(self.tools, self.marker), sampler=self.writer.sampler
         )
@@ -129,7 +129,7 @@ class ToolReply:
 
     @property
     def marker(self) -> str:
-        """What tells a call from other text."""
+        """The text by which a call is recognised."""
         return self.form.marker(special_names_of(self.writer.model.tokenizer).first_in(self.form.before))
 
     @property

@@ -1,4 +1,4 @@
-"""`ToolStream`: the events of a reply that is text, or calls of tools, as it is written."""
+"""`ToolStream`: iterates over the events of a reply that may contain tool calls."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ToolStream(Closing):
         self._running: StateStream = self._stream
         self._done: SequenceState | None = None
         self._held = ""  # text that may begin a call
-        self._seen = 0, 0  # how many characters and tokens of the text were there, told or held
+        self._seen = 0, 0  # how many characters and tokens of the text there were, reported or held
         self._last: StreamEvent | None = None
         self._is_text = True  # whether what runs is the text before the calls
         self._calls: OpenCalls | None = None
@@ -64,23 +64,23 @@ class ToolStream(Closing):
         return self._done if self._done is not None else self._running.state
 
     def __iter__(self) -> Iterator[StreamEvent]:
-        """Run, and yield what is new after each step. A second time there is nothing left."""
+        """Run, and yield what is new after each step. A stream can be iterated once."""
         with closing(self):
             while (stream := self._stream) is not None:
                 for event in stream:
-                    yield from self._told(event)
+                    yield from self._events_of(event)
                 self._stream = None
-                yield from self._go_on()
+                yield from self._start_rest()
 
     async def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
         async with aclosing(self):
             while (stream := self._stream) is not None:
                 async for event in stream:
-                    for told in self._told(event):
+                    for told in self._events_of(event):
                         yield told
                 self._stream = None
-                for told in await asyncio.to_thread(self._go_on):
+                for told in await asyncio.to_thread(self._start_rest):
                     yield told
 
     def close(self) -> None:
@@ -89,16 +89,16 @@ class ToolStream(Closing):
         self._running.close()
 
     async def aclose(self) -> None:
-        """Do the same without holding up an event loop."""
+        """The asynchronous form, which does not block the event loop."""
         self._stream = None
         await self._running.aclose()
 
-    def _told(self, event: StreamEvent) -> Iterator[StreamEvent]:
-        """Yield the events that there are for one of what runs."""
+    def _events_of(self, event: StreamEvent) -> Iterator[StreamEvent]:
+        """Yield the events of the reply for one event of the running generator."""
         if self._calls is not None:
-            yield from _told_of_calls(self._calls, event)
+            yield from _call_events(self._calls, event)
         elif not self._is_text:
-            told = self._beyond(event)
+            told = self._without_resumed(event)
             if told.text or told.token_ids or told.value is not None or told.finish_reason:
                 yield told
         else:
@@ -113,14 +113,14 @@ class ToolStream(Closing):
             if told.text or told.token_ids or told.value is not None:
                 yield told
 
-    def _beyond(self, event: StreamEvent) -> StreamEvent:
-        """Return what an event of a text that is resumed tells beyond what was told; it begins with that."""
+    def _without_resumed(self, event: StreamEvent) -> StreamEvent:
+        """Return the event of a resumed text without the part that earlier events contained."""
         text, tokens = min(len(event.text), self._seen[0]), min(len(event.token_ids), self._seen[1])
         self._seen = self._seen[0] - text, self._seen[1] - tokens
         ids, logprobs, top = event.token_ids[tokens:], event.logprobs[tokens:], event.top[tokens:]
         return replace(event, text=event.text[text:], token_ids=ids, logprobs=logprobs, top=top)
 
-    def _go_on(self) -> list[StreamEvent]:
+    def _start_rest(self) -> list[StreamEvent]:
         """Begin the rest of the reply, where there is one, and return the event with which the text before it ends."""
         last, reply = self._last, self._reply
         if not self._is_text or last is None:
@@ -153,8 +153,8 @@ class ToolStream(Closing):
         return [replace(last, finish_reason="", stop=None)]
 
 
-def _told_of_calls(calls: OpenCalls, event: StreamEvent) -> Iterator[StreamEvent]:
-    """Yield an event for each call that the text of one belongs to."""
+def _call_events(calls: OpenCalls, event: StreamEvent) -> Iterator[StreamEvent]:
+    """Yield an event for each call that the text of an event belongs to."""
     news = list(calls.push(event.text))
     if not news:
         yield replace(event, text="")

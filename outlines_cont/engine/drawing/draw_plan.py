@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from traceback import clear_frames
-from typing import Protocol, Self
+from typing import Protocol
 
 import torch
 
@@ -20,6 +19,8 @@ from outlines_cont.sampling import SamplerBatch, SamplingParams, TokenCounts
 from outlines_cont.user_code import shielded
 
 Counts = Sequence[TokenCounts | None]
+
+_NUM_PLANS = 64
 
 
 class _CountedRow(Protocol):
@@ -130,13 +131,6 @@ class DrawPlan:
             kinds.setdefault(drawing.kind, []).append(row)
         self._parts = [_Part(rows, [drawings[row] for row in rows]) for rows in kinds.values()]
 
-    @classmethod
-    def of(cls, drawings: Sequence[Drawing], last: Self | None) -> Self:
-        """Return the plan for these drawings: the last one, as long as they are the same objects."""
-        if last is None or any(a is not b for a, b in zip_longest(last.drawings, drawings)):
-            return cls(drawings)
-        return last
-
     def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
         """Draw a token for every row.
 
@@ -160,6 +154,23 @@ class DrawPlan:
             token_ids[rows], logprobs[rows] = drawn.token_ids, drawn.logprobs
             errors.update({part.rows[at]: error for at, error in drawn.errors.items()})
         return Drawn(token_ids, logprobs, errors)
+
+
+class DrawPlans:
+    """The plans that were used last, by their drawings: a guess changes how many places are drawn at in every step."""
+
+    def __init__(self) -> None:
+        self._plans: dict[tuple[int, ...], DrawPlan] = {}
+
+    def of(self, drawings: Sequence[Drawing]) -> DrawPlan:
+        """Return the plan for these drawings: an earlier one, if it was made of the same objects."""
+        key = tuple(map(id, drawings))  # of objects that the plan holds
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _NUM_PLANS:
+                self._plans.clear()
+            plan = self._plans[key] = DrawPlan(drawings)
+        return plan
 
 
 class _Part:

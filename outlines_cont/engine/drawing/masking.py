@@ -1,4 +1,4 @@
-"""Masks made beside a forward, and applied to logits, all rows at once."""
+"""Token masks: lazy ones are computed while a forward runs, and all are applied to logits, the rows of a batch at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outlines_cont.policies.branch import LateTokenSet, TokenSet
+from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 
 _FEW_WORDS = 512
 """So many words of a mask may have bits for its ids to be told one by one; with more, a table is faster."""
@@ -50,16 +50,16 @@ def _kept(logits: torch.Tensor, ids: Sequence[NDArray[np.int64] | None]) -> torc
 
 
 @contextmanager
-def made_beside(masks: Sequence[TokenSet], device: torch.device) -> Iterator[None]:
-    """Make the late ones among `masks` while the body runs. Cost: 0.1 ms for the thread, nothing where none is late.
+def overlap_mask_computation(masks: Sequence[TokenSet], device: torch.device) -> Iterator[None]:
+    """Compute the lazy ones among `masks` in a thread while the body, a forward, runs. Cost: 0.1 ms for the thread, where there are any.
 
-    Other devices than the CPU compute while Python goes on, so there they are as well made when the body is over.
+    Other devices than the CPU compute while Python goes on, so there they may as well be computed when the body is over.
     """
-    late = [mask for mask in masks if not mask.is_made]
-    if not late or device.type != "cpu":
+    lazy = [mask for mask in masks if not mask.is_made]
+    if not lazy or device.type != "cpu":
         yield
         return
-    thread = Thread(target=_make, args=(late,), daemon=True)
+    thread = Thread(target=_make, args=(lazy,), daemon=True)
     thread.start()
     try:
         yield
@@ -67,7 +67,7 @@ def made_beside(masks: Sequence[TokenSet], device: torch.device) -> Iterator[Non
         thread.join()
 
 
-def _make(masks: Sequence[LateTokenSet]) -> None:
+def _make(masks: Sequence[LazyTokenSet]) -> None:
     for mask in masks:
         with suppress(Exception):  # the row that looks at the mask has the error again, as its own
             _ = mask.words

@@ -1,4 +1,4 @@
-"""`ForwardCosts`: how long a forward of so many tokens takes, as it was measured."""
+"""`ForwardCosts`: how long a forward of a number of tokens takes: medians of what was measured, linear in between."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Lookahead:
         temperature: float | None = None,
         takes_hints: bool = False,
     ) -> None:
-        """Begin behind a row that wants a sample.
+        """Begin behind the last token of a row that wants a sample.
 
         Args:
             row: it is not changed.
@@ -96,14 +96,19 @@ class Lookahead:
         """How many of the tokens are drawn when the row comes there."""
         return len(self.kinds) - self.kinds.count(None)
 
-    def late_masks(self, chance: Callable[[Sequence[Hashable]], float]) -> list[TokenSet]:
-        """Return the masks behind guessed tokens that are yet to be made, as far as the row will more likely come there than not.
+    def lazy_masks(self, chance: Callable[[Sequence[Hashable]], float]) -> list[TokenSet]:
+        """Return the lazy masks behind guessed tokens that are not computed yet, as far as the row will more likely come there than not.
 
         Args:
             chance: from the kinds of some tokens to the probability that all of them are right.
         """
         late = [asked for asked in self.asked if not asked.mask.is_made]
         return [asked.mask for asked in late if chance(self.kinds[: asked.offset]) >= _LIKELY]
+
+    def lend_states(self, tracks: Sequence[Track]) -> None:
+        """Let the tracks of the row take the states of its policies from here where the tokens come as they were guessed."""
+        for track, ahead in zip(tracks, self._tracks, strict=True):
+            track.expect(self.token_ids, ahead)
 
     @property
     def context(self) -> list[int]:

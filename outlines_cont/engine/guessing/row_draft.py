@@ -34,9 +34,12 @@ _USUAL = 24
 class DraftedRow(Protocol):
     """What a drafter may read of a row; `engine.row.Row` is the one."""
 
-    token_ids: list[int]
     stream: OpenStream
     job: Any
+
+    @property
+    def token_ids(self) -> list[int]:
+        """All ids, prompt included. Not to be changed."""
 
     @property
     def has_hint(self) -> bool:

@@ -1,4 +1,4 @@
-"""One tokenizer over several libraries: the bytes of each token, special tokens, and where tokens may begin.
+"""One tokenizer over several libraries: the exact bytes of each token, special tokens, and token prefixes for healing.
 
-Imports `errors`, `interfaces` and the libraries, each where it is needed.
+A backend per library; each library is imported where it is needed. Imports `errors` and `interfaces` only.
 """

@@ -1,4 +1,4 @@
-"""The library `tokenizers`: byte-level BPE, SentencePiece-like BPE, Unigram with a mark for the space.
+"""`FastBackend`, for the library `tokenizers`: byte-level BPE, SentencePiece-style BPE, and Unigram with a mark for the space.
 
 Refused, because their tokens do not join to the text: WordPiece (`##`), vocabularies of words, BPE with an
 end-of-word suffix, decoders with a regular expression; and parts written in Python, which cannot be read.
@@ -78,7 +78,7 @@ class FastBackend:
         return self._start.encode(text)
 
     def encode_special(self, text: str) -> list[int]:
-        """Do the same, and find special tokens."""
+        """Encode the start of a text in which special tokens are recognised."""
         return self._special.encode(text)
 
     def encode_plain(self, text: str) -> list[int]:

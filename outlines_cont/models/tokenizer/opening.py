@@ -1,17 +1,44 @@
-"""Which tokenizer library stands behind an object that the user gave."""
+"""`TokenizerBackend`, the protocol of a tokenizer library, and `open_backend`, which finds the one for a tokenizer object."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import tokenizers
 
 from outlines_cont.errors import TokenizerError
-from outlines_cont.models.tokenizer.backend import TokenizerBackend
 from outlines_cont.models.tokenizer.fast import FastBackend
 from outlines_cont.models.tokenizer.sentencepiece import SentencePieceBackend
 from outlines_cont.models.tokenizer.slow import SlowBackend
 from outlines_cont.models.tokenizer.tekken import TekkenBackend
+from outlines_cont.models.tokenizer.token_bytes import TokenTable
+
+
+class TokenizerBackend(Protocol):
+    """The methods of a tokenizer library that `Tokenizer` uses. The tokenizer of the user is never changed."""
+
+    @property
+    def table(self) -> TokenTable:
+        """The bytes of every token."""
+
+    @property
+    def start_token_ids(self) -> tuple[int, ...]:
+        """Special ids that the tokenizer puts before a text; empty if it adds none."""
+
+    def encode_start(self, text: str) -> list[int]:
+        """Encode the start of a text as the tokenizer does, without the special tokens that it adds.
+
+        It may normalise the text and add a space in front. Special tokens and markup that are written in it are read as letters.
+        """
+
+    def encode_special(self, text: str) -> list[int]:
+        """Encode the start of a text as the tokenizer does where special tokens that are written in it are read as such."""
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Encode text as it is: no normalisation, no prefix space, no special tokens.
+
+        The joined bytes are those of the text wherever the library can do it; the caller checks.
+        """
 
 
 def open_backend(tokenizer: Any) -> TokenizerBackend:

@@ -1,4 +1,4 @@
-"""The parts of a `tokenizers.Tokenizer` as data, and what they say about the bytes of its tokens."""
+"""`TokenizerParts`: the normalizers, pre-tokenizers and decoders of a `tokenizers.Tokenizer` as data, and how its tokens spell bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SentencePiece models, as the library `sentencepiece` reads them."""
+"""`SentencePieceBackend`, for SentencePiece models read by the library `sentencepiece`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SentencePieceBackend:
         return token_ids
 
     def encode_special(self, text: str) -> list[int]:
-        """Do the same, and find special tokens, which the library never does."""
+        """Encode the start of a text in which special tokens are recognised, which the library itself never does."""
         return self._names.encode(text, self.encode_start, self.encode_plain)
 
     def encode_plain(self, text: str) -> list[int]:

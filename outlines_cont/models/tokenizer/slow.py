@@ -1,4 +1,4 @@
-"""Slow Hugging Face tokenizers around a SentencePiece model."""
+"""`SlowBackend`, for slow Hugging Face tokenizers around a SentencePiece model."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SlowBackend:
         return token_ids
 
     def encode_special(self, text: str) -> list[int]:
-        """Do the same, and find special tokens, also those of the SentencePiece model that the tokenizer does not name."""
+        """Encode the start of a text with special tokens recognised, also those that only the SentencePiece model names."""
         return self._unnamed.encode(text, self._encode, self.encode_plain)
 
     def _encode(self, text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""`SpecialNames`: special tokens found in a text by how they are written."""
+"""`SpecialNames`: finds special tokens in a text by their names, and encodes text so that they are control tokens, or letters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SpecialNames:
         self._pattern = re.compile(f"({'|'.join(longest_first)})") if longest_first else None
 
     def first_in(self, text: str) -> str | None:
-        """Return the first name that stands in a text, the longest where several begin there; None where there is none."""
+        """Return the first name that stands in a text, the longest where several begin there; or None."""
         found = self._pattern.search(text) if self._pattern is not None else None
         return None if found is None else found[1]
 
@@ -42,7 +42,7 @@ class SpecialNames:
         return sum(token_id in known for token_id in token_ids)
 
     def parts(self, text: str) -> list[str]:
-        """Return a text cut behind the first character of every name in it, so that no part holds one."""
+        """Return a text cut after the first character of every name in it, so that no part holds one."""
         cuts = [0]
         while self._pattern is not None and (found := self._pattern.search(text, cuts[-1])) is not None:
             cuts.append(found.start() + 1)
@@ -80,7 +80,7 @@ class SpecialNames:
 
 
 def _encoded_inside(text: str, tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of a text behind a special token; as at a beginning, where a letter of it has only a special token."""
+    """Return the ids of a text after a special token; as at a beginning, where a letter of it has only a special token."""
     try:
         return encode_letters(text, tokenizer)
     except TokenizerError:
@@ -112,7 +112,7 @@ def mapped_texts(value: Any, change: Callable[[str], Any]) -> Any:
 def encode_letters(text: str, tokenizer: Tokenizer, before: Sequence[int] = ()) -> list[int]:
     """Return ids of a text that goes on after `before`, as `encode_inside` does, in which markup is letters.
 
-    Markup is cut behind its first character, and the parts are encoded one by one.
+    Markup is cut after its first character, and the parts are encoded one by one.
     """
     if not tokenizer.markup_tokens or not text:
         return tokenizer.encode_inside(text, before)

@@ -1,9 +1,10 @@
-"""Spelling bytes with tokens, where a tokenizer cannot encode them."""
+"""`Speller`: spells bytes with the fewest tokens (dynamic programming), where the tokenizer cannot encode them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outlines_cont.checks import shortened
 from outlines_cont.errors import TokenizerError
 
 
@@ -53,7 +54,7 @@ def _cannot_spell(data: bytes, offset: int) -> TokenizerError:
     text = data.decode("utf-8", errors="replace")
     position = len(data[:offset].decode("utf-8", errors="ignore"))
     return TokenizerError(
-        f"expected text that the vocabulary can spell, received {text[:60]!r}, in which no tokens cover the "
+        f"expected text that the vocabulary can spell, received {shortened(repr(text))}, in which no tokens cover the "
         f"character {text[position]!r} at position {position}. Use other text, or a model whose vocabulary has all "
         "256 bytes."
     )

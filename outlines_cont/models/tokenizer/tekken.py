@@ -1,4 +1,4 @@
-"""Tekken vocabularies (tiktoken-like), as mistral-common reads them."""
+"""`TekkenBackend`, for tekken vocabularies (byte-level BPE, like tiktoken) read by mistral-common."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TekkenBackend:
         return self.encode_plain(text)
 
     def encode_special(self, text: str) -> list[int]:
-        """Do the same, and find special tokens, which the library never does."""
+        """Encode the start of a text in which special tokens are recognised, which the library itself never does."""
         return self._names.encode(text, self.encode_plain, self.encode_plain)
 
     def encode_plain(self, text: str) -> list[int]:

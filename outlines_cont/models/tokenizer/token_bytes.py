@@ -1,4 +1,4 @@
-"""How the pieces of a vocabulary spell bytes: a byte alphabet, byte fallback, a mark for the space.
+"""The bytes of vocabulary entries: the byte alphabet of byte-level BPE, byte fallback, and SentencePiece's mark for the space.
 
 A *piece* is the text by which a tokenizer names a token; it is not the text that the token stands for. The
 functions here go from the one to the other by the rules with which the tokenizer encodes, so that the
@@ -81,13 +81,13 @@ class PieceCode:
 
 @dataclass(frozen=True, slots=True)
 class TokenTable:
-    """What a vocabulary is: the bytes of every id, and which ids have none.
+    """The tokens of a vocabulary: the bytes of every id, and the special ids.
 
     Attributes:
         token_bytes: The bytes of each id; None for special and unused ids, and for gaps.
         special_token_ids: Ids that stand for no text: control tokens, padding, unknown.
-        eos_token_id: The id that ends a text, None if there is none.
-        bos_token_id: The id that begins a text, None if there is none.
+        eos_token_id: The id that ends a text, or None.
+        bos_token_id: The id that begins a text, or None.
         has_prefix_space: Encoding puts a space in front that is not in the text.
         special_tokens: How special ids are written, such as `</s>`; without those that have no name.
         unknown_token_ids: Those of the special ids that stand for text that no token spells.

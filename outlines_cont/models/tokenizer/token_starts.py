@@ -1,6 +1,6 @@
-"""`TokenStarts`: the tokens of a vocabulary in the order of their bytes, to ask which of them begin with some text.
+"""`TokenStarts`: tokens sorted by their bytes and searched by prefix, for token healing.
 
-For healing the end of a prompt: how many tokens to give back there, and which may come while their text is spelled anew.
+To heal the end of a prompt, it tells how many tokens to remove there, and which may follow while their text is spelled again.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class TokenStarts:
 
     def _beginning_with(self, text: bytes) -> slice:
         """Return where the tokens stand that begin with `text`, one byte or more."""
-        # The least text behind all that begin so; bytes of 255 cannot grow.
+        # The least text after all that begin so; bytes of 255 cannot grow.
         head = text.rstrip(b"\xff")
         stop = bisect_left(self._texts, head[:-1] + bytes([head[-1] + 1])) if head else len(self._texts)
         return slice(bisect_left(self._texts, text), stop)

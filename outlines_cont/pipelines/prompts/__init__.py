@@ -1,4 +1,4 @@
-"""Prompts of rows: a Jinja template, filled in a process of its own with bounds on what it may do.
+"""Prompts of rows: a Jinja template, rendered in a process of its own with limits on time, memory and length.
 
 Imports `pipelines.rows`.
 """

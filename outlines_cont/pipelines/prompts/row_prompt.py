@@ -1,4 +1,4 @@
-"""`RowPrompt`: the prompt of a row, made of its fields."""
+"""`RowPrompt`: the prompt of a row, rendered from its fields."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RowPrompt:
         return "text" in self.template.names
 
     def values(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the template may name.
+        """Return the variables of the template.
 
         Raises:
             RowError: the text is missing, blank or no text.

@@ -1,4 +1,4 @@
-"""`Sandbox`: what a template of a prompt may do, and `filled`: its text, with an end to how long that is.
+"""`Sandbox`: Jinja's immutable sandbox for prompt templates, and `filled`, which renders one with a limit on its length.
 
 Jinja's immutable sandbox with strict names: no attribute that leads to Python, no change of a row. It bounds neither time nor memory;
 `template_process` does, for a template may make much of little in ways that no list of operators and filters has all of.
@@ -9,26 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jinja2 import StrictUndefined
 from jinja2.environment import Template
 from jinja2.exceptions import SecurityError, UndefinedError
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from outlines_cont.jinja_sandbox import BoundedSandbox
 from outlines_cont.pipelines.rows.errors import TemplateError
 
-_MAX_POWER_BITS = 4096
 
-
-class Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's immutable sandbox. What is refused at once where it is huge: repetition by `*`, and powers."""
-
-    # All of them, or Python's compiler would compute those of constants before any limit holds.
-    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
+class Sandbox(BoundedSandbox):
+    """The sandbox of prompt templates: repetition by `*` beyond a limit raises at once, as huge powers do."""
 
     def __init__(self, max_characters: int) -> None:
-        # Prompts are no HTML, so nothing is escaped. Without the optimizer nothing is computed before a row is there.
-        super().__init__(undefined=StrictUndefined, autoescape=False, optimized=False)
+        super().__init__()
         self._max_characters = max_characters
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -40,13 +33,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
                         f"repeating a value of length {len(sized)} {count} times exceeds the limit of "
                         f"{self._max_characters} characters"
                     )
-        elif (
-            operator == "**"
-            and isinstance(left, int)
-            and isinstance(right, int)
-            and left.bit_length() * right > _MAX_POWER_BITS
-        ):
-            raise SecurityError(f"a power of more than {_MAX_POWER_BITS} bits is not computed")
         return super().call_binop(context, operator, left, right)
 
 

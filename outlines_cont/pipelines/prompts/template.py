@@ -1,4 +1,4 @@
-"""`PromptTemplate`: a Jinja template that makes a prompt of a row.
+"""`PromptTemplate`: a Jinja template that renders the prompt of a row.
 
 It runs in Jinja's immutable sandbox with strict names, without includes, in a process of its own. Its text, its time and its memory
 are bounded, whatever it does.
@@ -12,6 +12,7 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, meta
 
+from outlines_cont.checks import file_text
 from outlines_cont.pipelines.prompts.sandbox import Sandbox
 from outlines_cont.pipelines.prompts.template_process import SHARED, TemplateLimits
 from outlines_cont.pipelines.rows.errors import SetupError
@@ -77,15 +78,9 @@ class PromptTemplate:
         """Read a template; one line break at the end of the file does not count.
 
         Raises:
-            SetupError: the file cannot be read, is not UTF-8, or is no usable template.
+            SetupError: the file cannot be read, is not UTF-8, or is not a usable template.
         """
-        try:
-            source = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SetupError(
-                f"expected a UTF-8 text file as the prompt template, but {str(path)!r} cannot be read: {error}"
-            ) from error
-        return cls(source, repr(str(path)))
+        return cls(file_text(path, "as the prompt template", SetupError), repr(str(path)))
 
     def render(self, values: Mapping[str, Any]) -> str:
         """Return the prompt of one row.

@@ -1,4 +1,4 @@
-"""A process that fills in templates, and can be ended: whatever a template does, it takes no more time and memory than it may.
+"""`TemplateProcess`: a subprocess that renders templates, with limits on processor time and memory.
 
 A single expression of a template may run for minutes inside of Python's own functions, where nothing can stop it but the operating
 system. So templates run in a process of their own, one for all, begun with the first row. It is given a row and answers with a text,
@@ -26,14 +26,14 @@ from outlines_cont.pipelines.prompts.sandbox import compiled, filled
 from outlines_cont.pipelines.rows.errors import TemplateError
 
 _HAS_TIMER = hasattr(signal, "setitimer")
-# The clock is no measure of work: a machine may be busy with something else. It ends only what the system did not.
+# Wall-clock limit, as a multiple of the processor time: a machine may be busy with something else.
 _PATIENCE = 30 if _HAS_TIMER else 1
 _NUM_TEMPLATES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateLimits:
-    """What filling in one row may take.
+    """The limits of rendering one row.
 
     Attributes:
         max_characters: of the text.
@@ -103,21 +103,21 @@ class TemplateProcess:
         except BrokenPipeError:
             pass
         except BaseException:
-            self.close()  # nobody will read what it answers
+            self.close()  # its answer will not be read
             raise
         finally:
             clock.cancel()
         self.close()
-        return {"error": _ended(limits)}
+        return {"error": _time_limit_message(limits)}
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self.close()
-            self._owner, self._process = os.getpid(), _begun()
+            self._owner, self._process = os.getpid(), _start_process()
         return self._process
 
 
-def _begun() -> subprocess.Popen[bytes]:
+def _start_process() -> subprocess.Popen[bytes]:
     code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import answer_requests; answer_requests()"
     try:
         process = subprocess.Popen(
@@ -133,7 +133,7 @@ def _begun() -> subprocess.Popen[bytes]:
     return process
 
 
-def _ended(limits: TemplateLimits) -> str:
+def _time_limit_message(limits: TemplateLimits) -> str:
     return (
         f"expected a template that is filled in within {limits.max_seconds:g} s of processor time, the limit `max_seconds`, but it goes "
         "on beyond it. Leave out loops inside of loops and what makes much of little, or raise the limit: "
@@ -141,7 +141,7 @@ def _ended(limits: TemplateLimits) -> str:
     )
 
 
-def _out_of_memory(limit: int) -> str:
+def _memory_limit_message(limit: int) -> str:
     return (
         f"expected a template that is filled in with {limit:,} bytes of memory, the limit `max_memory_bytes`, but it takes more. "
         "Leave out what makes much of little, or raise the limit: `PromptTemplate(source, max_memory_bytes=...)`."
@@ -175,7 +175,7 @@ def answer_requests() -> None:
         except TemplateError as error:
             answer = {"error": str(error)}
         except MemoryError:
-            answer = {"error": _out_of_memory(max_memory_bytes)}
+            answer = {"error": _memory_limit_message(max_memory_bytes)}
         _limit_time(0)
         _send(answer)
 
@@ -186,13 +186,13 @@ def _send(answer: dict[str, str]) -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """Have the system end this process after so much processor time; 0 for never."""
+    """Limit the processor time of this process; 0 is no limit."""
     if _HAS_TIMER:
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _limit_memory(limit: int) -> None:
-    """Let this process have so much more memory than it has, where the system can say how much that is."""
+    """Limit the memory of this process to its present use and so many bytes more, where the system reports its use."""
     try:
         import resource
 

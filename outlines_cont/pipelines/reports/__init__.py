@@ -1,4 +1,4 @@
-"""Reports of a run: scores, votes of samples, calibration, and the page that shows them.
+"""Reports of a run: scores of values, votes of samples, calibration, and the HTML page that shows them.
 
-Imports `pipelines.rows`.
+Imports `pipelines.rows` and `state`.
 """

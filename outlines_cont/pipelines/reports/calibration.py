@@ -1,4 +1,4 @@
-"""`Calibration`: how often a value is right of which some share of the samples have the same, learned from rows with known answers."""
+"""`Calibration`: the chance that a value is right, by the share of samples that agree with it (isotonic regression)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Calibration:
         """Learn from answers.
 
         Raises:
-            SetupError: there are none.
+            SetupError: the list is empty.
         """
         counts: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
         for answer in answers:
@@ -90,7 +90,7 @@ class Calibration:
         """Read what `save` has written.
 
         Raises:
-            SetupError: the file is none of these.
+            SetupError: the file is not a saved calibration.
         """
         try:
             found = json.loads(Path(path).read_text(encoding="utf-8"))["curves"]
@@ -125,7 +125,7 @@ def _isotonic(levels: Mapping[float, list[float]]) -> tuple[tuple[float, float],
 
 
 def _at(curve: tuple[tuple[float, float], ...], share: float) -> float:
-    """Return the curve at a share; before its first point and behind its last as there."""
+    """Return the curve at a share; before its first point and after its last as there."""
     at = bisect_left(curve, (share, 0.0))
     if at == 0:
         return curve[0][1]

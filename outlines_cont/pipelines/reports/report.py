@@ -1,4 +1,4 @@
-"""`Report`: what came out of many rows, in numbers: how much is right, what fails, how long records are, and what to look at first.
+"""`Report`: statistics of an output: accuracy, failures, lengths, and the least certain values.
 
 Row by row, with memory that does not grow with them: counts, and the few values that are least certain.
 """
@@ -53,7 +53,7 @@ class Value:
 
 @dataclass(slots=True)
 class FieldCounts:
-    """What is known of the values of one field.
+    """Statistics of the values of one field.
 
     Attributes:
         values: how many there are.
@@ -114,7 +114,7 @@ class Report:
     _number: int = 0
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Take in a line of output."""
+        """Add a line of output."""
         self.rows += 1
         details = line.get("_details", {})
         for name, counts in (("tokens", self.tokens), ("prompt_tokens", self.prompt_tokens)):
@@ -126,7 +126,7 @@ class Report:
             self._add_record(line, details)
 
     def add_file(self, path: Path) -> None:
-        """Take in a file of lines."""
+        """Add a file of lines."""
         with path.open("rb") as file:
             for line in file:
                 self.add(json.loads(line))
@@ -142,7 +142,7 @@ class Report:
         return [value for *_, value in sorted(self._wrong, key=lambda item: (-item[0], item[1]))]
 
     def calibration(self) -> Calibration:
-        """Return what agreement is worth, by the rows with a right record.
+        """Return the calibration learned from the rows with a right record.
 
         Raises:
             SetupError: no sample was compared with a right record.

@@ -1,4 +1,4 @@
-"""Small pictures of a report, as SVG that stands in a page: columns of a histogram, and a curve of reliability."""
+"""Charts of a report as inline SVG: histogram, and reliability diagram."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def histogram(counts: Mapping[int, int], unit: str) -> str:
 
 
 def reliability(points: Sequence[tuple[float, int, int]], unit: str) -> str:
-    """Return the share of right values above what was said of them; on the diagonal is what keeps its word.
+    """Return a reliability diagram: the share of right values by predicted chance; on the diagonal the prediction is calibrated.
 
     Args:
-        points: (what was said, values, right values), what was said from 0 to 1, ascending.
-        unit: what was said.
+        points: (predicted chance, values, right values), the chance from 0 to 1, ascending.
+        unit: the name of the predicted chance.
     """
     size, left, top = 220, 44, 12
     most = max((count for _, count, _ in points), default=1)

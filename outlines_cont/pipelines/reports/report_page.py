@@ -1,4 +1,4 @@
-"""The page of a `Report`: one HTML file that needs nothing else, in which everything from rows and records is escaped."""
+"""The HTML page of a `Report`: one self-contained file, in which everything from rows and records is escaped."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from outlines_cont.checks import shortened
 from outlines_cont.pipelines.reports.report import FieldCounts, Report, Value, shares
 from outlines_cont.pipelines.reports.report_charts import histogram, reliability
 
@@ -175,28 +176,28 @@ def _reliability(report: Report) -> str:
     if not report.answers:
         return ""
     said = shares((share, is_right, count) for (_, share, is_right), count in report.answers.items())
-    parts = [_kept_word("samples that agree", said)]
+    parts = [_reliability_chart("samples that agree", said)]
     if report.chances:
         tenths: Counter[tuple[int, bool]] = Counter()
         for (chance, is_right), count in report.chances.items():
             tenths[min(chance // 10, 9), is_right] += count
         found = shares((tenth, is_right, count) for (tenth, is_right), count in tenths.items())
-        parts.append(_kept_word("confidence", _mean_chances(report, found)))
+        parts.append(_reliability_chart("confidence", _mean_chances(report, found)))
     return (
         "<h2>How far agreement can be trusted</h2>\n<p>On the diagonal as many values are right as samples agree, or as the confidence "
         f'says; larger points are more values.</p>\n<div class="charts">{"".join(parts)}</div>'
     )
 
 
-def _kept_word(unit: str, points: Sequence[tuple[float, int, int]]) -> str:
-    """Return a chart of what was said and what is right, and its table."""
+def _reliability_chart(unit: str, points: Sequence[tuple[float, int, int]]) -> str:
+    """Return a reliability diagram and its table."""
     rows = [[f"{level:.0%}", f"{count:,}", _metered(right, count)] for level, count, right in points]
     table = _table([(unit, "n"), ("values", "n"), ("right", "n")], rows)
     return f'<div class="half"><figure>{reliability(points, unit)}</figure>\n{table}</div>'
 
 
 def _mean_chances(report: Report, tenths: Iterable[tuple[float, int, int]]) -> list[tuple[float, int, int]]:
-    """Return the tenths of confidence with the mean of what was said in each."""
+    """Return the tenths of confidence with the mean confidence in each."""
     found = []
     for tenth, count, right in tenths:
         inside = {key: n for key, n in report.chances.items() if min(key[0] // 10, 9) == tenth}
@@ -255,6 +256,6 @@ def _json(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    shown = shortened(text, _LONGEST)
     title = f' title="{escape(text[:2000], quote=True)}"' if shown != text else ""
     return f"<span{title}>{escape(shown)}</span>"

@@ -1,4 +1,4 @@
-"""What is known of a record that was written: the log-probability of each of its values, and how many samples agree with it."""
+"""Scores of a record: the log-probability of each value, and the share of samples that agree with it."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def same_values(expected: Any, record: Any) -> Mapping[str, bool]:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two values of JSON are equal; a truth value is no number."""
+    """Whether two values of JSON are equal; `true` is not equal to 1."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

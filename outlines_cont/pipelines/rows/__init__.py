@@ -1,4 +1,4 @@
-"""Rows of files: read from JSON Lines, CSV and Parquet, with their schema, and what becomes of each.
+"""Rows of JSON Lines, text, CSV and Parquet files, the schema of their records, and the outcome of each row.
 
-Imports `errors`.
+Imports `errors` only.
 """

@@ -1,4 +1,4 @@
-"""Errors of pipelines and commands: those that stop a run before it begins, and those of a single row."""
+"""Errors of pipelines: those raised before a run begins, and those of a single row."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ class TemplateError(RowError):
 
 
 class WorkersFailed(OutlinesContError, RuntimeError):
-    """Workers die one after the other, so that nothing can be run on them. What was written stays, and can be gone on with."""
+    """Workers die one after the other, so that nothing can be run on them. What was written stays, and can be resumed."""

@@ -1,4 +1,4 @@
-"""Values of a JSON text by their paths, such as `address.city` or `items[0].name`, and where they stand in it."""
+"""Paths of JSON values, such as `address.city` or `items[0].name`, and the byte range of each value in a text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s,:{}\[\]"]+', re.DOTALL)
 def leaves(value: Any) -> dict[str, Any]:
     """Return the values inside a value by their paths: texts, numbers, truth values, nulls, empty objects and lists.
 
-    The path of a value that is no object or list is empty.
+    The path of a scalar is empty.
     """
     found: dict[str, Any] = {}
     stack: list[tuple[str, Any]] = [("", value)]
@@ -29,7 +29,7 @@ def leaves(value: Any) -> dict[str, Any]:
 
 
 def places(text: bytes) -> dict[str, tuple[int, int]]:
-    """Return where the values of `leaves` stand in a JSON text: their first byte, and the one behind their last.
+    """Return where the values of `leaves` stand in a JSON text: their first byte, and the one after their last.
 
     Of a text that was cut, those that are whole. Cost: about 1 us per value; no recursion.
     """

@@ -1,4 +1,4 @@
-"""`Outcome`: what became of one row, as plain data that can be sent to another process."""
+"""`Outcome`: the result of one row, as plain data that can be sent to another process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """Return an error as a failure."""
+        """Return the failure of an error."""
         return cls(type(error).__name__, str(error))
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a row took.
+    """The cost of a row.
 
     Attributes:
         prompt_tokens: tokens of the prompt.
@@ -49,13 +49,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one row.
+    """The result of one row.
 
     Attributes:
         record: the record as JSON; None where the row failed (or the record is `null`).
         failure: why there is no record; None where there is one.
         value: what the type of the schema makes of the record; None where it came from another process.
-        weight: the log-probability of the record, by the model's own law; None where it was not asked for.
+        weight: the log-probability of the record, under the unmodified model; None where it was not asked for.
         usage: what the row took.
         logprobs: for each value of the record, by its path, the log-probability of its tokens under the schema.
         agreement: for each value of the record, by its path, the share of the samples that have the same there.

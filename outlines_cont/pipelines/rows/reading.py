@@ -1,6 +1,6 @@
-"""Rows of an input: lines of JSON, lines of text, or rows of a table.
+"""`RowSource`: the rows of an input: lines of JSON, lines of text, or rows of a table.
 
-A line ends with a line feed; blank lines are no rows. A line that cannot be used is a row with an error, so that every line
+A line ends with a line feed; blank lines are skipped. A line that cannot be used is a row with an error, so that every line
 of the input is accounted for.
 """
 
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
-from outlines_cont.pipelines.rows.input_format import InputFormat
-from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS, InputRow
+from outlines_cont.pipelines.rows.row import OUTPUT_FIELDS, InputFormat, InputRow
 from outlines_cont.pipelines.rows.table_rows import csv_columns, csv_rows, parquet_columns, parquet_count, parquet_rows
 
 STDIN = "-"
@@ -38,7 +37,7 @@ class RowSource:
         stdin: the standard input, as bytes; None for a file.
 
     Raises:
-        SetupError: there is no such file, or its name does not say what it holds.
+        SetupError: the file does not exist, or its format cannot be inferred from its name.
     """
 
     def __init__(self, path: str, input_format: InputFormat, text_field: str, stdin: BinaryIO | None) -> None:

@@ -1,14 +1,25 @@
-"""`InputRow`: one row of an input."""
+"""`InputRow`: one row of an input, and `InputFormat`: the format of an input."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from outlines_cont.pipelines.rows.errors import RowError
 
 OUTPUT_FIELDS = ("_line", "_digest", "_details", "record", "error")
 """The fields that the output adds; a row may not have them."""
+
+
+class InputFormat(StrEnum):
+    """The format of the lines of an input; `auto` infers it from the name."""
+
+    AUTO = "auto"
+    JSONL = "jsonl"
+    TXT = "txt"
+    CSV = "csv"
+    PARQUET = "parquet"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`RecordSchema`: what a record must be, given as a JSON Schema file or as a Python type."""
+"""`RecordSchema`: the schema of records, from a JSON Schema file or a Python type."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def load_schema(source: str) -> RecordSchema:
     A module is looked up in the current directory first, as `python -m` would, and it is run: name only code that you trust.
 
     Raises:
-        SetupError: there is no such file, module or class, or it holds no schema.
+        SetupError: the file, module or class does not exist, or is not a schema.
     """
     if source.endswith(".py") and Path(source).is_file():
         raise SetupError(
-            f"expected the name of a class behind the Python file {source!r}. Write `{source}:Order`, with your class for Order."
+            f"expected `:` and the name of a class after the Python file {source!r}. Write `{source}:Order`, with your class for Order."
         )
     if source.endswith(".json") or Path(source).is_file():
         return _from_file(Path(source))
@@ -97,7 +97,7 @@ def _from_type(kind: Any, source: str) -> RecordSchema:
 
 
 def _adapter(kind: Any, source: str) -> tuple[TypeAdapter[Any], str]:
-    """Return what pydantic makes of a type, and its JSON Schema as text."""
+    """Return the `TypeAdapter` of a type, and its JSON Schema as text."""
     if isroutine(kind):
         # pydantic would describe the arguments of a function, and call it.
         raise SetupError(f"expected a pydantic model or another type as {source}, got the function {kind!r}")

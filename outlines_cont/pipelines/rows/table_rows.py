@@ -1,4 +1,4 @@
-"""Rows of tables: CSV files with a header, and Parquet files."""
+"""Rows of CSV files (RFC 4180) and of Parquet files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def csv_rows(file: BinaryIO) -> Iterator[InputRow]:
 
 
 def csv_columns(file: BinaryIO) -> list[str]:
-    """Return what the first line of a CSV file names."""
+    """Return the column names in the first line of a CSV file."""
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:
         return next(csv.reader(text), [])
@@ -64,7 +64,7 @@ def parquet_rows(path: Path) -> Iterator[InputRow]:
     """Yield the rows of a Parquet file, numbered from 1. Dates and decimals become texts. Cost: a few hundred rows are held at once.
 
     Raises:
-        SetupError: it is none, a column cannot be used, or pyarrow is not installed.
+        SetupError: it is not a Parquet file, a column cannot be used, or pyarrow is not installed.
     """
     file = _parquet_file(path)
     check_columns(file.schema_arrow.names)

@@ -1,4 +1,4 @@
-"""Tables: values as columns, their Arrow types, and output that is written row by row and can be resumed.
+"""Records as columns with Arrow types, and output that is written row by row and can be resumed.
 
 Imports `pipelines.rows`.
 """

@@ -1,4 +1,4 @@
-"""`RecordColumns`: outcomes as columns with the types of the schema."""
+"""`RecordColumns`: outcomes as columns, typed by the schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _USAGE = tuple(field.name for field in fields(Usage))
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """What columns there are, and what stands in them.
+    """The columns of records, and their values.
 
     A record that is an object has a column for each of its members, and `additional`, as JSON, where there may be others; any other record
     is one column, `record`. Then come `error`, `weight`, `usage`, and with samples `agreement`.

@@ -1,4 +1,4 @@
-"""What rows may come in, and how records go back in the same: lists, columns, frames, tables and datasets."""
+"""`extracted`: records in the same container as the rows: list, columns, frame, table or dataset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def extracted(data: Any, text_field: str, columns: RecordColumns, make: MakeOutc
         make: turns rows into outcomes.
 
     Raises:
-        OptionError: it is nothing that holds rows.
+        OptionError: it is not a supported container of rows.
     """
     if isinstance(data, str):
         return next(columns.rows(make([data])))

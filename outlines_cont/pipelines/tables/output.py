@@ -1,4 +1,4 @@
-"""Where rows of output go: to a stream, or to a file that holds whole lines at every moment and can be resumed."""
+"""`FileOutput` and `StreamOutput`: output of whole lines, to a file that can be resumed, or to a stream."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class FileOutput:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What an output holds already.
+    """The contents of an existing output.
 
     Attributes:
         rows: how many rows.
@@ -168,7 +168,7 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> Done:
         settings: the digest of what, beside the row, decides a record.
 
     Raises:
-        SetupError: the file is no such output, its input has changed since, or the settings have.
+        SetupError: the file is not such an output, or its input or the settings have changed since.
     """
     done, failed, size = 0, 0, 0
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Shapes: what type the values of a record have in a table, read off its schema.
+"""`Shape`: the column type (Arrow) of a value, inferred from its schema.
 
 A schema is read as far as a table can follow. What has no type of its own there is JSON text: a value that may be of several kinds, an
 object that may have any members, a list with items of several kinds, a schema that refers to itself.
@@ -57,7 +57,7 @@ class TextShape:
 
 @dataclass(frozen=True, slots=True)
 class JSONText:
-    """What has no type of its own: JSON text."""
+    """A value without a column type: JSON text."""
 
     def arrow(self) -> Any:
         """Return `string`."""
@@ -164,7 +164,7 @@ class Digits:
 
     Attributes:
         precision: all of its digits.
-        scale: those behind the point.
+        scale: those after the point.
     """
 
     precision: int
@@ -239,7 +239,7 @@ def shape_of(schema: RecordSchema, *, has_formats: bool = True) -> Shape:
 
 
 class _Serialized(GenerateJsonSchema):
-    """What pydantic says of a type, with what it leaves out of decimals and local times."""
+    """The JSON Schema of pydantic, with the digits of decimals and the offsets of datetimes."""
 
     def decimal_schema(self, schema: Any) -> dict[str, Any]:
         """A decimal, with its digits."""
@@ -348,7 +348,7 @@ class _Reader:
         return ObjectShape(members, is_open)
 
     def _referred(self, target: str) -> Any:
-        """Return what a reference inside the schema stands for; None for any other."""
+        """Return the target of a reference inside the schema; None for any other."""
         found = self._root
         for key in _pointer(target):
             found = found.get(key) if isinstance(found, dict) else None

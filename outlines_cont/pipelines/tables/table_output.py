@@ -1,4 +1,4 @@
-"""Output as a table. Rows go to a file of lines beside it; when all are there, the table is made of it, and it goes away.
+"""`TableOutput`: output as CSV or Parquet, made from a file of JSON lines when all rows are there.
 
 So an interrupt loses nothing, and a table is never half.
 """
@@ -24,7 +24,7 @@ TABLE_SUFFIXES = (".csv", ".parquet")
 
 
 def lines_path(output: Path) -> Path:
-    """Return the file of lines that an output is written to first; the output itself where it is no table."""
+    """Return the file of lines that an output is written to first; the output itself unless it is a table."""
     return output.with_name(f"{output.name}.part.jsonl") if output.suffix.lower() in TABLE_SUFFIXES else output
 
 

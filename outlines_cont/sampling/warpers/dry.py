@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.sampling.kernels.check import check, is_int, is_number
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, history_of
 

@@ -9,7 +9,7 @@ from typing import Self
 
 import torch
 
-from outlines_cont.sampling.kernels.check import check, is_number
+from outlines_cont.checks import check, is_number
 from outlines_cont.sampling.kernels.top_blocks import TopBlocks
 from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column
 

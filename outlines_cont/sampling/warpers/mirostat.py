@@ -13,7 +13,7 @@ from typing import Self
 
 import torch
 
-from outlines_cont.sampling.kernels.check import check, is_number
+from outlines_cont.checks import check, is_number
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.kernels.token_history import TokenHistory
 from outlines_cont.sampling.kernels.top_blocks import TopBlocks

@@ -8,7 +8,7 @@ from typing import Self
 
 import torch
 
-from outlines_cont.sampling.kernels.check import check, is_number
+from outlines_cont.checks import check, is_number
 from outlines_cont.sampling.kernels.draw import exact
 from outlines_cont.sampling.warpers.nucleus import border_bucket, padded_rows
 from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column

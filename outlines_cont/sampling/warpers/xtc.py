@@ -13,7 +13,7 @@ from typing import Self
 
 import torch
 
-from outlines_cont.sampling.kernels.check import check, is_int, is_number
+from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column
 
 _SMALLEST = 1e-6

@@ -1,0 +1,21 @@
+"""The keywords of JSON Schema 2020-12, each as one object.
+
+An object holds all facts about its keyword; the modules that read, compile, check or explain schemas look them up in `KEYWORDS` and
+have no lists of names of their own. A new keyword is one more object in the file of its kind. Imports places, formats and `fsm.terms`.
+"""
+
+from __future__ import annotations
+
+from fsm.schema.keywords.annotation import ANNOTATIONS
+from fsm.schema.keywords.array import ARRAYS
+from fsm.schema.keywords.combining import COMBINING
+from fsm.schema.keywords.keyword import Keyword, Registry
+from fsm.schema.keywords.number import NUMBERS
+from fsm.schema.keywords.object import OBJECTS
+from fsm.schema.keywords.python_type import PYTHON_TYPES
+from fsm.schema.keywords.string import STRINGS
+from fsm.schema.keywords.value import ANY_VALUE
+
+__all__ = ["KEYWORDS", "Keyword", "Registry"]
+
+KEYWORDS = Registry((*ANY_VALUE, *COMBINING, *OBJECTS, *ARRAYS, *STRINGS, *NUMBERS, *PYTHON_TYPES, *ANNOTATIONS))

@@ -1,0 +1,75 @@
+"""Keywords of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from fsm.schema.keywords.count import count_bounds
+from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Way, no_failures, unless_trivial
+from fsm.schema.places.place import NegatedKeyword, Place, negation_of
+from fsm.schema.places.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class SomeItem:
+    """What is left of a negated `items`: some item from `start` on satisfies a schema."""
+
+    start: int
+    schema: Schema
+
+
+def _prefix_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Way]:
+    for position, schema in enumerate(schemas):
+        if schema is not True:
+            first = [*[True] * position, negation_of(schema)]
+            yield ({"type": "array", "minItems": position + 1, "prefixItems": first},)
+
+
+def _items_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+    start = len(place.get("prefixItems") or ())
+    if schema is not True:
+        yield (NegatedKeyword("items", SomeItem(start, negation_of(schema)), ARRAY),)
+
+
+def _contains_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+    least, most = place.get("minContains"), place.get("maxContains")
+    if least is None or least > 0:
+        fewer = 0 if least is None else int(least) - 1
+        yield ({"type": "array", "contains": schema, "minContains": 0, "maxContains": fewer},)
+    if most is not None:
+        yield ({"type": "array", "contains": schema, "minContains": int(most) + 1},)
+
+
+def _prefix_parts(place: Place, schemas: list[Schema], name: str | int, matches: Matches) -> Iterator[Place]:
+    if isinstance(name, int) and name < len(schemas):
+        yield place.below(schemas[name], "prefixItems", name)
+
+
+def _items_parts(place: Place, schema: Schema, name: str | int, matches: Matches) -> Iterator[Place]:
+    if isinstance(name, int) and name >= len(place.get("prefixItems") or ()):
+        yield place.below(schema, "items")
+
+
+_array = partial(Keyword, types=ARRAY, since="draft-04", is_built=True)
+_counted = partial(_array, shape=COUNT, since="draft/2019-09", failures=no_failures, is_blamed=False)
+_unevaluated = unless_trivial(True)
+
+ARRAYS = (
+    _array("prefixItems", SCHEMA_LIST, since="draft/2020-12", failures=_prefix_failures, parts=_prefix_parts),
+    _array("items", SCHEMA, failures=_items_failures, parts=_items_parts),
+    *count_bounds("minItems", "maxItems", ARRAY),
+    _array("uniqueItems", FLAG, failures=unless_trivial(False)),
+    _array(
+        "contains",
+        SCHEMA,
+        since="draft-06",
+        failures=_contains_failures,
+        is_heavy=True,
+        companions=("minContains", "maxContains"),
+    ),
+    _counted("minContains"),
+    _counted("maxContains"),
+    _array("unevaluatedItems", SCHEMA, since="draft/2019-09", failures=_unevaluated, is_blamed=False),
+)

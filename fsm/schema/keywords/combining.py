@@ -1,0 +1,78 @@
+"""Keywords that apply other schemas to the same value: references, `allOf`, `anyOf`, `oneOf`, `not`, `if`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fsm.schema.keywords.keyword import Keyword, Make, NoNegation, Role, Way, no_failures
+from fsm.schema.places.place import Conjunction, Place
+from fsm.schema.places.shape import SCHEMA, SCHEMA_LIST, TEXT, Schema
+
+_MAX_ONE_OF = 8
+
+
+def _all_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Way]:
+    for position, schema in enumerate(schemas):
+        yield (place.beside(schema, keyword.name, position, negated=True),)
+
+
+def _any_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Way]:
+    yield tuple(place.beside(schema, keyword.name, n, negated=True) for n, schema in enumerate(schemas))
+
+
+def _one_of_failures(keyword: Keyword, place: Place, schemas: list[Schema]) -> Iterator[Way]:
+    if len(schemas) > _MAX_ONE_OF:
+        raise NoNegation(keyword.name)
+    yield from _any_of_failures(keyword, place, schemas)
+    for second in range(len(schemas)):
+        for first in range(second):
+            yield tuple(place.beside(schemas[n], keyword.name, n) for n in (first, second))
+
+
+def _not_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+    yield (place.beside(schema, keyword.name),)
+
+
+def _if_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+    for name, fails in (("then", False), ("else", True)):
+        if place.has(name):
+            denied = place.beside(place.get(name), name, negated=True)
+            yield place.beside(schema, keyword.name, negated=fails), denied
+
+
+def _if_cases(place: Place, schema: Schema, make: Make) -> Iterator[list[Conjunction]]:
+    holds, fails = [place.beside(schema, "if")], [place.beside(schema, "if", negated=True)]
+    is_watched = holds[0].is_watched
+    for name, found in (("then", holds), ("else", fails)):
+        if place.has(name):
+            found.append(place.beside(place.get(name), name))
+    if is_watched or len(holds) + len(fails) > 2:
+        yield [tuple(holds), tuple(fails)]
+
+
+_schemas = partial(Keyword, shape=SCHEMA_LIST, role=Role.BRANCHES, since="draft-04")
+_reference = partial(Keyword, shape=TEXT, role=Role.REFERENCE, failures=no_failures)  # `Document` follows it
+_consequence = partial(Keyword, shape=SCHEMA, role=Role.CONSEQUENCE, failures=no_failures, is_blamed=False)
+
+COMBINING = (
+    _schemas("anyOf", failures=_any_of_failures),
+    _schemas("oneOf", failures=_one_of_failures),
+    _schemas("allOf", role=Role.ALL, failures=_all_of_failures),
+    _reference("$ref", since="draft-04"),
+    _reference("$dynamicRef", since="draft/2020-12"),
+    _reference("$recursiveRef", since="draft/2019-09"),
+    Keyword("not", SCHEMA, role=Role.NOT, since="draft-04", failures=_not_failures),
+    Keyword(
+        "if",
+        SCHEMA,
+        role=Role.CONDITION,
+        since="draft-07",
+        failures=_if_failures,
+        cases=_if_cases,
+        is_negating=True,
+        companions=("then", "else"),
+    ),
+    _consequence("then", since="draft-07"),
+    _consequence("else", since="draft-07"),
+)

@@ -1,0 +1,287 @@
+"""`Keyword`: all facts about one keyword of JSON Schema, as one object, and `Registry`: all keywords by name.
+
+The default of each fact is safe: less exact, and never wrong. Without a term the keyword is checked when the value is complete; its
+negation is "the values of its types that it does not accept"; it is blamed if no value that satisfies it begins with the text. So a new
+keyword needs a name, a shape, the types that it can reject, and a function that tells whether it accepts a value:
+
+    Keyword("maxBytes", COUNT, frozenset({"string"}), accepts=lambda most, text: len(text.encode()) <= most)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from fsm.limits import Limits
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, values_of
+from fsm.schema.places.shape import JSON_TYPES, Inside, Schema, Shape, is_number
+from fsm.terms.node import Node
+
+ALL_TYPES = frozenset(JSON_TYPES)
+NUMERIC = frozenset({"integer", "number"})
+STRING = frozenset({"string"})
+ARRAY = frozenset({"array"})
+OBJECT = frozenset({"object"})
+
+DRAFTS = ("draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12")
+"""The drafts to which keywords were added, oldest first."""
+PYTHON_TYPE = "python"
+"""In the place of a draft, of a keyword that only the schemas of Python types have; their own code is asked where no term holds it."""
+
+Part = Schema | NegatedKeyword | Place
+Way = tuple[Part, ...]
+"""Schemas that hold together when a value fails in this way; a `Place` where it is a part of the schema itself."""
+
+
+class NoNegation(Exception):
+    """The ways to fail a keyword cannot be told, so that they are left to a check; `args[0]` names the keyword."""
+
+
+class Role(Enum):
+    """How a keyword takes part when the values of a schema are split into cases."""
+
+    ANNOTATION = auto()
+    """It rejects nothing."""
+    ASSERTION = auto()
+    """It says something of the value, or of its parts."""
+    VALUES = auto()
+    """It lists values."""
+    REFERENCE = auto()
+    """It names a schema that holds, too."""
+    ALL = auto()
+    """Its schemas hold, too."""
+    NOT = auto()
+    """Its schema does not hold."""
+    BRANCHES = auto()
+    """Some of its schemas hold."""
+    CONDITION = auto()
+    """What holds depends on the value."""
+    CONSEQUENCE = auto()
+    """A part of a condition, which has no meaning alone."""
+
+
+Matches = Callable[[str, str], bool | None]
+"""Whether a pattern is found in a key; None: that is unknown."""
+Make = Callable[..., Schema]
+"""Keeps a schema of our own, given what tells it from others: the same object each time it is asked for."""
+
+
+def no_patterns(value: Any) -> Iterable[str]:
+    """No regular expressions."""
+    return ()
+
+
+def negated(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    """One way to fail: a value of the keyword's types that it does not accept."""
+    yield (NegatedKeyword(keyword.name, value, keyword.types),)
+
+
+def default_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    """The same, where terms or checks are sure to hold it.
+
+    Raises:
+        NoNegation: what builds the terms of the keyword may not know its negation.
+    """
+    if keyword.language is None and not keyword.checked_types:
+        raise NoNegation(keyword.name)
+    return negated(keyword, place, value)
+
+
+def no_failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+    """None: the keyword beside which it counts tells them."""
+    return iter(())
+
+
+def unless_trivial(trivial: Any) -> Any:
+    """The default, but for the one value of a keyword that rejects nothing."""
+
+    def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Way]:
+        return iter(()) if value is trivial else default_failures(keyword, place, value)
+
+    return failures
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """One keyword.
+
+    Attributes:
+        name: the keyword itself.
+        shape: its well-formed values, and where schemas are in them.
+        types: the types of the values that it can reject.
+        role: how it takes part in the cases of a value.
+        since: the first draft that has it; None: no draft, so that the validator is told what it accepts.
+        merge: makes one value of those that several schemas for the same value have; None: each of them holds by itself.
+        failures: yields the ways to fail it, given this object, a place and the value there.
+        language: the insides of the JSON strings that it accepts, given its value, a pointer and limits; it may raise `NotRegular`, and
+            None says that it leaves strings alone.
+        accepts: whether it accepts a value of its types, given its own value; for `enum` and `const`, and for checks.
+        is_built: whether what builds the terms of its types holds it, or says what it leaves out.
+        is_heavy: whether its term costs more than others where it is joined to them.
+        is_optional: whether the option `formats` can make it an annotation.
+        parts: yields the places for a member or an item, given a place, the value there, the key or number, and what tells whether a
+            pattern is found in a key.
+        patterns: the regular expressions in its value.
+        cases: yields the choices that a condition makes, given a place, the value there, and what makes schemas; one of each holds.
+        is_negating: whether the cases deny a schema in it.
+        is_blamed: whether it is to blame where no value that satisfies it, and `type` beside it, begins with a text; False: it counts
+            with another keyword, or where no other explains it.
+        companions: keywords that count with it.
+        spelling: what is never written though it allows it, in a sentence, given its value; None: nothing.
+    """
+
+    name: str
+    shape: Shape
+    types: frozenset[str] = ALL_TYPES
+    role: Role = Role.ASSERTION
+    since: str | None = None
+    merge: Callable[[Iterable[Any]], Any] | None = None
+    failures: Callable[[Keyword, Place, Any], Iterator[Way]] = default_failures
+    language: Callable[[Any, str, Limits], Node | None] | None = None
+    accepts: Callable[[Any, Any], bool] | None = None
+    is_built: bool = False
+    is_heavy: bool = False
+    is_optional: bool = False
+    parts: Callable[[Place, Any, str | int, Matches], Iterator[Place]] | None = None
+    patterns: Callable[[Any], Iterable[str]] = no_patterns
+    cases: Callable[[Place, Any, Make], Iterator[list[Conjunction]]] | None = None
+    is_negating: bool = False
+    is_blamed: bool = True
+    companions: tuple[str, ...] = ()
+    spelling: Callable[[Any], str | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a keyword that nothing would enforce."""
+        if self.since is not None or self.role is Role.ANNOTATION:
+            return
+        if self.accepts is None:
+            raise ValueError(f"`{self.name}` is in no draft: give `accepts`, which tells whether it accepts a value")
+        if self.is_built or self.role not in (Role.ASSERTION, Role.CONDITION):
+            raise ValueError(f"`{self.name}` is in no draft: it is an assertion or a condition, and not `is_built`")
+
+    @property
+    def checked_types(self) -> frozenset[str]:
+        """The types of values for which no term holds it."""
+        if self.is_built or (self.since is not None and self.role is not Role.ASSERTION):
+            return frozenset()
+        return self.types if self.language is None else self.types - STRING
+
+    def takes(self, value: Any, instance: Any) -> bool:
+        """Whether it accepts a value of any type, given its own value; only of a keyword with `accepts`."""
+        assert self.accepts is not None
+        return type_of(instance) not in self.types or self.accepts(value, instance)
+
+    def merged(self, places: Conjunction, default: Any = None) -> Any:
+        """The one value that stands for those of all places, as a whole number; the default where no place has it."""
+        assert self.merge is not None
+        values = [int(value) for _, value in values_of(places, self.name)]
+        return self.merge(values) if values else default
+
+
+def type_of(instance: Any) -> str:
+    """The JSON type of a value; a number without a fraction is an integer."""
+    if isinstance(instance, bool):
+        return "boolean"
+    if is_number(instance):
+        return "integer" if instance == int(instance) else "number"
+    if isinstance(instance, str):
+        return "string"
+    return "array" if isinstance(instance, list) else "object" if isinstance(instance, dict) else "null"
+
+
+class Registry(dict[str, Keyword]):
+    """Keywords by name, and the sets of names that are asked for again and again.
+
+    Attributes:
+        enforced: the keywords that reject values.
+        annotations: those that reject nothing.
+        own: those that say something of the value itself, or list values.
+        apart: those that apply other schemas to the value, or list values.
+        always: those whose schemas hold, or do not hold, in every case.
+        splitting: those that make several cases.
+        conditions: those that make cases by what the value is, in the order in which they do.
+        references: those that name a schema.
+        combining: those that hold schemas for the same value, of which all or some hold.
+        heavy: those whose terms cost much.
+        of_members: those that give schemas to members of objects.
+        only_checked: those that no term holds, for some types of values.
+        of_strings: those that say something of strings and not of all types.
+        of_any_type: those that may reject a value of any type, but for `type` and `enum`.
+        of_python_types: those that only the schemas of Python types have.
+        listing: those that list values.
+        alone: for some, the keywords of a schema that says nothing else: itself, and annotations.
+        besides_type: those that reject values, but for `type`.
+        with_accepts: those that the validator must be told.
+        with_language: those that are a language of strings.
+        with_patterns: those that hold regular expressions.
+    """
+
+    def __init__(self, keywords: Iterable[Keyword]) -> None:
+        super().__init__({keyword.name: keyword for keyword in keywords})
+        self._sort()
+
+    @contextmanager
+    def adding(self, keyword: Keyword) -> Iterator[None]:
+        """Know one more keyword in the schemas that are compiled, explained and checked inside."""
+        assert keyword.name not in self, "it is known already"
+        self[keyword.name] = keyword
+        self._sort()
+        try:
+            yield
+        finally:
+            del self[keyword.name]
+            self._sort()
+
+    def _sort(self) -> None:
+        self.annotations = self._with_role(Role.ANNOTATION)
+        self.enforced = frozenset(self) - self.annotations
+        self.listing = self._with_role(Role.VALUES)
+        self.own = self._with_role(Role.ASSERTION) | self.listing
+        self.apart = self.enforced - self._with_role(Role.ASSERTION)
+        self.always = self._with_role(Role.REFERENCE, Role.ALL, Role.NOT)
+        self.conditions = tuple(one for one in self.values() if one.role is Role.CONDITION)
+        self.splitting = self._with_role(Role.BRANCHES, Role.VALUES, Role.CONDITION)
+        self.references = tuple(name for name, one in self.items() if one.role is Role.REFERENCE)
+        self.combining = tuple(name for name, one in self.items() if one.role in (Role.ALL, Role.BRANCHES))
+        self.heavy = self._those(lambda one: one.is_heavy)
+        self.of_members = self._those(lambda one: one.parts is not None and one.types == OBJECT)
+        self.only_checked = self._those(lambda one: bool(one.checked_types))
+        self.of_strings = self._those(lambda one: "string" in one.types != ALL_TYPES)
+        any_type = self._those(lambda one: one.types == ALL_TYPES and one.role is not Role.CONSEQUENCE)
+        self.of_any_type = any_type - {"type", "enum"}
+        self.of_python_types = self._those(lambda one: one.since == PYTHON_TYPE)
+        self.alone = {name: self.annotations | {name} for name in self.apart}
+        self.besides_type = self.enforced - {"type"}
+        self.with_accepts = tuple(one for one in self.values() if one.accepts is not None)
+        self.with_patterns = tuple(one for one in self.values() if one.patterns is not no_patterns)
+        self.with_language = tuple(one for one in self.values() if one.language is not None)
+        late = [frozenset(DRAFTS[number + 1 :]) for number in range(len(DRAFTS))]
+        self._unknown = {draft: self._since(later) for draft, later in zip(DRAFTS, late, strict=True)}
+
+    def _those(self, test: Callable[[Keyword], bool]) -> frozenset[str]:
+        return frozenset(name for name, keyword in self.items() if test(keyword))
+
+    def _with_role(self, *roles: Role) -> frozenset[str]:
+        return self._those(lambda one: one.role in roles)
+
+    def _since(self, drafts: frozenset[str]) -> frozenset[str]:
+        return self._those(lambda one: one.since in drafts)
+
+    def unknown_to(self, draft: str) -> frozenset[str]:
+        """The keywords that a draft does not have."""
+        return self._unknown.get(draft, frozenset())
+
+    def inside(self, name: str) -> Inside:
+        """What the value of a keyword holds."""
+        return self[name].shape.inside if name in self else Inside.DATA
+
+    def subschemas(self, place: Place) -> Iterator[Place]:
+        """The places of the schemas that a normalized place holds in its keywords, references aside."""
+        if isinstance(place.schema, dict):
+            for name, value in place.schema.items():
+                if name in self.enforced:
+                    for tokens, schema in self[name].shape.schemas(value):
+                        yield place.below(schema, name, *tokens)

@@ -1,0 +1,128 @@
+"""Keywords of objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fsm.schema.keywords.count import count_bounds
+from fsm.schema.keywords.keyword import OBJECT, Keyword, Make, Matches, Role, Way, unless_trivial
+from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, negation_of
+from fsm.schema.places.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class SomeMember:
+    """What is left of a negated keyword of members: some member has a value, and a key that is not one of the known ones.
+
+    Attributes:
+        schema: what the value satisfies.
+        pattern: what is found in the key.
+        key: what the key satisfies.
+        known: keys that do not count.
+        known_patterns: what is not found in the key.
+    """
+
+    schema: Schema = True
+    pattern: str | None = None
+    key: Schema = True
+    known: tuple[str, ...] = ()
+    known_patterns: tuple[str, ...] = ()
+
+
+def _required_failures(keyword: Keyword, place: Place, names: list[str]) -> Iterator[Way]:
+    for name in names:
+        yield ({"type": "object", "properties": {name: False}},)
+
+
+def _properties_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Way]:
+    for name, schema in schemas.items():
+        if schema is not True:
+            yield ({"type": "object", "required": [name], "properties": {name: negation_of(schema)}},)
+
+
+def _pattern_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Way]:
+    for pattern, schema in schemas.items():
+        if schema is not True:
+            yield (NegatedKeyword(keyword.name, SomeMember(negation_of(schema), pattern=pattern), OBJECT),)
+
+
+def _additional_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+    if schema is not True:
+        known = tuple(place.get("properties") or ()), tuple(place.get("patternProperties") or ())
+        yield (NegatedKeyword(keyword.name, SomeMember(negation_of(schema), None, True, *known), OBJECT),)
+
+
+def _names_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterator[Way]:
+    if schema is not True:
+        yield (NegatedKeyword(keyword.name, SomeMember(key=negation_of(schema)), OBJECT),)
+
+
+def _dependent_required_failures(keyword: Keyword, place: Place, lists: dict[str, list[str]]) -> Iterator[Way]:
+    for key, names in lists.items():
+        for name in names:
+            yield ({"type": "object", "required": [key], "properties": {name: False}},)
+
+
+def _dependent_schemas_failures(keyword: Keyword, place: Place, schemas: dict[str, Schema]) -> Iterator[Way]:
+    for key, schema in schemas.items():
+        yield (
+            {"type": "object", "required": [key]},
+            place.beside(schema, keyword.name, key, negated=True),
+        )
+
+
+def _properties_parts(place: Place, schemas: Any, name: str | int, matches: Matches) -> Iterator[Place]:
+    if isinstance(name, str) and isinstance(schemas, dict) and name in schemas:
+        yield place.below(schemas[name], "properties", name)
+
+
+def _pattern_parts(place: Place, schemas: Any, name: str | int, matches: Matches) -> Iterator[Place]:
+    if isinstance(name, str) and isinstance(schemas, dict):
+        matched = (pattern for pattern in schemas if matches(pattern, name))
+        yield from (place.below(schemas[pattern], "patternProperties", pattern) for pattern in matched)
+
+
+def _additional_parts(place: Place, schema: Schema, name: str | int, matches: Matches) -> Iterator[Place]:
+    declared, patterns = place.get("properties") or {}, place.get("patternProperties") or {}
+    if not isinstance(name, str) or not isinstance(declared, dict) or not isinstance(patterns, dict):
+        return
+    if name not in declared and all(matches(pattern, name) is False for pattern in patterns):
+        yield place.below(schema, "additionalProperties")
+
+
+def _required_cases(place: Place, lists: dict[str, list[str]], make: Make) -> Iterator[list[Conjunction]]:
+    for name, names in lists.items():
+        needs = make({"required": list(names)}, "required", *names)
+        yield [(_without(place, name, make),), (place.beside(needs),)]
+
+
+def _schemas_cases(place: Place, schemas: dict[str, Schema], make: Make) -> Iterator[list[Conjunction]]:
+    for name, schema in schemas.items():
+        needs = place.beside(make({"type": "object", "required": [name]}, "an object with", name))
+        yield [(_without(place, name, make),), (needs, place.beside(schema, "dependentSchemas", name))]
+
+
+def _without(place: Place, name: str, make: Make) -> Place:
+    return place.beside(make({"properties": {name: False}}, "without", name))
+
+
+_object = partial(Keyword, types=OBJECT, since="draft-04", is_built=True)
+_dependent = partial(Keyword, types=OBJECT, role=Role.CONDITION, since="draft/2019-09")
+_unevaluated = unless_trivial(True)
+
+OBJECTS = (
+    _object("properties", SCHEMA_MAP, failures=_properties_failures, parts=_properties_parts),
+    _object("required", TEXTS, failures=_required_failures),
+    _object("additionalProperties", SCHEMA, failures=_additional_failures, parts=_additional_parts),
+    _object(
+        "patternProperties", SCHEMA_MAP, failures=_pattern_failures, parts=_pattern_parts, patterns=iter, is_heavy=True
+    ),
+    _object("propertyNames", SCHEMA, since="draft-06", failures=_names_failures, is_heavy=True),
+    *count_bounds("minProperties", "maxProperties", OBJECT),
+    _object("unevaluatedProperties", SCHEMA, since="draft/2019-09", failures=_unevaluated, is_blamed=False),
+    _dependent("dependentRequired", NAME_LISTS, failures=_dependent_required_failures, cases=_required_cases),
+    _dependent("dependentSchemas", SCHEMA_MAP, failures=_dependent_schemas_failures, cases=_schemas_cases),
+)

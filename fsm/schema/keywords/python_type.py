@@ -1,0 +1,45 @@
+"""Keywords that only the schemas of Python types have: a language for strings, and code that looks at the value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fsm.limits import Limits
+from fsm.schema.keywords.keyword import PYTHON_TYPE, STRING, Keyword
+from fsm.schema.places.shape import TEXT as NAME
+from fsm.schema.places.shape import Shape, expected
+from fsm.terms.node import Node
+
+TEXT = "fsm:text"
+VALIDATOR = "fsm:validator"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The inside of strings as a term, and what it leaves out, for people."""
+
+    node: Node
+    spelling: str
+
+
+def _check(value: object, pointer: str) -> None:
+    if not isinstance(value, Text):
+        raise expected("the language of a Python type", value, pointer)
+
+
+def _language(text: Text, pointer: str, limits: Limits) -> Node:
+    return text.node
+
+
+PYTHON_TYPES = (
+    Keyword(
+        TEXT,
+        Shape(_check),
+        STRING,
+        since=PYTHON_TYPE,
+        language=_language,
+        is_built=True,
+        spelling=lambda text: text.spelling,
+    ),
+    Keyword(VALIDATOR, NAME, since=PYTHON_TYPE, is_built=True),
+)

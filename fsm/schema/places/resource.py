@@ -1,0 +1,219 @@
+"""Resources: resolve `$ref`, `$dynamicRef` and `$recursiveRef` to schemas, with the dynamic scope in which they are read.
+
+The registry is that of the library `referencing`; the standard metaschemas are in it. Nothing is ever fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from jsonschema_specifications import REGISTRY
+from referencing import Registry, Resource, Specification
+from referencing.exceptions import NoSuchAnchor, Unresolvable
+from referencing.jsonschema import DynamicAnchor
+
+from fsm.errors import SchemaError
+from fsm.schema.places.dialect import Dialect, dialect_named, dialect_of, metaschema_of
+from fsm.schema.places.place import Scope
+from fsm.schema.places.shape import Schema, shorten
+
+ROOT_URI = "urn:schema:root"
+"""The URI of a root that names none."""
+
+
+class Resources:
+    """What the references of one document can reach: itself, the schemas given with it, the metaschemas.
+
+    Args:
+        root, given, dialect: the document, schemas by URI, the draft.
+        is_last: whether a reference that leads nowhere is not read in any other way.
+
+    Raises:
+        SchemaError: a given schema is not a schema, or names an unknown dialect.
+    """
+
+    def __init__(self, root: Schema, given: Mapping[str, Any], dialect: Dialect, *, is_last: bool = False) -> None:
+        identifier = root.get(dialect.identifier) if isinstance(root, dict) else None
+        uri = urldefrag(identifier)[0] if isinstance(identifier, str) else ""
+        self.uri = uri or ROOT_URI
+        self.root, self.dialect = root, dialect
+        found = [(self.uri, dialect.specification.create_resource(root))]
+        for name, schema in given.items():
+            if not isinstance(schema, dict | bool):
+                raise SchemaError(f"expected a schema under {name!r} in `registry`, received {shorten(schema)}")
+            found.append((urldefrag(name)[0], _specification(schema, dialect).create_resource(schema)))
+        self._registry = _crawled(found)
+        self._apart = {uri for uri, _ in found[1:]} | set(REGISTRY)
+        self._other: Resources | None = None
+        self._is_last = is_last
+        self._names: dict[str, frozenset[str]] = {}
+
+    def scope(self) -> Scope:
+        """The root's scope."""
+        return self._into(Scope(self.uri, (), self.dialect), self.uri, self.dialect, 0)
+
+    def _into(self, scope: Scope, uri: str, dialect: Dialect, root: int) -> Scope:
+        """The scope after a step into the resource `uri`; one whose dynamic anchors are all hidden by outer ones leaves no trace."""
+        known = frozenset[str]().union(*map(self._dynamic_names, scope.path))
+        path = (*scope.path, uri) if self._dynamic_names(uri) - known else scope.path
+        return Scope(uri, path, dialect, root)
+
+    def _dynamic_names(self, uri: str) -> frozenset[str]:
+        """The dynamic anchors of a resource; the empty name stands for `$recursiveAnchor`."""
+        found = self._names.get(uri)
+        if found is None:
+            resource = self._registry.get(uri)
+            names, stack = set[str](), [] if resource is None else [resource]
+            while stack:
+                part = stack.pop()
+                names |= {anchor.name for anchor in part.anchors() if isinstance(anchor, DynamicAnchor)}
+                stack += [below for below in part.subresources() if below.id() is None]
+            contents = None if resource is None else resource.contents
+            names |= {""} if isinstance(contents, dict) and contents.get("$recursiveAnchor") is True else set()
+            found = self._names[uri] = frozenset(names)
+        return found
+
+    def find(self, reference: str, scope: Scope, pointer: str, *, is_dynamic: bool = False) -> tuple[Schema, Scope]:
+        """The schema that a reference names, and its scope.
+
+        Raises:
+            SchemaError: it names nothing that is known.
+        """
+        base, _, fragment = reference.partition("#")
+        fragment = unquote(fragment)
+        try:
+            uri = urljoin(scope.uri, base) if base else scope.uri  # the library joins nothing to a URN
+        except ValueError as error:
+            raise SchemaError(f"reference {shorten(reference)} is no URI: {error}. Correct it", pointer) from None
+        try:
+            if not fragment or fragment.startswith("/"):
+                return self._walk(uri, fragment, scope, reference, pointer)
+            return self._anchor(uri, fragment, scope, is_dynamic=is_dynamic)
+        except (Unresolvable, NoSuchAnchor, LookupError, NoSuchPlace) as problem:
+            found = None if is_dynamic or self._is_last else self._loosely(reference, scope, pointer)
+            if found is not None:
+                return found
+            if isinstance(problem, NoSuchPlace):
+                raise SchemaError(problem.reason, pointer) from None
+            raise SchemaError(
+                f"reference {shorten(reference)} leads to {shorten(uri if uri != ROOT_URI else '#' + fragment)}, which is not "
+                "there. Nothing is ever fetched: give the schema in `registry`, by its URI, or copy it into `$defs`",
+                pointer,
+            ) from None
+
+    def recursive(self, scope: Scope, pointer: str) -> tuple[Schema, Scope]:
+        """The schema that `$recursiveRef: "#"` names (draft 2019-09)."""
+        schema, found = self.find("#", scope, pointer)
+        if isinstance(schema, dict) and schema.get("$recursiveAnchor") is True:
+            for uri in scope.path:
+                if "" in self._dynamic_names(uri):
+                    return self.find(uri, scope, pointer)
+        return schema, found
+
+    def _loosely(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope] | None:
+        """What a reference means where identifiers do not mean what their draft says; None: nothing then, too.
+
+        A pointer may begin at the root, whatever identifier stands on the way; a schema may have the identifier of another draft
+        (`id` for `$id`), and a metaschema another scheme. Only asked where nothing is found by the letter.
+        """
+        base, _, fragment = reference.partition("#")
+        known = metaschema_of(base)
+        try:
+            if known is not None and known != base:
+                return self.find(f"{known}#{fragment}", scope, pointer)
+            if reference.startswith("#/"):
+                if scope.uri in self._apart:
+                    return None
+                return self._walk(self.uri, unquote(reference[1:]), self.scope(), reference, pointer)
+            if self._other is None:
+                other = dialect_named("draft-07" if self.dialect.identifier == "id" else "draft-04")
+                other = replace(self.dialect, identifier=other.identifier, specification=other.specification)
+                self._other = Resources(self.root, {}, other, is_last=True)
+            return self._other.find(reference, self._other.scope(), pointer)[0], scope
+        except (SchemaError, NoSuchPlace):
+            return None
+
+    def _walk(self, uri: str, fragment: str, scope: Scope, reference: str, pointer: str) -> tuple[Schema, Scope]:
+        node: Any = self._registry[uri].contents
+        scope = self._entered(node, uri, scope)
+        for token in fragment.split("/")[1:]:
+            name = token.replace("~1", "/").replace("~0", "~")
+            if isinstance(node, dict) and name in node:
+                node = node[name]
+            elif isinstance(node, list) and name.isascii() and name.isdigit() and int(name) < len(node):
+                node = node[int(name)]
+            else:
+                raise NoSuchPlace(_dead_end(reference, name, node))
+            scope = self.inside(node, scope)
+        return node, scope
+
+    def _anchor(self, uri: str, name: str, scope: Scope, *, is_dynamic: bool) -> tuple[Schema, Scope]:
+        anchor = self._registry.anchor(uri, name).value
+        if is_dynamic and isinstance(anchor, DynamicAnchor):
+            for outer in scope.path:
+                try:
+                    candidate = self._registry.anchor(outer, name).value
+                except (NoSuchAnchor, LookupError):
+                    continue
+                if isinstance(candidate, DynamicAnchor):
+                    anchor, uri = candidate, outer
+                    break
+        schema = anchor.resource.contents
+        root = self._registry[uri].contents
+        dialect = self.dialect if root is self.root else dialect_of(root, self.dialect, uri)
+        return schema, self.inside(schema, self._into(scope, uri, dialect, id(root)))
+
+    def _entered(self, root: Any, uri: str, scope: Scope) -> Scope:
+        """The scope of a resource that was found under `uri`, which may be a name of its own or where it was put."""
+        dialect = self.dialect if root is self.root else dialect_of(root, self.dialect, uri)
+        own = root.get(dialect.identifier) if isinstance(root, dict) else None
+        named = urldefrag(urljoin(uri, own))[0] if isinstance(own, str) else uri
+        is_known = named in self._registry and self._registry[named].contents is root
+        return self._into(scope, named if is_known else uri, dialect, id(root))
+
+    def inside(self, schema: Any, scope: Scope) -> Scope:
+        """The scope of a schema, which may begin a resource of its own."""
+        if not isinstance(schema, dict) or id(schema) == scope.root:
+            return scope
+        identifier = schema.get(scope.dialect.identifier)
+        if not isinstance(identifier, str) or identifier.startswith("#"):
+            return scope
+        if scope.dialect.has_lonely_references and "$ref" in schema:
+            return scope
+        uri = urldefrag(urljoin(scope.uri, identifier))[0]
+        return self._into(scope, uri, dialect_of(schema, scope.dialect, uri), id(schema))
+
+
+class NoSuchPlace(Exception):
+    """A pointer leads nowhere; `reason` tells users so."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _crawled(found: list[tuple[str, Resource[Any]]]) -> Registry[Any]:
+    known: Registry[Any] = REGISTRY
+    try:
+        return known.with_resources(found).crawl()
+    except (AttributeError, TypeError, ValueError):  # what the library says of values that it does not expect
+        raise SchemaError(
+            "expected URIs as `$id`, and names as `$anchor` and `$dynamicAnchor`; one of them, somewhere in the schema, is "
+            "something else. Correct it or remove it"
+        ) from None
+
+
+def _specification(schema: Any, dialect: Dialect) -> Specification[Any]:
+    """How to read the identifiers of a given schema; one of an unknown draft may stay where nothing refers to it."""
+    try:
+        return dialect_of(schema, dialect, "").specification
+    except SchemaError:
+        return dialect.specification
+
+
+def _dead_end(reference: str, token: str, node: Any) -> str:
+    near = f" There are {', '.join(shorten(k) for k in list(node)[:8])}." if isinstance(node, dict) and node else ""
+    return f"reference {shorten(reference)} leads nowhere: {shorten(token)} is not there.{near} Correct it"

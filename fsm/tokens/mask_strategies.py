@@ -1,0 +1,337 @@
+"""How the mask of a state is made: strategies in a fixed order, of which the first that recognises the term makes the mask.
+
+A state is a term, and its mask holds every token after whose bytes the Brzozowski derivative of the term is not empty. The plain form,
+which each strategy equals (`tests/property/test_mask_strategies.py`), is one loop:
+
+    for token_id, token in enumerate(vocabulary.tokens):
+        allowed[token_id] = bool(token) and automaton.next_state(state, token) != DEAD
+
+`STRATEGIES` is that order, from the most special to the walk that takes any term. All but the last two avoid a walk of the whole trie:
+they add up parts of the mask that do not depend on what follows, which the `Vocabulary` holds once for all constraints. The mask of a
+term is kept under `mask_key`, so equal situations in different schemas share it; end-of-sequence tokens are added by `TokenFSM`.
+
+Times are for 131,072 tokens on one core of a machine with 2 cores, with all that the vocabulary shares already made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsm import bitmask
+from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton, as_loop, begins_with_byte_loop
+from fsm.errors import BudgetExceeded
+from fsm.terms import node as nodes
+from fsm.terms import work_budget as work
+from fsm.terms.node import Kind, Node
+from fsm.tokens.character_loop import MAX_OVERLAP, CharacterLoop, as_loop_without
+from fsm.tokens.coreachable import Spelling
+from fsm.tokens.exclusion import as_exclusion, forbidden
+from fsm.tokens.open_walk import as_counted, has_count
+from fsm.tokens.short_loop import is_byte, is_narrow
+from fsm.tokens.trie import Trie
+from fsm.tokens.vocabulary import Vocabulary
+from fsm.tokens.walk import walk_narrow, walk_wide
+
+Words = NDArray[np.int32]
+"""A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""
+
+MAX_NARROW_COST = 4_000
+"""Steps after which the depth-first walk is given up; a breadth-first walk costs as much."""
+MAX_JUMPS = 6
+"""Places at which a depth-first walk may stop and leave the tokens below to other strategies."""
+MAX_OPEN_WORK = 20_000
+"""Work (see `work_budget.py`) that a product with open counters may take before the plain walk is cheaper."""
+
+
+class MaskMaker:
+    """Makes the masks of one language over one vocabulary.
+
+    Args:
+        automaton: the automaton of the language.
+        vocabulary: the tokens, their trie, and what all constraints over them share.
+        spelling: the search for texts that tokens can spell; only for a vocabulary that lacks bytes.
+        is_recursive: whether the language has recursive rules, so that a loop is met in ever new states.
+    """
+
+    def __init__(
+        self,
+        automaton: Automaton,
+        vocabulary: Vocabulary,
+        spelling: Spelling | None = None,
+        *,
+        is_recursive: bool = False,
+    ) -> None:
+        self.automaton, self.vocabulary, self.spelling = automaton, vocabulary, spelling
+        self._is_recursive = is_recursive
+
+    def mask(self, term: Node) -> Words:
+        """The packed mask of `term`, without end-of-sequence tokens; a new array."""
+        words = self.first(STRATEGIES, term)
+        assert words is not None, "the last strategy takes every term"
+        return words
+
+    def first(self, strategies: Iterable[Strategy], term: Node, node: int = Trie.root) -> Words | None:
+        """The mask by the first of the strategies that recognises `term`; None where none does.
+
+        Args:
+            strategies: tried in order.
+            term: what the tokens must continue.
+            node: the node of the trie below which tokens count; their bytes up to it have been read.
+        """
+        for make in strategies:
+            words = make(self, term, node)
+            if words is not None:
+                return words
+        return None
+
+    def loop(self, body: Node, lo: int, hi: int | None, node: int = Trie.root) -> CharacterLoop | None:
+        """How the tokens below `node` run through `body*`; None where `body` is not one class of characters, or is not met often yet."""
+        is_counted = lo > 1 or hi is not None  # then a plain walk meets a state for every count
+        return self.vocabulary.loop(body, node, at_once=is_counted or self._is_recursive)
+
+
+Strategy = Callable[[MaskMaker, Node, int], Words | None]
+"""Returns the tokens below a trie node that a term allows, or None where it does not recognise the term."""
+
+
+def mask_key(term: Node, vocabulary: Vocabulary) -> Node:
+    """Return the term under which the mask of `term` is kept: the same mask, without counts that no token can reach.
+
+    A loop `body{lo,hi}` that no token runs through `hi` times is `body{lo,}` here, so that all states of a string with a large
+    `maxLength` share one mask. In a vocabulary that lacks bytes the counts matter and the key is the term itself.
+    """
+    if not vocabulary.spells_everything or (term.kind is Kind.CONCAT and term.args[0].kind is Kind.LITERAL):
+        return term
+    if term.kind is Kind.ALTERNATION:
+        return nodes.alternation([mask_key(member, vocabulary) for member in term.args])
+    loop = as_loop(term)
+    if loop is None or loop[0].nullable:
+        return term
+    body, lo, hi, rest = loop
+    reach = vocabulary.reach(body)
+    lo, hi = min(lo, reach + 1), None if hi is not None and hi > reach else hi
+    return nodes.concat(nodes.repeat(body, lo, hi), rest)
+
+
+def spelled(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """Any term, in a vocabulary that lacks bytes: the tokens after which further tokens can spell a text, by search (`coreachable.py`)."""
+    if maker.spelling is None:
+        return None
+    token_ids, _ = maker.spelling.steps(maker.automaton.state_of(term))
+    return bitmask.from_ids((), maker.vocabulary.num_words, [token_ids])
+
+
+def text_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """A term that begins with a text or with a list of words, such as a key or an enum: a walk at once, as nothing else recognises it."""
+    return maker.first(WALKS, term, node) if nodes.first_and_rest(term)[0].kind in (Kind.LITERAL, Kind.WORDS) else None
+
+
+def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """`a|b`, also `(a|b) c` where a and b are kinds of object keys: the union of the masks of the alternatives.
+
+    Those that no strategy of `DIRECT` recognises are walked together, as one term.
+    """
+    members = _members(term)
+    if len(members) < 2:
+        return None
+    found, others = list[Words](), list[Node]()
+    for member in members:
+        words = maker.first(DIRECT, member, node)
+        if words is None:
+            others.append(member)
+        else:
+            found.append(words)
+    if others:
+        words = maker.first(WALKS, nodes.alternation(others), node)
+        assert words is not None
+        found.append(words)
+    out = found[0]
+    for words in found[1:]:
+        out = out | words
+    return out
+
+
+def _members(term: Node) -> list[Node]:
+    if term.kind is not Kind.ALTERNATION and nodes.first_and_rest(term)[0].kind is not Kind.ALTERNATION:
+        return [term]
+    found = list[Node]()
+    for member in term.args if term.kind is Kind.ALTERNATION else (term,):
+        head, rest = nodes.first_and_rest(member)
+        is_divided = head.kind is Kind.ALTERNATION and any(
+            way.kind is Kind.CONCAT and way.args[0].kind is Kind.INTERSECTION for way in head.args
+        )
+        found += [nodes.concat(way, rest) for way in head.args] if is_divided else [member]
+    return found
+
+
+def pattern_beside_count(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """`(body{lo,hi} & pattern) rest`, such as a `pattern` beside a `maxLength`: one product walk for all counts (`open_walk.py`).
+
+    The counts stand open in the walk, which is kept; a mask then asks each pair of a state and rounds once. 0.3 ms.
+    """
+    return _counted(maker, term, node) if has_count(term) else None
+
+
+def character_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """`body{lo,hi} rest`, where `body` is one class of characters, such as the inside of a JSON string (`character_loop.py`).
+
+    Tokens that stay inside the loop are one array, whatever `rest` is; those that leave are grouped by what they go on with, and each
+    group is walked once beside `rest`. 5 to 30 us.
+    """
+    parts = as_loop(term)
+    if parts is None:
+        return None
+    body, lo, hi, rest = parts
+    if (
+        node == Trie.root
+        and maker.vocabulary.known_loop(body) is None
+        and hi is not None
+        and _overlaps(maker, body, rest)
+    ):
+        return None
+    loop = maker.loop(body, lo, hi, node)
+    if loop is None:
+        return None
+    after = maker.automaton.state_of(rest)
+    if node == Trie.root and not lo and is_byte(body) and _is_narrow(maker, after):
+        # After no round at all few bytes may come, among them long runs of blanks, which a depth-first walk reads best.
+        words = loop.mask(maker.automaton, 1, hi, rest)
+        rest_words = None if words is None else maker.first(WALKS, rest, node)
+        return None if words is None or rest_words is None else words | rest_words
+    return loop.mask(maker.automaton, lo, hi, rest)
+
+
+def _overlaps(maker: MaskMaker, body: Node, rest: Node) -> bool:
+    """True where so many tokens may both stay in a loop and leave it that the loop does not help."""
+    first_bytes = maker.automaton.derivatives.first_bytes
+    return (first_bytes(body) & first_bytes(rest)).bit_count() > MAX_OVERLAP
+
+
+def loop_without_words(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """`(body* & ~words) rest`, such as the name of a property that is not declared: the mask of `body* rest` without exits after a word."""
+    parts = as_loop_without(term)
+    loop = None if parts is None else maker.loop(parts[0], 0, None, node)
+    return None if parts is None or loop is None else loop.mask_without(maker.automaton, *parts[1:])
+
+
+def loop_without_language(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """`(base & ~language) rest`, such as a key that no `patternProperties` matches: the mask of `base rest` without what is forbidden.
+
+    Only where few tokens begin like a text of `language`; they are walked beside it, depth first (`exclusion.py`).
+    """
+    parts = as_exclusion(term)
+    if parts is None:
+        return None
+    base, language = parts
+    rest = term.args[1] if term.kind is Kind.CONCAT else nodes.EPSILON
+    first = maker.automaton.derivatives.first_bytes(rest)
+    ids = forbidden(maker.automaton, maker.vocabulary.trie, maker.automaton.state_of(term), language, first)
+    words = (
+        None if ids is None else maker.first((character_loop, loop_without_words, loop_without_language), base, node)
+    )
+    return None if ids is None or words is None else words & ~bitmask.from_ids((), len(words), (ids,))
+
+
+def pattern_beside_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """`(body* & pattern) rest`, such as a `pattern` whose maximal length no token reaches: as `pattern_beside_count`."""
+    return None if has_count(term) else _counted(maker, term, node)
+
+
+def _counted(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    automaton = maker.automaton
+    if automaton.num_first_bytes(automaton.state_of(term)) <= FEW_BYTES:
+        return None
+    counted = as_counted(term, maker.vocabulary.is_class)
+    if counted is None:
+        return None
+    try:
+        with work.Bound("max_open_work", MAX_OPEN_WORK, "a pattern beside its counts"):
+            walk = maker.vocabulary.open_walk(counted.term, counted.body, node)
+            return None if walk is None else walk.mask(automaton, counted)
+    except BudgetExceeded:  # the counts are entangled with what they count
+        work.check()
+        return None
+
+
+def loop_after_byte(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """`first body{lo,hi} rest`, where `first` is a byte class within `body`, as in an identifier that does not begin with a digit.
+
+    It is the mask of a loop with one round more, without the tokens whose first byte `first` lacks. Only below the root of the trie.
+    """
+    if as_loop(term) is not None or not begins_with_byte_loop(term):
+        return None
+    first, after = term.args
+    parts = as_loop(after)
+    assert parts is not None
+    body, lo, hi, rest = parts
+    loop = maker.loop(body, lo, hi, node)
+    words = None if loop is None else loop.mask(maker.automaton, lo + 1, None if hi is None else hi + 1, rest)
+    if words is None:
+        return None
+    others, trie = body.args[0] & ~first.args[0], maker.vocabulary.trie
+    left_out = np.array([child for child, byte in trie.children(node) if others >> byte & 1], np.int32)
+    return words & ~bitmask.from_ids((), len(words), (trie.texts_below(left_out)[1],))
+
+
+def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """A term that begins with texts, or with few bytes: a depth-first walk of trie and automaton in step (`walk_narrow`).
+
+    Where the walk comes to a wide state with much of the trie below, it stops, and a strategy of `BELOW` finds the tokens from there
+    on. 5 to 100 us; most states of JSON (keys, punctuation, numbers) are of this kind.
+    """
+    automaton, vocabulary = maker.automaton, maker.vocabulary
+    state = automaton.state_of(term)
+    if not _is_narrow(maker, state):
+        return None
+    walked = walk_narrow(automaton, vocabulary.trie, state, max_cost=MAX_NARROW_COST, loops=vocabulary)
+    if walked is None or len(walked[1]) > MAX_JUMPS:
+        return None
+    texts, jumps = walked
+    words = bitmask.from_ids(texts, vocabulary.num_words)
+    for place, target in jumps:
+        found = maker.first(BELOW, automaton.nodes[target], place)
+        if found is None:
+            return None
+        words |= found
+    return words
+
+
+def _is_narrow(maker: MaskMaker, state: int) -> bool:
+    """True where a depth-first walk is tried."""
+    automaton = maker.automaton
+    if automaton.head(state) or automaton.fields(state) or automaton.split(state):
+        return True
+    begun = automaton.prefix(state)
+    if begun is not None and maker.vocabulary.prefix(begun[0], Trie.root) is not None:
+        return True
+    if automaton.num_first_bytes(state) <= FEW_BYTES or automaton.ways(state):
+        return True
+    loop = automaton.loop(state)
+    return begins_with_byte_loop(automaton.nodes[state]) if loop is None else is_narrow(loop[0])
+
+
+def breadth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
+    """Any term: all nodes of a level of the trie at once, one array operation per level (`walk_wide`). 0.3 to 5 ms."""
+    return bitmask.pack(walk_wide(maker.automaton, maker.vocabulary.trie, maker.automaton.state_of(term)))
+
+
+DIRECT: tuple[Strategy, ...] = (
+    pattern_beside_count,
+    character_loop,
+    loop_without_words,
+    loop_without_language,
+    pattern_beside_loop,
+)
+"""Strategies that need no walk of the trie from its root."""
+
+WALKS: tuple[Strategy, ...] = (depth_first, breadth_first)
+"""Walks of the trie from its root; the last takes any term."""
+
+BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, pattern_beside_count, pattern_beside_loop)
+"""Strategies that work below any node of the trie, where a depth-first walk stops."""
+
+STRATEGIES: tuple[Strategy, ...] = (spelled, text_first, alternatives, *DIRECT, *WALKS)
+"""All strategies, in the order in which they are tried."""

@@ -1,0 +1,76 @@
+"""Checks of arguments (`is_int`, `checked_bool`, `check_limits` and so on), and what their errors show (`shortened`, `file_text`)."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from outlines_cont.errors import OptionError
+
+
+def check(option: str, value: object, holds: bool, expected: str) -> None:
+    """Raise `OptionError`, which says what was `expected` as `option`, unless the check `holds`."""
+    if not holds:
+        raise OptionError(f"expected {expected} as `{option}`, got {value!r}", option)
+
+
+def is_int(value: object, least: int | None = None, most: int | None = None) -> TypeGuard[int]:
+    """Return whether a value is an int from `least` to `most`, each without a limit where it is None; a bool is not."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return False
+    return (least is None or value >= least) and (most is None or value <= most)
+
+
+def check_int(option: str, value: object, least: int, *, is_optional: bool = False) -> None:
+    """Raise `OptionError` for anything but an int of `least` or more, or None where `is_optional`."""
+    if not is_int(value, least) and not (is_optional and value is None):
+        kind = f"an int, {least} or more, {'or None ' if is_optional else ''}as"
+        raise OptionError(f"expected {kind} `{option}`, got {value!r}", option)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return whether a value is an int or a float, NaN included; a bool is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def checked_bool(value: object, option: str) -> bool:
+    """Return the value of an option that is True or False; a text such as "no" would count as true.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise OptionError(f"expected True or False as `{option}`, got {value!r}", option)
+    return value
+
+
+def check_limits(budget: Any) -> None:
+    """Check the fields of a dataclass of limits: a positive int each, or a positive number where the name ends in `seconds`; or None.
+
+    Raises:
+        OptionError: a field has another value.
+    """
+    for limit in fields(budget):
+        value = getattr(budget, limit.name)
+        is_count = not limit.name.endswith("seconds")
+        kind = "an int above 0" if is_count else "a number of seconds above 0"
+        holds = is_int(value, 1) if is_count else is_number(value) and math.isfinite(value) and value > 0
+        check(limit.name, value, value is None or holds, f"{kind} or None")
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """Return a text of at most `most` characters, with `...` in place of the middle of a longer one."""
+    kept = most * 2 // 3
+    return text if len(text) <= most else f"{text[:kept]}...{text[kept + 3 - most :]}"
+
+
+def file_text(path: str | os.PathLike[str], what: str, error: Callable[[str], Exception]) -> str:
+    """Return the text of a UTF-8 file; raise `error` of a message that says `what` the file is, if it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as reason:
+        raise error(f"expected a UTF-8 text file {what}, but {str(path)!r} cannot be read: {reason}") from reason

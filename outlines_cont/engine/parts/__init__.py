@@ -1,0 +1,5 @@
+"""The parts of a running row: its tokens, what of them was fed, its policies, its limits, and what was guessed.
+
+A `Row` is made of one of each, and the `Shadow` of a guided row has fed tokens of its own. This room imports what is drawn and what is
+guessed, `policies` and `state`; no part knows another one, nor the row.
+"""

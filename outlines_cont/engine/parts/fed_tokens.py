@@ -1,0 +1,131 @@
+"""`FedTokens`: how many tokens of a sequence were fed, and the logits that are known of it.
+
+A row has one, and its negative prompt another one; what the tokens are is for them to say.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+
+from outlines_cont.engine.drawing.kept_logits import KeptLogits
+from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
+
+
+class FedTokens:
+    """The part of a sequence that the KV cache holds, and what the model made of it.
+
+    Attributes:
+        cached: how many tokens were fed; the rest is pending.
+        logits: (V,) after the last token, where that was fed.
+        is_partial: whether they are exact for the tokens of a mask only; see `KeptLogits.for_mask`.
+        is_guessed: whether they are known because the tokens before them were guessed.
+        expected: tokens that may come next, fed or to be fed behind those of the sequence.
+        kept: the logits before earlier tokens.
+        counts: where the work is counted.
+    """
+
+    def __init__(
+        self, cached: int, logits: torch.Tensor | None, counts: Meter, expected: Expected = NOTHING_EXPECTED
+    ) -> None:
+        self.cached = cached
+        self.logits = logits
+        self.is_partial = self.is_guessed = False
+        self.expected = expected
+        self.kept = KeptLogits(0)
+        self.counts = counts
+
+    def fork(self) -> Self:
+        """Return the same for a fork of the sequence; tensors are shared."""
+        other = self._copied()
+        other.kept = self.kept.fork()
+        return other
+
+    def checkpoint(self, lasting: torch.Tensor | None) -> Self:
+        """Return what is known now, without logits, which are let go as soon as there are new ones; those of `lasting` stay."""
+        other = self._copied()
+        other.kept = self.kept.emptied()
+        if self.logits is not lasting:
+            other.logits = None
+        return other
+
+    def restored(self) -> Self:
+        """Return a copy of what a checkpoint holds; it may be asked for several times."""
+        other = self._copied()
+        other.kept = self.kept.emptied()
+        return other
+
+    def _copied(self) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    @property
+    def held(self) -> int:
+        """How many tokens have keys and values, those included that are expected next."""
+        return self.cached + self.expected.num_fed
+
+    def num_pending(self, length: int) -> int:
+        """Return how many tokens of a sequence of `length` are to be fed, and behind them those that are expected; 0 where none is."""
+        pending = length - self.cached
+        return pending and pending + self.expected.num_pending
+
+    def is_ready(self, length: int) -> bool:
+        """Return whether the logits behind all tokens are known; those from before a forward that failed are of an earlier place."""
+        return self.logits is not None and self.cached == length
+
+    def lose(self, cached: int) -> None:
+        """Note that no more than the first `cached` tokens are held any longer; the others will be fed again."""
+        if cached >= self.held:
+            return
+        self.counts.recomputed_tokens += self.held - min(cached, self.cached)
+        self.cached, self.expected = min(self.cached, cached), self.expected.unfed()
+
+    def feed(self, count: int, length: int, logits: dict[int, torch.Tensor]) -> None:
+        """Note that `count` pending tokens were fed to a sequence of `length`; `logits` holds the wanted ones by index into the chunk."""
+        known = {self.cached + index + 1: line for index, line in logits.items()}
+        for index in sorted(known):
+            if index <= length:
+                self.kept.put(index, known[index])
+        self.counts.fed_tokens += count
+        own = min(count, length - self.cached)
+        self.cached += own
+        if count > own:
+            self.expected = self.expected.fed(count - own, known)
+        if own:
+            self.logits = known.get(self.cached) if self.cached == length else None
+            self.is_partial = self.is_guessed = False
+
+    def meet(self, token_id: int, *, is_drawn: bool = True) -> bool:
+        """Follow the sequence by one token; return whether it was expected, and fed, so that the logits behind it may be known."""
+        before, known = self.expected, self.expected.logits.get(self.cached + 1)
+        # A forced token behind which nothing is known is fed again, so that those behind it can be scored.
+        can_follow = is_drawn or known is not None
+        self.expected = before.after(token_id) if can_follow else NOTHING_EXPECTED
+        if not before.num_fed or before.token_ids[0] != token_id or not can_follow:
+            return False
+        self.cached += 1
+        self.logits, self.is_partial, self.is_guessed = known, False, before.is_guess
+        if known is not None:
+            self.kept.put(self.cached, known)
+        return True
+
+    def rewind(self, length: int) -> None:
+        """Forget what was fed behind the first `length` tokens; the logits there come back where they are kept."""
+        self.expected = NOTHING_EXPECTED
+        self.cached = min(self.cached, length)
+        self.kept.forget_after(length)
+        self.logits = self.kept.whole(length) if self.cached == length else None
+        self.is_partial = self.is_guessed = False
+
+    def need_logits(self, length: int, mask: TokenSet) -> None:
+        """Make sure that something is pending, or that the logits at the end are known for a mask; else feed the last token again."""
+        if self.cached < length or (self.logits is not None and not self.is_partial):
+            return
+        self.logits = self.kept.for_mask(self.cached, mask)
+        self.is_partial = self.logits is not None
+        if self.logits is None:
+            self.lose(self.cached - 1)

@@ -1,0 +1,73 @@
+"""`RowLimits`: how long a row may become, and which tokens end its text where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies.branch import TokenSet
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowLimits:
+    """What bounds a piece of a row.
+
+    Attributes:
+        eos: the tokens that end the text: those of the model and the stop tokens.
+        not_eos: the other ones, as wide as the masks.
+        model_eos: the tokens with which the model ends a text.
+        stop_tokens: those of the call.
+        context_length: the most tokens of a row; None for any number.
+        min_length: until the row is so long no end is drawn where something else may follow.
+        max_length: the most tokens of the row; None for any number.
+        max_written: the same where text that was given back is spelled anew, whose tokens do not count.
+    """
+
+    eos: TokenSet
+    not_eos: TokenSet
+    model_eos: TokenSet
+    stop_tokens: TokenSet
+    context_length: int | None
+    min_length: int = 0
+    max_length: int | None = None
+    max_written: int | None = None
+
+    @classmethod
+    def of(cls, model: LanguageModel, stop_token_ids: Sequence[int]) -> Self:
+        """Return the limits of rows of a model, without those of a call."""
+        model_eos, stop_tokens = TokenSet.of(model.eos_token_ids), TokenSet.of(stop_token_ids)
+        eos = model_eos | stop_tokens
+        not_eos = TokenSet.of_bitmask((~eos).bitmask(model.vocab_size))
+        return cls(eos, not_eos, model_eos, stop_tokens, model.context_length, max_length=model.context_length)
+
+    def up_to(self, length: int | None) -> Self:
+        """Return the same for rows of no more than `length` tokens and no more than the context has; None leaves it to that."""
+        known = [limit for limit in (length, self.context_length) if limit is not None]
+        return replace(self, max_length=min(known, default=None))
+
+    def without_ends(self) -> Self:
+        """Return the same where ends of text are tokens like all others."""
+        return replace(self, eos=TokenSet.none, not_eos=TokenSet.all)
+
+    def with_ends(self, mask: TokenSet, num_written: int) -> TokenSet:
+        """Return a mask with the stop tokens where the text may end; without ends as long as the row is too short.
+
+        Args:
+            mask: what the policies let pass.
+            num_written: how many tokens count.
+        """
+        if self.stop_tokens and mask & self.model_eos:
+            mask = mask | self.stop_tokens
+        if num_written < self.min_length:
+            mask = mask & ~self.eos or mask
+        return mask
+
+    def room(self, length: int, num_healed: int) -> int | None:
+        """Return how many tokens may come behind `length`, of which `num_healed` only spell what was given back; None for any number."""
+        room = None if self.max_length is None else max(self.max_length - length, 0)
+        if self.max_written is None:
+            return room
+        written = max(self.max_written + num_healed - length, 0)
+        return written if room is None else min(written, room)

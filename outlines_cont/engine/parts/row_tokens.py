@@ -1,0 +1,167 @@
+"""`RowTokens`: the tokens of a running row, how each came about and with which probability, and what is counted of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Self
+
+from outlines_cont.sampling import TokenCounts
+from outlines_cont.state.row import APPENDED, GENERATED, WRITTEN, StateRow, counts_of, num_written
+from outlines_cont.state.search_score import SearchScore
+
+Top = tuple[tuple[int, float], ...]
+"""The most probable tokens of a place, with their log-probabilities."""
+
+
+class RowTokens:
+    """The tokens of a row. Lists only grow; where tokens are taken back there are new lists, see `Checkpoint`.
+
+    Attributes:
+        ids: all ids, prompt included.
+        kinds: one byte for each: `p` prompt, `a` appended, `g` generated, `f` forced, `h` healed; see `StateRow`.
+        logprobs: by the model; NaN for forced tokens that are not scored yet.
+        sampling_logprobs: as they were drawn.
+        unscored: the indices of forced tokens whose log-probabilities are yet to be known, ascending.
+        ends: (number of tokens before it, log-probability) of ends of text that were drawn.
+        first: index of the first token that this run has written.
+        num_common: how many tokens of the source are surely those of the row.
+        num_top: how many of the most probable tokens are noted where one is drawn.
+        tops: for each token these; empty where none are noted.
+        low_water: the fewest tokens that there have been since somebody has set this to their number.
+    """
+
+    def __init__(self, source: StateRow, first: int) -> None:
+        self.first = self.num_common = first
+        self.ids = list(source.token_ids[:first])
+        self.kinds = bytearray(source.kinds[:first])
+        self.logprobs = list(source.logprobs[:first])
+        self.sampling_logprobs = list(source.sampling_logprobs[:first])
+        owed = source.piece.unscored if source.piece is not None else ()
+        self.unscored = [i for i in owed if source.cached < i < first]
+        self.ends: tuple[tuple[int, float], ...] = ()
+        self.num_top = 0
+        self.tops: list[Top] = []
+        self.low_water = 0
+        self._search = source.search.reopened(first) if source.search is not None else None
+        self._mirostat_start = None if source.mirostat_start is None else min(source.mirostat_start, first)
+        self._has_mirostat = False  # whether a token of this run was drawn with it
+        self._counts: TokenCounts | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def fork(self) -> Self:
+        """Return the same for a fork of the row."""
+        other = self.at(len(self.ids))
+        other._counts = None if self._counts is None else self._counts.fork()
+        return other
+
+    def checkpoint(self) -> Self:
+        """Return what the row has now. Its lists may grow: how long they were is for the caller to know."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def at(self, length: int) -> Self:
+        """Return a copy with the first `length` tokens in lists of its own, not counted yet."""
+        other = copy(self)
+        other._counts = None
+        other._shorten(length)
+        return other
+
+    def append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
+        """Append a token; NaN as `logprob` where that is to be scored."""
+        self.ids.append(token_id)
+        self.kinds += kind
+        if self._counts is not None:
+            self._counts.add(token_id, kind in WRITTEN, sampling_logprob if kind == GENERATED else None)
+        self.logprobs.append(logprob)
+        self.sampling_logprobs.append(sampling_logprob)
+        if self.num_top:
+            self.tops.append(())
+
+    def rewind(self, length: int) -> None:
+        """Keep the first `length` tokens."""
+        if self._counts is not None:
+            for index in range(length, len(self.ids)):
+                self._counts.remove(self.ids[index], self.kinds[index] in WRITTEN)
+        self._shorten(length)
+        self.num_common = min(self.num_common, length)
+        self.ends = tuple(end for end in self.ends if end[0] <= length)
+        self.unscored = [index for index in self.unscored if index < length]
+
+    def _shorten(self, length: int) -> None:
+        self.ids, self.kinds = self.ids[:length], self.kinds[:length]
+        self.logprobs, self.sampling_logprobs = self.logprobs[:length], self.sampling_logprobs[:length]
+        self.tops, self.low_water = self.tops[:length], min(self.low_water, length)
+        self._mirostat_start = None if self._mirostat_start is None else min(self._mirostat_start, length)
+
+    def note_tops(self, count: int) -> None:
+        """Note the `count` most probable tokens from now on, wherever one is drawn."""
+        self.num_top, self.tops = count, [()] * len(self.ids)
+
+    # -- how they came about -------------------------------------------------------------------------------------------
+
+    def was_drawn(self, index: int) -> bool:
+        """Return whether the token at `index` was drawn."""
+        return self.kinds[index : index + 1] == GENERATED
+
+    def was_given(self, index: int) -> bool:
+        """Return whether the token at `index` was put there as given text, or spelled anew."""
+        return self.kinds[index : index + 1] == APPENDED
+
+    @property
+    def has_drawn(self) -> bool:
+        """Whether some token of this run was drawn."""
+        return GENERATED in self.kinds[self.first :]
+
+    def counts(self, *, mirostat: bool) -> TokenCounts:
+        """Return how often each token stands in the row, counted when first asked for and kept up from then on.
+
+        Args:
+            mirostat: the next token is drawn with `Mirostat`, which counts from here on if it did not before.
+        """
+        if mirostat and not self._has_mirostat:
+            self._has_mirostat = True
+            if self._mirostat_start is None:
+                self._mirostat_start = len(self.ids)
+            self._counts = None
+        if self._counts is None:
+            self._counts = counts_of(self.ids, self.kinds, self.sampling_logprobs, self._mirostat_start)
+        return self._counts
+
+    @property
+    def mirostat_start(self) -> int | None:
+        """See `StateRow`."""
+        return self._mirostat_start if self._has_mirostat or not self.has_drawn else None
+
+    # -- their log-probabilities ---------------------------------------------------------------------------------------
+
+    @property
+    def num_scored(self) -> int:
+        """The index of the first token whose log-probability is not known yet; their number, where all are."""
+        return self.unscored[0] if self.unscored else len(self.ids)
+
+    def score(self, logprobs: Sequence[float]) -> bool:
+        """Take the log-probabilities of the first tokens in `unscored`; return whether all of them are finite."""
+        for index, logprob in zip(self.unscored, logprobs, strict=False):
+            self.logprobs[index] = logprob
+        self.unscored = self.unscored[len(logprobs) :]
+        return all(map(math.isfinite, logprobs))
+
+    @property
+    def search(self) -> SearchScore | None:
+        """What a search ranks the row by, ends that were drawn included; None where none has written in the row."""
+        return None if self._search is None else replace(self._search, others=(*self._search.others, *self.ends))
+
+    def search_score(self, logprob: float | None, num_new: int) -> float:
+        """Return the score of the row with `num_new` more tokens, or an end, of such a log-probability; unscored tokens count 0."""
+        search = self._search
+        assert search is not None
+        unscored = set(self.unscored)
+        known = [0.0 if i in unscored else x for i, x in enumerate(self.logprobs)] if unscored else self.logprobs
+        total = search.total(known) + sum(end for _, end in self.ends) + (logprob or 0.0)
+        return search.ranked(total, num_written(self.kinds, search.start) + num_new)

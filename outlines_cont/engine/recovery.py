@@ -1,0 +1,95 @@
+"""`Recovery`: what becomes of rows where a step, or the forward of a batch, does not come to its end.
+
+A step is a transaction: an interrupt undoes it, see `Checkpoint`. On an error of a forward the batch is bisected until the failing row
+is alone; that one fails, and what the others had fed since they began is fed again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from traceback import clear_frames
+
+from outlines_cont.engine.checkpoint import Checkpoint
+from outlines_cont.engine.job import Job
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.running_batch import RunningBatch
+from outlines_cont.engine.scheduler import Scheduler
+from outlines_cont.errors import KVBudgetError, UnsupportedBranch
+
+
+class Recovery:
+    """How the rows of a scheduler come back from errors and interrupts.
+
+    Attributes:
+        checkpoint: what they were before the step that is being taken, or was interrupted; None between steps.
+    """
+
+    def __init__(self, scheduler: Scheduler, forget: Callable[[], None]) -> None:
+        """Recover the rows of a scheduler; `forget` lets go of whatever else the step has left behind."""
+        self.checkpoint: Checkpoint | None = None
+        self._scheduler = scheduler
+        self._forget = forget
+        self._thread: int | None = None  # that takes a step
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Let the body happen as a whole, or not at all. What was interrupted before is undone first.
+
+        Raises:
+            UnsupportedBranch: the thread is within a transaction.
+        """
+        if self.checkpoint is not None and self._thread == threading.get_ident():
+            raise UnsupportedBranch(
+                "expected a check, a validator or a policy that runs nothing on the model that waits for it, got one that calls a "
+                "generator of the same model. Call it after the text is complete."
+            )
+        self.undo()
+        self._scheduler.take_submitted()
+        self._thread = threading.get_ident()
+        try:
+            self.checkpoint = Checkpoint(self._scheduler.jobs, self._scheduler.room)
+            self.checkpoint.add(row for row in self._scheduler.rows if not row.job.is_steered)
+            yield
+            self.checkpoint = None
+        except BaseException:
+            self.undo()
+            raise
+        finally:
+            self._thread = None
+
+    def undo(self) -> None:
+        """Go back to the checkpoint, if there is one; all rows wait to be admitted again."""
+        if self.checkpoint is not None:
+            self._scheduler.restart(self.checkpoint.jobs, self.checkpoint.restore(), self.checkpoint.room)
+            self._forget()
+            self.checkpoint = None
+
+    def bisect(self, batch: RunningBatch, error: Exception) -> None:
+        """After an error of its forward have a batch try again with fewer rows; a row, or a joint job, that is alone fails.
+
+        Where keys and values have run out of room, rows wait instead until others have ended.
+        """
+        clear_frames(error.__traceback__)  # they hold keys and values, and rows hold the error
+        if isinstance(error, KVBudgetError) and batch.begin_alone():
+            return  # what others hold may be more than the rows need of it
+        units = list(dict.fromkeys(_unit(row) for row in batch.rows))
+        others = [other for other in self._scheduler.batches if other is not batch and other.rows]
+        if isinstance(error, KVBudgetError) and others:
+            self._scheduler.put_back(batch, batch.rows)
+        elif len(units) == 1:
+            batch.forget()
+            for row in batch.rows:
+                row.fail(error)
+        else:
+            second = [row for row in batch.rows if _unit(row) in units[len(units) // 2 :]]
+            if isinstance(error, KVBudgetError):
+                self._scheduler.put_back(batch, second)
+            else:
+                self._scheduler.batches.append(batch.split(second))
+
+
+def _unit(row: Row) -> Row | Job:
+    """Return what runs in one batch: a row, or the rows of a joint job."""
+    return row.job if row.job.is_joint else row

@@ -1,0 +1,217 @@
+"""`Scheduler`: which rows run now, and in which batches. Continuous batching: rows join and leave between any two steps.
+
+Order: jobs are admitted in the order in which they were submitted, as many rows as there is room for; every row that was admitted
+goes on by one token per step. New prompts are read in a batch of their own, `max_batch_tokens` per step, so that a long one does not
+hold up those that write; when it is read, its rows join the others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from outlines_cont.checks import is_int
+from outlines_cont.engine.job import Job
+from outlines_cont.engine.reuse import Reuse
+from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.running_batch import RunningBatch
+from outlines_cont.errors import OptionError
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv import RowKV
+from outlines_cont.meter import Meter
+from outlines_cont.state.row import StateRow
+
+# Beside more rows than these a short text is not worth its copy for the prefix cache: to feed it again costs less in a batch.
+_FEW_ROWS = 8
+
+
+class Scheduler:
+    """The rows of one model that run, and those that wait.
+
+    Attributes:
+        max_batch_tokens: the most tokens of one forward, padding included.
+        max_rows: the most rows that are admitted at once.
+        batches: the rows that run.
+        waiting: those that wait to be admitted, in their order.
+        jobs: whose rows they are.
+        submitted: jobs that are yet to be taken in.
+        room: for how many rows there is room; None where keys and values have not run out of it.
+        counts: the work that belongs to no single row.
+    """
+
+    def __init__(self, model: LanguageModel, max_batch_tokens: int, max_rows: int) -> None:
+        self.max_batch_tokens = checked_limit(max_batch_tokens, "max_batch_tokens")
+        self.max_rows = checked_limit(max_rows, "max_rows")
+        self.batches: list[RunningBatch] = []
+        self.waiting: deque[Row] = deque()
+        self.jobs: list[Job] = []
+        self.submitted: deque[Job] = deque()
+        self.room: int | None = None
+        self.counts = Meter()
+        self._model = model
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """The rows that run."""
+        return (row for batch in self.batches for row in batch.rows)
+
+    @property
+    def num_running(self) -> int:
+        """How many rows run."""
+        return sum(len(batch.rows) for batch in self.batches)
+
+    def take_submitted(self) -> None:
+        """Take in new jobs. It comes before the checkpoint, so wherever it is interrupted, it can be done again."""
+        if not self.submitted:
+            return
+        jobs, rows = {id(job) for job in self.jobs}, {id(row) for row in self.waiting}
+        while self.submitted:
+            job = self.submitted[0]
+            if id(job) not in jobs:
+                self.waiting.extend([row for row in job.rows if id(row) not in rows])
+                self.jobs.append(job)
+            self.submitted.popleft()
+
+    def restart(self, jobs: Sequence[Job], rows: deque[Row], room: int | None) -> None:
+        """Let go of all batches, and begin again with these jobs, all of whose rows wait."""
+        for batch in self.batches:
+            batch.close()
+        self.batches, self.waiting = [], rows
+        self.jobs, self.room = [*jobs], room
+
+    # -- who comes -----------------------------------------------------------------------------------------------------
+
+    def admit(self, note: Callable[[Iterable[Row]], None]) -> None:
+        """Let waiting rows in, in their order: as many as there is room for, those of a joint job all at once.
+
+        Args:
+            note: called with the rows before they begin.
+        """
+        if not self.waiting:
+            return
+        reuse = Reuse(self._model, self.batches)
+        admitted: list[Row] = []
+        later: list[Row] = []  # those that wait for others to read what they share
+        while self.waiting and (
+            self.num_running + len(admitted) + len(later) < self._limit or not (self.batches or admitted)
+        ):
+            row = self.waiting.popleft()
+            if reuse.must_wait(row):
+                later.append(row)
+                continue
+            admitted.append(row)
+            while row.job.is_joint and self.waiting and self.waiting[0].job is row.job:
+                reuse.must_wait(self.waiting[0])
+                admitted.append(self.waiting.popleft())
+        self.waiting.extendleft(reversed(later))
+        if not admitted:
+            return
+        note(row for row in admitted if not row.job.is_steered)
+        groups = reuse.groups(admitted) if self._model.can_stack else [[row] for row in admitted]
+        self.batches += [RunningBatch(self._model, group, self.counts) for group in groups]
+
+    @property
+    def _limit(self) -> int:
+        """The most rows that may run now."""
+        limit = min(self.max_rows, self.max_batch_tokens)
+        if limit > self.max_batch_tokens // 2 and self._has_shadows:  # each of these is a second sequence
+            limit = max(self.max_batch_tokens // 2, 1)
+        return limit if self.room is None else min(limit, self.room)
+
+    @property
+    def _has_shadows(self) -> bool:
+        return any(row.shadow is not None for rows in (self.waiting, self.rows) for row in rows)
+
+    def fork(self, row: Row, rows: Sequence[Row]) -> None:
+        """Put the rows that a row goes on as, itself first, in its place."""
+        row.job.forked(row, rows)
+        for batch in self.batches:
+            if any(row is other for other in batch.rows):
+                self.batches += batch.fork(row, rows)
+                return
+        at = next(i for i, other in enumerate(self.waiting) if other is row)
+        for offset, fork in enumerate(rows[1:], 1):
+            self.waiting.insert(at + offset, fork)
+
+    def merge(self) -> None:
+        """Let batches that have read their prompts join the first of them."""
+        self.batches = [batch for batch in self.batches if batch.rows]
+        ready = [batch for batch in self.batches if not batch.is_prefilling] if self._model.can_stack else []
+        for batch in ready[1:]:
+            ready[0].join(batch)
+            self.batches.remove(batch)
+        if not self.batches:
+            self.room = None
+
+    def put_back(self, batch: RunningBatch, rows: list[Row]) -> None:
+        """Let rows wait until others have ended: there is no room for all of them at once."""
+        self.waiting.extendleft(reversed(batch.split(rows).rows))
+        self.room = max(self.num_running, 1)
+
+    # -- who goes ------------------------------------------------------------------------------------------------------
+
+    def leave(self, batch: RunningBatch) -> None:
+        """Let the rows of a batch that have ended leave, with what they have come to."""
+        for row, state_row in self._left(batch):
+            row.job.note_end(row, state_row)
+            if self.room is not None:
+                self.room += 1
+
+    def remove_cancelled(self) -> None:
+        """Take out the rows of jobs that were cancelled."""
+        cancelled = [job for job in self.jobs if job.is_cancelled and not job.is_over]
+        if not cancelled:
+            return
+        self.waiting = deque(row for row in self.waiting if not row.job.is_cancelled)
+        for batch in self.batches:
+            for row in batch.rows:
+                if row.job.is_cancelled:
+                    row.want = Want.LEAVE
+            for row, state_row in self._left(batch):  # others may have ended in the same step
+                if not row.job.is_cancelled:
+                    row.job.note_end(row, state_row)
+        self.batches = [batch for batch in self.batches if batch.rows]
+        for job in cancelled:
+            job.leave()
+            job.rows = []
+
+    def remove_over(self) -> None:
+        """Forget the jobs that are over."""
+        self.jobs = [job for job in self.jobs if not job.is_over]
+
+    def _left(self, batch: RunningBatch) -> list[tuple[Row, StateRow]]:
+        ended = batch.leave()
+        self._keep_prefixes(ended)
+        return ended
+
+    def _keep_prefixes(self, ended: list[tuple[Row, StateRow]]) -> None:
+        """Let prompts begin with what rows have read and written; those that have fed a few tokens only are not looked at."""
+        cache = self._model.prefix_cache
+        if not ended or not cache.is_on:
+            return
+        least = cache.min_tokens if self.num_running + len(ended) <= _FEW_ROWS else 2 * cache.min_tokens
+        held = [(row, state_row, state_row.kv) for row, state_row in ended if state_row.kv and row.error is None]
+        worth = [(state_row, kv) for row, state_row, kv in held if 2 * (len(kv) - row.source.cached) >= least]
+        if worth:
+            cache.refresh()
+        for state_row, kv in worth:
+            cache.keep(state_row.token_ids[: len(kv)], kv, least)
+
+    def shares(self, rows: Sequence[Row]) -> list[RowKV | None]:
+        """Return the keys and values of some rows as they are now; the rows go on."""
+        held: dict[int, RowKV | None] = {}
+        for batch in self.batches:
+            if any(row is other for row in rows for other in batch.rows):
+                held.update((id(row), share) for row, share in zip(batch.rows, batch.shares(), strict=True))
+        return [held.get(id(row), row.base_kv) for row in rows]
+
+
+def checked_limit(value: object, name: str) -> int:
+    """Return a limit of an engine.
+
+    Raises:
+        OptionError: it is not an int, 1 or more.
+    """
+    if not is_int(value, 1):
+        raise OptionError(f"expected an int, 1 or more, as `{name}`, got {value!r}", name)
+    return value

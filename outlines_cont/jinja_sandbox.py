@@ -1,0 +1,33 @@
+"""`BoundedSandbox`: Jinja's immutable sandbox with strict names, which computes no huge powers; the base of both kinds of templates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import StrictUndefined
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+_MAX_POWER_BITS = 4096
+
+
+class BoundedSandbox(ImmutableSandboxedEnvironment):
+    """Nothing is escaped, since the output is not HTML, and nothing is computed before a template runs."""
+
+    # All of them, or Python's compiler would compute those of constants before any limit holds.
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(undefined=StrictUndefined, autoescape=False, optimized=False, **options)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Compute `left operator right`, unless it is a huge power."""
+        if (
+            operator == "**"
+            and isinstance(left, int)
+            and isinstance(right, int)
+            and left.bit_length() * abs(right) > _MAX_POWER_BITS
+        ):
+            raise SecurityError(f"a power of more than {_MAX_POWER_BITS} bits is not computed")
+        return super().call_binop(context, operator, left, right)
