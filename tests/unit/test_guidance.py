@@ -651,7 +651,7 @@ def test_guesses_bans_and_interrupts_leave_the_text_as_it_is(seed: int) -> None:
 
 
 def _run_with_interrupts(model: HuggingFaceModel, run: Run, every: int) -> None:
-    """Run to the end, with one of `every` forwards interrupted, and then ever fewer: a step that takes more of them comes to its end, too."""
+    """Run to the end, with one of `every` forwards interrupted, then ever fewer: steps that take more come to their end, too."""
     forward, calls, breaks, gap = model.forward, 0, 2, every
 
     def sometimes(*arguments: Any) -> torch.Tensor:
