@@ -7,8 +7,8 @@ from pydantic import BaseModel
 from outlines_cont import adapters, models
 
 PROMPTS = [
-    "Message: Please send 12 desk lamps to Porto. Marta Keller, 348.50 EUR.\nRecord: ",
-    "Message: Ian Moss wants 3 chairs for 90 GBP.\nRecord: ",
+    "Message: Hello, this is Marta Keller. Please send 12 desk lamps to Porto, 348.50 EUR.\nRecord: ",
+    "Message: Hello, this is Ian Moss. We need 3 chairs for 90 GBP.\nRecord: ",
 ]
 
 
