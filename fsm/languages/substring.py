@@ -1,8 +1,8 @@
 """`substring`: the language of all substrings of a text, as its suffix automaton over characters.
 
-At most two states and three transitions per character, built in one pass. Characters are spelled out in bytes when they are read, so no
-substring begins or ends inside one.
-Source: Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text".
+At most two states and three transitions per character, built in one pass. The UTF-8 bytes of a character are made when
+the arcs of a state are asked for, so no substring begins or ends inside one. Source: Blumer et al. 1985, "The smallest
+automaton recognizing the subwords of a text".
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-r"""Regular expressions in Python's syntax and with Python's meaning: `regex`.
+r"""`regex`: Python regular expressions with the meaning of `re.fullmatch`, as a term whose Brzozowski derivatives are the
+DFA.
 
-The text is read by the parser of the standard library itself (`re_parser.py`), because that is exact by definition: every
-escape, flag and quirk means what it means to `re` in the Python that runs.
+The parser of the standard library itself makes the syntax tree (`re_parser.py`), so every escape, flag and quirk means
+what it means to `re` in the Python that runs. The tree is flattened to postfix instructions (`postfix.py`), which
+`lookaround.full_match` compiles; anchors and lookarounds become intersections with the rest of the text.
 
 Supported: literals, escapes, classes, `.`, groups of all kinds, alternation, greedy and lazy repetition with any
-counts, the flags i s m a u x (global and scoped), `^ $ \A \Z \b \B`, lookahead and lookbehind anywhere. They see the text of
-their own expression and nothing of what is joined to it: `regex("a(?!b)") + "b"` is the text "ab".
+counts, the flags i s m a u x (global and scoped), `^ $ \A \Z \b \B`, lookahead and lookbehind anywhere. Anchors and lookarounds
+see the text of their own expression and nothing of what is joined to it: `regex("a(?!b)") + "b"` is the text "ab".
 Not supported, refused by name: back-references, conditional groups, atomic groups and possessive repetition; a lookahead inside
-a lookbehind; more than eight lookarounds at more than one character.
+a lookbehind; more than eight lookarounds whose body is longer than one character.
 """
 
 from __future__ import annotations

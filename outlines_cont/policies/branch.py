@@ -1,4 +1,9 @@
-"""`Branch`, the one instruction that a policy gives the loop, and `TokenSet`, the set of tokens that it may sample."""
+"""`Branch`: what a policy asks of a sequence next, as in AICI: backtrack some tokens, then sample under a mask, or append
+given tokens.
+
+`TokenSet` is an immutable set of token ids as a packed bitmask; a lazy one is computed while the forward runs. Several
+branches fork a sequence.
+"""
 
 from __future__ import annotations
 

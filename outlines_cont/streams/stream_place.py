@@ -1,4 +1,7 @@
-"""`StreamPlace`: what a token stream knows after each token, an immutable node linked to the one before, so that rewinding is exact."""
+"""`StreamPlace`: the state of incremental detokenization after one token: stop-string matcher, UTF-8 decoder, text that is certain.
+
+Nodes are immutable and linked to the one before (a persistent list), so that rewinding n tokens is following n links.
+"""
 
 from __future__ import annotations
 

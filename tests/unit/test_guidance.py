@@ -401,7 +401,9 @@ def test_guessed_tokens_are_read_by_both_sequences_at_once_and_drawn_from_the_gu
     assert meter.recomputed_tokens == 0
     with model.meter() as meter:
         continuous(made)("the name", rng=1, max_tokens=16, guidance=GREEN, draft=draft)
-    assert meter.forwards * 2 < plain.forwards
+    assert (
+        meter.forwards * 4 <= plain.forwards * 3
+    )  # how long guesses are follows from what forwards take, so other work is felt
 
 
 def test_a_negative_prompt_that_many_rows_have_is_fed_once() -> None:

@@ -1,4 +1,8 @@
-"""`ToolReply`: a reply that is text or tool calls: free text up to the marker of a call, then constrained JSON."""
+"""`ToolReply`: writes a reply that may call tools, in two passes over a batch of states.
+
+The first pass is free text that stops at the marker of a call, a special token or a stop string. The rows that have
+come to it go on under the token FSM of the calls: JSON by the schema of each tool.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`DRY`: what would go on with a repetition is made less likely, the more so the longer it is ("don't repeat yourself", p-e-w 2024)."""
+"""`DRY` ("don't repeat yourself", p-e-w 2024): lowers the logits of tokens that would extend a repetition of the last
+tokens.
+
+By `multiplier * base ** (n - allowed_length)`, where n tokens are repeated; n is found by comparing backwards from
+every earlier occurrence of the last token, all at once, up to the length where the penalty is as large as it gets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TopA`: tokens with a share of the square of the largest probability, so that a sure model leaves fewer; top-a sampling."""
+"""`TopA`: top-a sampling, which keeps the tokens of at least `a * p_max ** 2`, so that fewer are left where the model is confident."""
 
 from __future__ import annotations
 
