@@ -32,6 +32,7 @@ from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.file import load_chat, plain, save_state
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
@@ -511,8 +512,7 @@ class Chat(Immutable):
 
     def _copy_with(self, **changes: Any) -> Self:
         """Return a copy with other turns or another state. What was computed stays the base of the next state."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
+        other = shallow_copy(self)
         other._base = self._state or self._base
         other._state = changes.pop("state", None)
         for name, value in changes.items():

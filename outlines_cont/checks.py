@@ -43,9 +43,8 @@ def checked_bool(value: object, option: str) -> bool:
     Raises:
         OptionError: it is something else.
     """
-    if not isinstance(value, bool):
-        raise OptionError(f"expected True or False as `{option}`, got {value!r}", option)
-    return value
+    check(option, value, isinstance(value, bool), "True or False")
+    return bool(value)
 
 
 def check_limits(budget: Any) -> None:

@@ -17,13 +17,14 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from outlines_cont.checks import check_int
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.proposals import Guessing
 from outlines_cont.engine.recovery import Recovery
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.engine.running_batch import RunningBatch
-from outlines_cont.engine.scheduler import Scheduler, checked_limit
+from outlines_cont.engine.scheduler import Scheduler
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.engine.token_draws import TokenDraws
 from outlines_cont.errors import OptionError, UnsupportedBranch
@@ -89,7 +90,8 @@ class Engine:
 
     @max_batch_tokens.setter
     def max_batch_tokens(self, value: int) -> None:
-        self._scheduler.max_batch_tokens = checked_limit(value, "max_batch_tokens")
+        check_int("max_batch_tokens", value, 1)
+        self._scheduler.max_batch_tokens = value
 
     @property
     def max_rows(self) -> int:
@@ -98,7 +100,8 @@ class Engine:
 
     @max_rows.setter
     def max_rows(self, value: int) -> None:
-        self._scheduler.max_rows = checked_limit(value, "max_rows")
+        check_int("max_rows", value, 1)
+        self._scheduler.max_rows = value
 
     def __repr__(self) -> str:
         return (

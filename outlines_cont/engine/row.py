@@ -22,7 +22,7 @@ from outlines_cont.engine.guessing.lookahead import MAX_GUESSED, Lookahead
 from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.guided.guidance import guided_logits
 from outlines_cont.engine.guided.shadow import Shadow
-from outlines_cont.engine.parts.fed_tokens import FedTokens
+from outlines_cont.engine.parts.fed_tokens import FedSequence, FedTokens
 from outlines_cont.engine.parts.policy_tracks import PolicyTracks, PolicyTracksCheckpoint
 from outlines_cont.engine.parts.row_guess import RowGuess
 from outlines_cont.engine.parts.row_limits import RowLimits
@@ -76,7 +76,7 @@ class RowCheckpoint:
     drawn: int
 
 
-class Row:
+class Row(FedSequence):
     """One running sequence.
 
     A kind of row may override what is public, such as `decide`, `refuse`, `end`, `want_sample`, `append` and `rewind`.
@@ -186,14 +186,9 @@ class Row:
         return self.tokens.ids
 
     @property
-    def cached(self) -> int:
-        """How many tokens have been fed; the rest is pending."""
-        return self.feed.cached
-
-    @property
-    def logits(self) -> torch.Tensor | None:
-        """(V,) after the last token, where that was fed."""
-        return self.feed.logits
+    def length(self) -> int:
+        """How many tokens there are."""
+        return len(self.tokens.ids)
 
     @property
     def healed(self) -> bytes:
@@ -281,10 +276,6 @@ class Row:
             first = max(self.piece_start - 1 - self.cached, last - self.feed.kept.num_places, 0)
             indices.update(range(first, self.num_pending))
         return sorted(index for index in indices if 0 <= index < chunk_size)
-
-    def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
-        """Note that `count` pending tokens were fed; `logits` holds the wanted ones by index into the chunk."""
-        self.feed.feed(count, len(self.token_ids), logits)
 
     def unscored(self, fed: Container[int]) -> list[tuple[int, int]]:
         """Return (index into the chunk, token id that follows there) of forced tokens that are scored by what was fed."""
@@ -411,15 +402,6 @@ class Row:
         return self.is_ready
 
     # -- keys and values -----------------------------------------------------------------------------------------------
-
-    def lose(self, cached: int) -> None:
-        """Note that no more than the first `cached` tokens are held any longer; the others will be fed again."""
-        self.feed.lose(cached)
-
-    @property
-    def held(self) -> int:
-        """How many tokens have keys and values, those included that are expected next."""
-        return self.feed.held
 
     @property
     def source_cached(self) -> int:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from outlines_cont.checks import is_int
+from outlines_cont.checks import check_int
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.reuse import Reuse
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.engine.running_batch import RunningBatch
-from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.meter import Meter
@@ -40,8 +39,9 @@ class Scheduler:
     """
 
     def __init__(self, model: LanguageModel, max_batch_tokens: int, max_rows: int) -> None:
-        self.max_batch_tokens = checked_limit(max_batch_tokens, "max_batch_tokens")
-        self.max_rows = checked_limit(max_rows, "max_rows")
+        check_int("max_batch_tokens", max_batch_tokens, 1)
+        check_int("max_rows", max_rows, 1)
+        self.max_batch_tokens, self.max_rows = max_batch_tokens, max_rows
         self.batches: list[RunningBatch] = []
         self.waiting: deque[Row] = deque()
         self.jobs: list[Job] = []
@@ -204,14 +204,3 @@ class Scheduler:
             if any(row is other for row in rows for other in batch.rows):
                 held.update((id(row), share) for row, share in zip(batch.rows, batch.shares(), strict=True))
         return [held.get(id(row), row.base_kv) for row in rows]
-
-
-def checked_limit(value: object, name: str) -> int:
-    """Return a limit of an engine.
-
-    Raises:
-        OptionError: it is not an int, 1 or more.
-    """
-    if not is_int(value, 1):
-        raise OptionError(f"expected an int, 1 or more, as `{name}`, got {value!r}", name)
-    return value

@@ -10,7 +10,6 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +25,7 @@ from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
 from outlines_cont.meter import Meter, MeterBoard
 from outlines_cont.models.capability import Capabilities, Finding
+from outlines_cont.models.prefilling import prefilled
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.unknown_option import knows_its_options
 from outlines_cont.user_code import place_of, shielded
@@ -104,8 +104,7 @@ class CallableModel(Immutable):
 
     def prefilled(self, rows: Sequence[Any]) -> list[Any]:
         """Return rows of a state with the logits after them known; see `LanguageModel.prefilled`."""
-        found: list[Any] = import_module("outlines_cont.engine.prefill").prefilled(self, rows)
-        return found
+        return prefilled(self, rows)
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row."""

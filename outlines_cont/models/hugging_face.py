@@ -13,7 +13,6 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -45,6 +44,7 @@ from outlines_cont.models.capability import (
 from outlines_cont.models.loading import load_network
 from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.opening import Opening, reopened
+from outlines_cont.models.prefilling import prefilled
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.unknown_option import knows_its_options
 
@@ -187,8 +187,7 @@ class HuggingFaceModel(Immutable):
 
     def prefilled(self, rows: Sequence[Any]) -> list[Any]:
         """Return rows of a state with the logits after them known; see `LanguageModel.prefilled`."""
-        found: list[Any] = import_module("outlines_cont.engine.prefill").prefilled(self, rows)
-        return found
+        return prefilled(self, rows)
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the config asks for."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from fsm import Expression
-from outlines_cont.checks import checked_bool, is_int
+from outlines_cont.checks import checked_bool, is_int, is_number
 from outlines_cont.errors import BanImpossible, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
@@ -263,7 +263,7 @@ def _factors(phrases: object) -> list[tuple[Banned, float]]:
         items = [(phrase, 0.0) for phrase in phrases]
     for banned, factor in items:
         _check_banned(banned)
-        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 <= factor <= 1:
+        if not is_number(factor) or not 0 <= factor <= 1:
             raise OptionError(
                 f"expected a factor from 0 to 1 for {banned!r}, the part of its probability that it keeps, got {factor!r}. "
                 "Write 0 to ban it.",

@@ -300,7 +300,7 @@ class SequenceState:
             OptionError: `n` is not an int from 1 to the number of samples.
         """
         largest = self.num_samples
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= (largest or n):
+        if not is_int(n, 1, largest or None):
             wanted = f"an int from 1 to {largest}" if largest else "an int, 1 or more,"
             raise OptionError(f"expected {wanted} as `n`, got {n!r}", "n")
         return replace(self, rows=tuple(tuple(sorted(group, key=_rank)[:n]) for group in self.rows))

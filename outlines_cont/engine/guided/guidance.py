@@ -13,6 +13,7 @@ from operator import index
 
 import torch
 
+from outlines_cont.checks import is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.state.tokens import Tokens
 
@@ -69,7 +70,7 @@ def check_scale(scale: object) -> None:
     Raises:
         OptionError: it is no finite number.
     """
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not abs(scale) < math.inf:
+    if not is_number(scale) or not abs(scale) < math.inf:
         raise OptionError(f"expected a finite number as `scale`, got {scale!r}", "scale")
 
 

@@ -10,7 +10,7 @@ import torch
 
 from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.guided.guidance import guided_logits
-from outlines_cont.engine.parts.fed_tokens import FedTokens
+from outlines_cont.engine.parts.fed_tokens import FedSequence, FedTokens
 from outlines_cont.kv import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
@@ -35,13 +35,12 @@ class GuidedSequence(Protocol):
         """Whether all that is pending is to be fed."""
 
 
-class Shadow:
+class Shadow(FedSequence):
     """A sequence that a row is guided by. It is fed as a row is, but decides nothing: what the row appends and takes back is its text.
 
     Attributes:
         source: the negative prompt.
         scale: see `Guidance`.
-        feed: what of it was fed.
     """
 
     def __init__(self, source: StateRow, row: GuidedSequence, num_places: int, scale: float = 1.0) -> None:
@@ -65,16 +64,6 @@ class Shadow:
         return len(self._row.token_ids) + self._offset
 
     @property
-    def cached(self) -> int:
-        """How many tokens have been fed; the rest is pending."""
-        return self.feed.cached
-
-    @property
-    def logits(self) -> torch.Tensor | None:
-        """(V,) after the last token, where that was fed."""
-        return self.feed.logits
-
-    @property
     def is_ready(self) -> bool:
         """Whether the logits at the end are known."""
         return self.feed.is_ready(self.length)
@@ -85,11 +74,6 @@ class Shadow:
     def num_pending(self) -> int:
         """How many tokens are to be fed before the row can draw one, those included that are expected behind them."""
         return self.feed.num_pending(self.length) if self._row.feeds_all else 0
-
-    @property
-    def held(self) -> int:
-        """How many tokens have keys and values, those included that are expected next."""
-        return self.feed.held
 
     @property
     def base_kv(self) -> RowKV | None:
@@ -113,14 +97,6 @@ class Shadow:
         last = self.length - 1 - self.cached
         first = max(len(self.source.token_ids) - 1 - self.cached, last - self.feed.kept.num_places, 0)
         return list(range(first, min(self.num_pending, chunk_size)))
-
-    def lose(self, cached: int) -> None:
-        """Note that no more than the first `cached` tokens are held any longer."""
-        self.feed.lose(cached)
-
-    def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
-        """Note that `count` pending tokens were fed; `logits` holds the wanted ones by index into the chunk."""
-        self.feed.feed(count, self.length, logits)
 
     # -- what the row asks ---------------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
-"""`FedTokens`: how many tokens of a sequence were fed, and the logits that are known of it.
+"""`FedTokens`: how many tokens of a sequence were fed, and the logits that are known of it; `FedSequence`: a sequence that has them.
 
-A row has one, and its negative prompt another one; what the tokens are is for them to say.
+A row is such a sequence, and its negative prompt another one; what the tokens are is for them to say.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 import torch
@@ -13,6 +14,7 @@ from outlines_cont.engine.drawing.kept_logits import KeptLogits
 from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
+from outlines_cont.shallow import shallow_copy
 
 
 class FedTokens:
@@ -40,13 +42,13 @@ class FedTokens:
 
     def fork(self) -> Self:
         """Return the same for a fork of the sequence; tensors are shared."""
-        other = self._copied()
+        other = shallow_copy(self)
         other.kept = self.kept.fork()
         return other
 
     def checkpoint(self, lasting: torch.Tensor | None) -> Self:
         """Return what is known now, without logits, which are let go as soon as there are new ones; those of `lasting` stay."""
-        other = self._copied()
+        other = shallow_copy(self)
         other.kept = self.kept.emptied()
         if self.logits is not lasting:
             other.logits = None
@@ -54,13 +56,8 @@ class FedTokens:
 
     def restored(self) -> Self:
         """Return a copy of what a checkpoint holds; it may be asked for several times."""
-        other = self._copied()
+        other = shallow_copy(self)
         other.kept = self.kept.emptied()
-        return other
-
-    def _copied(self) -> Self:
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
         return other
 
     @property
@@ -129,3 +126,41 @@ class FedTokens:
         self.is_partial = self.logits is not None
         if self.logits is None:
             self.lose(self.cached - 1)
+
+
+class FedSequence(ABC):
+    """What a batch feeds, as far as it is the same for rows and negative prompts.
+
+    Attributes:
+        feed: what of it was fed.
+    """
+
+    feed: FedTokens
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """How many tokens there are."""
+
+    @property
+    def cached(self) -> int:
+        """How many tokens have been fed; the rest is pending."""
+        return self.feed.cached
+
+    @property
+    def held(self) -> int:
+        """How many tokens have keys and values, those included that are expected next."""
+        return self.feed.held
+
+    @property
+    def logits(self) -> torch.Tensor | None:
+        """(V,) after the last token, where that was fed."""
+        return self.feed.logits
+
+    def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
+        """Note that `count` pending tokens were fed; `logits` holds the wanted ones by index into the chunk."""
+        self.feed.feed(count, self.length, logits)
+
+    def lose(self, cached: int) -> None:
+        """Note that no more than the first `cached` tokens are held any longer; the others will be fed again."""
+        self.feed.lose(cached)

@@ -10,6 +10,7 @@ from outlines_cont.policies.ahead import RowAhead
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import Track, compose, goes_back
 from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusion, Exclusions
 
 # How often policies may take back what a row has written, and exclude nothing, while it grows no longer than it ever was.
@@ -59,18 +60,13 @@ class PolicyTracks:
 
     def fork(self) -> Self:
         """Return the same for a fork of the row."""
-        other = self._copied()
+        other = shallow_copy(self)
         other.tracks = [track.fork() for track in self.tracks]
         return other
 
     def checkpoint(self) -> PolicyTracksCheckpoint:
         """Return what brings the policies back to where they are; lists of states may grow meanwhile."""
         return PolicyTracksCheckpoint(self)
-
-    def _copied(self) -> Self:
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
 
     @property
     def retries(self) -> int:
@@ -209,12 +205,12 @@ class PolicyTracksCheckpoint:
     __slots__ = ("_policies", "_tracks")
 
     def __init__(self, policies: PolicyTracks) -> None:
-        self._policies = policies._copied()
+        self._policies = shallow_copy(policies)
         self._tracks = [(track, track.states, len(track.states), track.retries) for track in policies.tracks]
 
     def restored(self) -> PolicyTracks:
         """Return the policies as they were then; may be asked for several times."""
-        policies = self._policies._copied()
+        policies = shallow_copy(self._policies)
         policies.tracks = [track.at(states[:length], retries) for track, states, length, retries in self._tracks]
         return policies
 

@@ -14,6 +14,7 @@ from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.sampling.random_stream import OpenStream
+from outlines_cont.shallow import shallow_copy
 
 
 class RowGuess:
@@ -39,8 +40,7 @@ class RowGuess:
 
     def checkpoint(self) -> Self:
         """Return a copy without draws, which are made again."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
+        other = shallow_copy(self)
         other._draws = {}
         return other
 

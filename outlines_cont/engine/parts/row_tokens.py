@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 from typing import Self
 
 from outlines_cont.sampling import TokenCounts
+from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.row import APPENDED, GENERATED, WRITTEN, StateRow, counts_of, num_written
 from outlines_cont.state.search_score import SearchScore
 
@@ -61,13 +61,11 @@ class RowTokens:
 
     def checkpoint(self) -> Self:
         """Return what the row has now. Its lists may grow: how long they were is for the caller to know."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
+        return shallow_copy(self)
 
     def at(self, length: int) -> Self:
         """Return a copy with the first `length` tokens in lists of its own, not counted yet."""
-        other = copy(self)
+        other = shallow_copy(self)
         other._counts = None
         other._shorten(length)
         return other
