@@ -611,16 +611,18 @@ def test_a_row_frees_what_its_negative_prompt_has_taken() -> None:
 
 
 class Impatient(Policy[None]):
-    """Interrupts some of the steps in which it is asked."""
+    """Interrupts some of the steps in which it is asked, and then ever fewer: a step that asks it often comes to its end, too."""
 
-    calls = 0
+    calls, breaks, gap = 0, 7, 7
 
     def initial(self, row: RowView) -> None:
         return None
 
     def branches(self, state: None, row: RowView) -> list[Branch]:
-        type(self).calls += 1
-        if self.calls % 7 == 0:
+        kind = type(self)
+        kind.calls += 1
+        if kind.calls == kind.breaks:
+            kind.breaks, kind.gap = kind.breaks + kind.gap, kind.gap + 1
             raise KeyboardInterrupt
         return [Branch(sample_mask=TokenSet.all)]
 
