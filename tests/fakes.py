@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -129,6 +130,10 @@ def _config(family: str) -> Any:
 FAMILIES = ("llama", "gpt2", "qwen3", "mistral", "gemma3")
 
 
+DEVICE = os.environ.get("TEST_DEVICE", "cpu")
+"""Where the models of the tests run: `TEST_DEVICE=cuda pytest` runs them on a GPU."""
+
+
 def random_network(family: str, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> PreTrainedModel:
     """A random model whose logits are not flat, always the same for the same arguments."""
     with torch.random.fork_rng():
@@ -138,7 +143,7 @@ def random_network(family: str, *, dtype: torch.dtype = torch.float64, seed: int
             for parameter in network.parameters():
                 if parameter.dim() == 2:
                     parameter.mul_(6.0)
-    return network.to(dtype).eval()
+    return network.to(DEVICE, dtype).eval()
 
 
 def recurrent_network() -> PreTrainedModel:
@@ -158,7 +163,7 @@ def recurrent_network() -> PreTrainedModel:
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network: PreTrainedModel = transformers.Mamba2ForCausalLM(config).double().eval()
+        network: PreTrainedModel = transformers.Mamba2ForCausalLM(config).to(DEVICE, torch.float64).eval()
     return network
 
 
