@@ -18,8 +18,8 @@ from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import FSMError, reference
 from fsm.schema.context import KeyOrder
 from fsm.schema.documents.document import Document
-from fsm.schema.keywords import KEYWORDS, Keyword
-from fsm.schema.keywords.keyword import ALL_TYPES, Role
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import ALL_TYPES, Keyword, Role
 from fsm.schema.keywords.string import pattern_node
 from fsm.schema.places.place import WATCHERS, Conjunction, Place
 from fsm.schema.scalars.string import spelled

@@ -19,7 +19,8 @@ from fsm.errors import SchemaError, reference
 from fsm.schema import matching
 from fsm.schema.documents.translation import Translation, needs_translation
 from fsm.schema.formats.table import NUMBER_FORMATS
-from fsm.schema.keywords import KEYWORDS, Keyword
+from fsm.schema.keywords import KEYWORDS
+from fsm.schema.keywords.keyword import Keyword
 from fsm.schema.keywords.python_type import Text
 from fsm.schema.places.dialect import LATEST
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place
