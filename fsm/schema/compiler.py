@@ -47,6 +47,7 @@ from fsm.terms import node as nodes
 from fsm.terms import work_budget as work
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Check, Node, Rule
+from fsm.terms.work_bound import work_bound
 
 
 @remembered
@@ -160,7 +161,7 @@ def _compile(
         document = read(negations=negations, is_coarse=is_coarse)
         context = Context(document, syntax_of(whitespace), limits, key_order, strict)
         try:
-            with work.Bound("max_work", most, "compiling the schema", _HEAVY, _ADVICE):
+            with work_bound("max_work", most, "compiling the schema", _HEAVY, _ADVICE):
                 node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
                 is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
         except TooCostly:
@@ -192,7 +193,7 @@ def _where_it_is_empty(read: Callable[[], tuple[Document, Build]], start: Place 
     """
     with (
         suppress(FSMError, TooCostly),
-        work.Bound("max_work", _BLAME_WORK, "looking for the empty part", _HEAVY, _ADVICE),
+        work_bound("max_work", _BLAME_WORK, "looking for the empty part", _HEAVY, _ADVICE),
     ):
         document, build = read()
         start = start or document.root
