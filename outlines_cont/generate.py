@@ -36,10 +36,12 @@ from outlines_cont.generation.run import Run
 from outlines_cont.generation.shown import Shown, squeezed
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies import CheckedConstraint, Constraint, FreeText, StopAt
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.checked import MAX_RETRIES
+from outlines_cont.policies.checked import MAX_RETRIES, CheckedConstraint
+from outlines_cont.policies.constraint import Constraint
+from outlines_cont.policies.free_text import FreeText
 from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.stop import StopAt
 from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, Sampler, greedy
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.row import StateRow

@@ -10,7 +10,8 @@ from collections.abc import Collection
 
 import torch
 
-from outlines_cont.conversation import BatchedExecutor, Conversation
+from outlines_cont.conversation.conversation import Conversation
+from outlines_cont.conversation.executor import BatchedExecutor
 from outlines_cont.engine.guided.guidance import check_scale, guided_logits
 from outlines_cont.errors import ModelMismatch, OptionError
 from outlines_cont.policies.branch import TokenSet

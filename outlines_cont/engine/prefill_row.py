@@ -13,7 +13,7 @@ import torch
 
 from outlines_cont.engine.row import Row, Want
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import RowKV
+from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch
 from outlines_cont.policies.policy import Policy, RowView

@@ -32,8 +32,8 @@ from safetensors.torch import save_file
 
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import KVPart, RowKV
 from outlines_cont.kv.buffer import Layer
+from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import Exclusion, Exclusions
 from outlines_cont.state.kv_layout import LayerLayout, kv_layout

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import open_batch
+from outlines_cont.kv.serial import open_batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlan
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.policies.branch import TokenSet, check_mask
-from outlines_cont.sampling import TokenCounts
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from outlines_cont.errors import (
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import control_names_of
-from outlines_cont.policies import ban
+from outlines_cont.policies.ban import ban
 from outlines_cont.samplers import BeamSearch, Sampler, beam_search, best_of, greedy, multinomial
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state.sequence_state import SequenceState
