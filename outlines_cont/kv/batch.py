@@ -268,15 +268,15 @@ class KVBatch:
     def _attention_mask(self, seen: NDArray[np.bool_], new: NDArray[np.bool_]) -> torch.Tensor | None:
         """Return the mask of a forward.
 
-        Without shared segments (R, C + Q) int64, from which the model makes its own. With them the mask itself, (R, 1, Q,
-        C + Q) additive over the tails; None where a single query sees all of its tail.
+        Without shared segments (R, C + Q) int64, from which the model makes its own; None where every column holds a token. With
+        them the mask itself, (R, 1, Q, C + Q) additive over the tails; None where a single query sees all of its tail.
         """
         device = self._model.device
+        width = new.shape[1]
+        if seen.all() and (width == 1 or not self._tails.segments):
+            return None
         if not self._tails.segments:
             return torch.from_numpy(seen.astype(np.int64)).to(device)
-        width = new.shape[1]
-        if width == 1 and seen.all():
-            return None
         visible = np.repeat(seen[:, None, :], width, axis=1)
         start = seen.shape[1] - width
         visible[:, :, start:] &= np.tri(width, dtype=bool)
