@@ -78,7 +78,13 @@ def main(
             progress.update(bar, description=case.name)
             found[case.name] = case.measure(rig, options.rounds)
             progress.advance(bar)
-    report = {"machine": described, "rounds": options.rounds, "device": options.device, "model": options.model, "cases": found}
+    report = {
+        "machine": described,
+        "rounds": options.rounds,
+        "device": options.device,
+        "model": options.model,
+        "cases": found,
+    }
     text = _page(title, report, chosen, note)
     Console(width=200, highlight=False).print(text, markup=False)
     if options.output:

@@ -25,6 +25,7 @@ from transformers.masking_utils import sdpa_mask
 # With "sdpa" in its name, transformers refuses it for models that have no such attention (soft-capping, sinks).
 NAME = "shared_prefix_sdpa"
 _ATTRIBUTE = "_outlines_cont_prefix"
+_ALIGNED = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +91,7 @@ def attend(
         query: (B, H, Q, D).
         keys, values: (B, Hk, K, D); H is a multiple of Hk.
         scale: what the scores are multiplied by.
-        mask: additive, broadcast to (B, 1, Q, K); None for all visible.
+        mask: of `additive_mask`, broadcast to (B, 1, Q, K); None for all visible.
 
     Returns:
         (B, H, Q, D) and (B, H, Q) at least float32; zeros and minus infinity for a query that sees no key.
@@ -100,6 +101,16 @@ def attend(
     if query.device.type == "cuda" and query.dtype != torch.float64 and query.shape[1] == keys.shape[1]:
         return _cuda_attend(query, keys, values, scale, mask)
     return plain_attend(query, keys, values, scale, mask)
+
+
+def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return 0 where `visible` (B, 1, Q, K) bool is true and minus infinity elsewhere.
+
+    Its lines begin where the kernels of GPUs want them, at multiples of 16 bytes.
+    """
+    columns = visible.shape[-1]
+    padded = torch.zeros((*visible.shape[:-1], -(-columns // _ALIGNED) * _ALIGNED), dtype=dtype, device=visible.device)
+    return padded[..., :columns].masked_fill_(~visible, -torch.inf)
 
 
 def _cpu_attend(

@@ -20,7 +20,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.prompt_row import prompt_row
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.row_bytes import shown_text, written
-from tests.fakes import DEVICE, BOS, random_model
+from tests.fakes import BOS, DEVICE, random_model
 from tests.oracle import assert_close, next_logits
 from tests.vocabularies import llama_2_bpe, metaspace_bpe
 
