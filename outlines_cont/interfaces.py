@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from transformers import DynamicCache
 
-    from outlines_cont.meter import Meter
-
 
 class Tokenizer(Protocol):
     """Text to token ids and back, exact in bytes. Implemented by `outlines_cont.models.tokenizer.tokenizer.Tokenizer`."""
@@ -217,8 +215,8 @@ class LanguageModel(Protocol):
     def memo(self) -> dict[object, Any]:
         """A cache of values derived from the model, such as its vocabulary and its token FSMs."""
 
-    def count(self, counts: Meter) -> None:
-        """Add the work of a step to every open meter."""
+    def count(self, counts: Any) -> None:
+        """Add the work of a step, a `Meter`, to every open meter."""
 
     def prefilled(self, rows: Sequence[Any]) -> list[Any]:
         """Return rows of a state with all tokens cached and the logits after them known: the prefill of the engine, without its import.

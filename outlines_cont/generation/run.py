@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from fsm import FSMError
 from fsm.caller import stacklevel_of_user
-from outlines_cont.checks import shortened
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.engine import Engine, engine_of
@@ -26,6 +25,7 @@ from outlines_cont.errors import (
     OptionError,
     ResumeError,
     UnsupportedModel,
+    shortened,
 )
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.events.feed import CertainFeed, EarlyFeed, Feed, News
@@ -40,8 +40,9 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.policy import Policy
 from outlines_cont.progress import ProgressReporter
-from outlines_cont.samplers import BeamSearch, BestOf, Sampler
+from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import RandomStream, Rng
+from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState, best_row
 from outlines_cont.user_code import shielded
