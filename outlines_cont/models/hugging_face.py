@@ -26,6 +26,8 @@ from transformers import (
 )
 
 from outlines_cont.checks import is_int
+from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.engine.prefill import prefilled, prefilled_before
 from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, OptionError
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
@@ -44,7 +46,6 @@ from outlines_cont.models.capability import (
 from outlines_cont.models.loading import load_network
 from outlines_cont.models.memory import default_prefix_cache_bytes
 from outlines_cont.models.opening import Opening, reopened
-from outlines_cont.models.prefilling import prefilled
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.unknown_option import knows_its_options
 
@@ -185,9 +186,20 @@ class HuggingFaceModel(Immutable):
             _CAPABILITIES[key] = probe(self.hugging_face, self.forward, lambda: branch_error(self, self.vocab_size))
         return _CAPABILITIES[key]
 
+    @property
+    def engine(self) -> Engine:
+        """The engine that all calls of the model share."""
+        return engine_of(self)
+
     def prefilled(self, rows: Sequence[Any]) -> list[Any]:
-        """Return rows of a state with the logits after them known; see `LanguageModel.prefilled`."""
+        """Return rows of a state with the logits after them known; see `engine.prefill.prefilled`."""
         return prefilled(self, rows)
+
+    def prefilled_before(
+        self, rows: Sequence[Any], nums_before: Sequence[int]
+    ) -> list[tuple[Any, dict[int, torch.Tensor]]]:
+        """Return the same with the logits before the last tokens; see `engine.prefill.prefilled_before`."""
+        return prefilled_before(self, rows, nums_before)
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the config asks for."""
