@@ -225,6 +225,10 @@ class LanguageModel(Protocol):
         """Return an empty cache of one row, with the layers that the model needs."""
 
     @property
+    def kv_layout(self) -> list[Any]:
+        """The `LayerLayout` of every layer, None for one that keeps nothing of its own; see `kv.layout.kv_layout`."""
+
+    @property
     def can_branch(self) -> bool:
         """Whether rows may attend to a shared prefix in place, without copying it."""
 

@@ -23,6 +23,8 @@ from outlines_cont.engine.prefill import prefilled, prefilled_before
 from outlines_cont.errors import InvalidLogits, NotPicklable, OptionError, OutlinesContError, UserCodeError
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
+from outlines_cont.kv.buffer import LayerLayout
+from outlines_cont.kv.layout import kv_layout
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
 from outlines_cont.meter import Meter, MeterBoard
@@ -102,6 +104,11 @@ class CallableModel(Immutable):
             f"expected a model that another process can open, got {self!r}, which is a function. Call `models.from_callable` in each "
             "process, with the same `name`; states go there as files: `state.save(file)`, `SequenceState.load(file, model)`."
         )
+
+    @property
+    def kv_layout(self) -> list[LayerLayout | None]:
+        """What the keys and values of one token look like, layer by layer; see `kv.layout.kv_layout`."""
+        return kv_layout(self)
 
     @property
     def engine(self) -> Engine:

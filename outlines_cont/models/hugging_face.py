@@ -32,7 +32,9 @@ from outlines_cont.errors import MissingTokenizer, ModelNotFound, NotPicklable, 
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
+from outlines_cont.kv.buffer import LayerLayout
 from outlines_cont.kv.growing import GrowingCache
+from outlines_cont.kv.layout import kv_layout
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.probe import branch_error
 from outlines_cont.kv.store import KVStore
@@ -185,6 +187,11 @@ class HuggingFaceModel(Immutable):
         if key not in _CAPABILITIES:
             _CAPABILITIES[key] = probe(self.hugging_face, self.forward, lambda: branch_error(self, self.vocab_size))
         return _CAPABILITIES[key]
+
+    @property
+    def kv_layout(self) -> list[LayerLayout | None]:
+        """What the keys and values of one token look like, layer by layer; see `kv.layout.kv_layout`."""
+        return kv_layout(self)
 
     @property
     def engine(self) -> Engine:
