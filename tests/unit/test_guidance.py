@@ -40,9 +40,9 @@ from outlines_cont.engine.guided.guidance import guided_logits
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.run import Run
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.sampling.sampler import Sampler
 from tests.fakes import (
     BOS,
     EOS,
