@@ -16,8 +16,8 @@ from jinja2.runtime import Context
 
 from fsm.caller import stacklevel_of_user
 from outlines_cont import generate
-from outlines_cont.checks import file_text
-from outlines_cont.engine.engine import check_model, engine_of
+from outlines_cont.checks import check_model, file_text
+from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import (
     BatchMismatch,
     ModelMismatch,
