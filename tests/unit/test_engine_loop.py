@@ -101,7 +101,7 @@ def test_after_a_rewind_everything_is_as_if_the_tokens_had_never_been(family: st
         row, other = _write(model, prompts, [[Planned(plan, look_back)], [Planned(_free, look_back)]])
     kept = prompts[0] + greedy_ids(model, prompts[0], 2)
     assert greedy_ids(model, prompts[0], 5)[2:] == retried
-    logits = model.hugging_face(input_ids=torch.tensor([kept])).logits[0, -1]
+    logits = model.hugging_face(input_ids=torch.tensor([kept], device=model.device)).logits[0, -1]
     logits[retried[0]] = -torch.inf
     second = [*kept, int(logits.argmax())]
     assert second + greedy_ids(model, second, 5) == list(row.token_ids)

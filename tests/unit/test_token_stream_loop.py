@@ -28,8 +28,8 @@ def recorded(family: str, prompt_ids: Sequence[int], max_tokens: int) -> list[in
     model = random_model(family)
     textless = [i for i, data in enumerate(model.tokenizer.token_bytes) if data is None and i != EOS]
     output = model.hugging_face.generate(
-        torch.tensor([prompt_ids]),
-        attention_mask=torch.ones(1, len(prompt_ids), dtype=torch.int64),
+        torch.tensor([prompt_ids], device=model.device),
+        attention_mask=torch.ones(1, len(prompt_ids), dtype=torch.int64, device=model.device),
         do_sample=False,
         max_new_tokens=max_tokens,
         suppress_tokens=textless,
