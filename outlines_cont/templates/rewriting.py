@@ -30,7 +30,7 @@ GENERATE, CAPTURED, STEP, SIZED, CONCATENATE, SPECIAL = (
 )
 CAPTURES = "captures"
 GENERATING = frozenset({"gen", "choice", "json", "grammar"})
-"""The functions by which a template generates; see `piece.KINDS`."""
+"""The functions by which a template generates; see `kinds.KINDS`."""
 
 _COLLECTED: dict[type[nodes.Node], str] = {
     nodes.Macro: "a macro",

@@ -32,7 +32,7 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.templates import Template, TemplateBudget, TemplateBudgetError, TemplateError
-from outlines_cont.templates.piece import KINDS
+from outlines_cont.templates.kinds import KINDS
 from outlines_cont.templates.rewriting import GENERATING
 from outlines_cont.templates.sandbox import _replace_cost
 from tests.fakes import END_OF_TURN, FakeTokenizer, random_model, random_network, saying, scripted_model
