@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from outlines_cont.drafts.lookup import Lookup
 from outlines_cont.drafts.model_draft import model_draft
@@ -12,7 +13,7 @@ from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 
 Draft = Any
-_LOOKUP = Lookup()
+_LOOKUPS: WeakKeyDictionary[LanguageModel, Lookup] = WeakKeyDictionary()
 
 
 def open_draft(draft: Draft, model: LanguageModel) -> Drafter | None:
@@ -32,5 +33,5 @@ def open_draft(draft: Draft, model: LanguageModel) -> Drafter | None:
             "Leave `draft` out."
         )
     if isinstance(draft, str):
-        return _LOOKUP
+        return _LOOKUPS.setdefault(model, Lookup())
     return model_draft(draft, model) if hasattr(draft, "kv_store") else Proposed(draft)

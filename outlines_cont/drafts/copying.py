@@ -1,0 +1,94 @@
+"""`CopyTrail`: where a row has been copying from; `CopyHabits`: how copies end in the rows of a model, and where the next ones begin.
+
+A record copies one value after the other out of a message. Where a copy ends, the message goes on with a comma, say, and the record with
+the quotation mark that closes the value; and the next value often begins right behind the comma. Both are learned by counting.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_MOST_KEYS, _MOST_CLOSING = 4096, 4
+# What came instead of a token is expected again where it came so often, and in such a share of the cases.
+_TIMES, _SHARE_OF_PAIR, _SHARE_OF_TOKEN = 2, 0.5, 0.7
+# Counts are halved when they are this many, so that what was lately counts more.
+_FORGET = 64
+
+
+class CopyHabits:
+    """How copies end, and where the next ones begin; for all rows of a model."""
+
+    def __init__(self) -> None:
+        self._ends: OrderedDict[tuple[int, ...], Counter[int]] = OrderedDict()  # by what was to be copied, what came
+        self._closing: Counter[int] = Counter()
+
+    def note(self, before: int, token_id: int, came: int) -> None:
+        """Take note that `came` was written where a copy would have gone on with `token_id`, which may be the same, after `before`."""
+        for key in ((before, token_id), (token_id,)):
+            counts = self._ends.setdefault(key, Counter())
+            self._ends.move_to_end(key)
+            counts[came] += 1
+            _halve(counts)
+        if came != token_id:
+            self._closing[came] += 1
+            _halve(self._closing)
+        while len(self._ends) > _MOST_KEYS:
+            self._ends.popitem(last=False)
+
+    def instead(self, before: int, token_id: int) -> int | None:
+        """Return the token that comes where a copy would go on with `token_id` after `before`; None where that is likely copied, too."""
+        for key, least in (((before, token_id), _SHARE_OF_PAIR), ((token_id,), _SHARE_OF_TOKEN)):
+            counts = self._ends.get(key)
+            if counts and counts.total() >= _TIMES:
+                came, times = counts.most_common(1)[0]
+                if times > least * counts.total():
+                    return came if came != token_id else None
+        return None
+
+    def closing(self) -> list[int]:
+        """Return the tokens that end copies, the most frequent first."""
+        return [token_id for token_id, _ in self._closing.most_common(_MOST_CLOSING)]
+
+
+def _halve(counts: Counter[int]) -> None:
+    if counts.total() > _FORGET:
+        for key in [*counts]:
+            counts[key] //= 2
+            if not counts[key]:
+                del counts[key]
+
+
+@dataclass(slots=True)
+class CopyTrail:
+    """Where a row has been copying from its prompt.
+
+    Attributes:
+        at: the length of the row up to which the copy was followed; None where none is open.
+        source: the index of the token that it goes on with.
+        stopped: the index of the token that the last copy did not take; None before the first.
+    """
+
+    at: int | None = None
+    source: int = 0
+    stopped: int | None = None
+
+    def begin(self, at: int, source: int) -> None:
+        """Note that a row of `at` tokens may go on as it does from `source` on."""
+        self.at, self.source = at, source
+
+    def cut(self, length: int) -> None:
+        """Note that the row has only its first `length` tokens left."""
+        if self.at is not None and self.at > length:
+            self.at = None
+
+    def follow(self, token_ids: Sequence[int], habits: CopyHabits) -> None:
+        """Go along the tokens that have come since, and learn from each."""
+        while self.at is not None and self.at < len(token_ids):
+            expected, came = token_ids[self.source], token_ids[self.at]
+            habits.note(token_ids[self.source - 1], expected, came)
+            if expected != came:
+                self.at, self.stopped = None, self.source
+            else:
+                self.begin(self.at + 1, self.source + 1)
