@@ -10,7 +10,8 @@ from outlines_cont.errors import SamplerError
 from outlines_cont.sampling.chain import WarperChain
 from outlines_cont.sampling.kernels.draw import Drawn, inverse_cdf
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.warpers import RowXTC, Warper, WholeRowWarper
+from outlines_cont.sampling.warpers.warper import Warper, WholeRowWarper, where_not_below
+from outlines_cont.sampling.warpers.xtc import RowXTC
 
 Counts = Sequence[TokenCounts | None]
 
@@ -68,13 +69,8 @@ def _warped_by(warpers: Sequence[WholeRowWarper | Warper], logits: torch.Tensor,
 
 def _one_step(warper: WholeRowWarper | Warper, logits: torch.Tensor, counts: Counts | None) -> torch.Tensor:
     if isinstance(warper, WholeRowWarper):
-        return warper.at(counts).whole(logits, _where)
+        return warper.at(counts).whole(logits, where_not_below)
     return _warped(warper, logits)
-
-
-def _where(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
-    """Return the logits that are not below the (r, 1) floors, as they are: what comes next may ask for more than their differences."""
-    return logits.where(logits >= floor, -torch.inf)
 
 
 def _warped(warper: Warper, logits: torch.Tensor) -> torch.Tensor:

@@ -73,7 +73,7 @@ class _RowMirostat(RowWarper):
 
     def at(self, counts: Sequence[TokenCounts | None] | None) -> _RowMirostat:
         bounds = [warper.mu(history_of(counts, row, warper)) for row, warper in enumerate(self.warpers)]
-        return _RowMirostat(self.warpers, column(bounds, torch.float64))
+        return _RowMirostat(self.warpers, column(bounds))
 
     def __getitem__(self, rows: torch.Tensor) -> _RowMirostat:
         return _RowMirostat(tuple(self.warpers[row] for row in rows.tolist()), self._bounds[rows])

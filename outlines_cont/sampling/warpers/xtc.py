@@ -14,7 +14,7 @@ from typing import Self
 import torch
 
 from outlines_cont.checks import check, is_int, is_number
-from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column
+from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column, warped_by_rows
 
 _SMALLEST = 1e-6
 
@@ -46,7 +46,7 @@ class XTC(Warper):
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logits of the mixture: what is excluded at times is lower, all else higher."""
-        return logits if self.is_neutral else XTC.for_rows([self] * len(logits)).whole(logits, torch.maximum)
+        return warped_by_rows(self, logits)
 
     def __str__(self) -> str:
         return f"xtc {self.threshold} {self.probability}"
@@ -61,8 +61,8 @@ class XTC(Warper):
         """Return the step for rows with their own numbers."""
         kept = [(row, i) for row, warper in enumerate(warpers) for i in warper.keep]
         return RowXTC(
-            column([math.log(warper.threshold) for warper in warpers], torch.float64),
-            column([warper.probability for warper in warpers], torch.float64),
+            column([math.log(warper.threshold) for warper in warpers]),
+            column([warper.probability for warper in warpers]),
             torch.tensor(kept, dtype=torch.int64).view(-1, 2),
         )
 
