@@ -7,16 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from outlines_cont.sampling.chain import WarperChain
+from outlines_cont.sampling.chain import Counts, WarperChain
 from outlines_cont.sampling.kernels.draw import Drawn, most_probable
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.params import SamplingParams
 from outlines_cont.sampling.penalties import penalised
-from outlines_cont.sampling.plain_chain import PlainChain
-from outlines_cont.sampling.warpers import RowWarper, Temperature, Warper
-
-Chain = WarperChain | PlainChain
-Counts = Sequence[TokenCounts | None]
+from outlines_cont.sampling.warpers.temperature import Temperature
+from outlines_cont.sampling.warpers.warper import RowWarper, Warper
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +25,7 @@ class _Group:
     """
 
     rows: torch.Tensor | None
-    chain: Chain | None
+    chain: WarperChain | None
 
     def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
         """Choose a token for each row of the group; the arguments are those of its rows alone."""
@@ -112,12 +108,12 @@ class SamplerBatch:
         return token_ids, logprobs
 
 
-def chain_of(warpers: tuple[Warper, ...], num_rows: int) -> Chain:
+def chain_of(warpers: tuple[Warper, ...], num_rows: int) -> WarperChain:
     """Return the chain of rows that all have the same warpers."""
     return _chain([_aligned(warpers)] * num_rows)
 
 
-def _chain(rows: Sequence[tuple[Warper, ...]]) -> Chain:
+def _chain(rows: Sequence[tuple[Warper, ...]]) -> WarperChain:
     """Return the chain of rows of one kind, each with its own warpers, aligned."""
     columns = list(zip(*rows, strict=True))
     if all(temperature.is_neutral for temperature in columns[0]):
@@ -126,8 +122,7 @@ def _chain(rows: Sequence[tuple[Warper, ...]]) -> Chain:
     fast: list[RowWarper] = []
     while steps and isinstance(steps[-1], RowWarper):
         fast.insert(0, steps.pop())
-    last = WarperChain(fast)
-    return PlainChain(steps, last if fast else None) if steps else last
+    return WarperChain(fast, steps)
 
 
 def _kind(aligned: tuple[Warper, ...]) -> tuple[object, ...]:
