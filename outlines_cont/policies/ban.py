@@ -68,7 +68,7 @@ class Ban(Policy[ScanState]):
 
     rules: tuple[BanRule, ...]
     reader: SymbolReader
-    trie: PhraseTrie
+    trie: PhraseTrie[str]
     search: PatternSearch | None
     include_prompt: bool
     retries: int | None

@@ -39,7 +39,7 @@ class Replace(Policy[ScanState]):
 
     texts: tuple[tuple[str, str], ...]
     at_most: int | None
-    trie: PhraseTrie
+    trie: PhraseTrie[str]
     scan: TextScan | None = None
 
     def __repr__(self) -> str:

@@ -79,7 +79,7 @@ class TextScan:
     """
 
     reader: SymbolReader
-    trie: PhraseTrie
+    trie: PhraseTrie[str]
     search: PatternSearch | None
     tokenizer: Tokenizer
     _read: dict[tuple[int, bool], Symbols] = field(default_factory=dict, repr=False)
