@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from outlines_cont.drafts.following import follow
 from outlines_cont.drafts.ngram_index import SIZES, NgramIndex
 from outlines_cont.engine.guessing.row_draft import Memory, Wish
 
@@ -52,7 +51,7 @@ def _guess(wish: Wish, index: NgramIndex) -> None:
             longest = longest or wish.length(kind, _EXPECTED[kind])
             if not longest:
                 return
-            if follow(wish.walk, _from(wish.context, place), longest, kind):
+            if wish.walk.push_all(_from(wish.context, place), longest, kind):
                 is_new = True
                 break
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, SupportsIndex, runtime_checkable
 
 from outlines_cont.checks import shortened
-from outlines_cont.drafts.following import follow
 from outlines_cont.engine.guessing.row_draft import Memory, Wish
 from outlines_cont.user_code import shielded
 
@@ -67,7 +66,7 @@ class Proposed:
         proposed = self.proposer.propose([*wish.walk.context])
         if isinstance(proposed, str | bytes) or not isinstance(proposed, Iterable):
             raise TypeError(f"expected token ids from `propose` of {self.proposer!r}, got {shortened(repr(proposed))}")
-        follow(wish.walk, map(self._checked, proposed), longest, _KIND)
+        wish.walk.push_all(map(self._checked, proposed), longest, _KIND)
 
     def _checked(self, token_id: object) -> int:
         if isinstance(token_id, bool) or not isinstance(token_id, SupportsIndex):

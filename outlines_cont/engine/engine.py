@@ -22,10 +22,11 @@ from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.proposals import Guessing
 from outlines_cont.engine.recovery import Recovery
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler
 from outlines_cont.engine.stats import EngineStats
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.engine.token_draws import TokenDraws
 from outlines_cont.errors import OptionError, UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from outlines_cont.engine.drawing.draw_plan import Drawing
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.errors import DeadlockError
 from outlines_cont.meter import Meter
 from outlines_cont.samplers import Sampler

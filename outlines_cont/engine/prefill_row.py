@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv import RowKV
+from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
-from outlines_cont.policies.branch import Branch
-from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.state.row import StateRow
 
 
@@ -42,7 +40,7 @@ class PrefillRow(Row):
         indices = [len(source.token_ids) - 1] if indices is None else indices
         kept = min(source.cached, indices[0])
         held = replace(source, kv=source.kv[:kept] if source.kv is not None and kept else None)
-        super().__init__(held, [NullPolicy()], model, counts=counts)
+        super().__init__(held, [], model, counts=counts)
         self.tokens = self.tokens.at(indices[-1] + 1)
         counts.recomputed_tokens += min(source.cached, len(self.token_ids)) - kept
         self.lines: dict[int, torch.Tensor] = {}
@@ -83,17 +81,3 @@ class PrefillRow(Row):
         else:
             self.lose(lacking[0])
             self.want = Want.SAMPLE
-
-
-class NullPolicy(Policy[None]):
-    """The policy of a row that never asks its policies (null object)."""
-
-    def initial(self, row: RowView) -> None:
-        """Return None: there is no state."""
-
-    def branches(self, state: None, row: RowView) -> list[Branch]:
-        """Return no branch."""
-        return []
-
-    def advance(self, state: None, token_id: int) -> Any:
-        """Return None: there is no state."""

@@ -12,7 +12,8 @@ import torch
 
 from outlines_cont.engine.guessing.feed_width import chunk_width
 from outlines_cont.engine.guided.shadow import Shadow
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import KVBatch, RecurrentBatch, RowKV, SerialBatch, open_batch

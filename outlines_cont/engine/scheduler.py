@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from outlines_cont.checks import check_int
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.reuse import Reuse
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv import RowKV
 from outlines_cont.meter import Meter

@@ -1,73 +1,33 @@
-"""`RowAhead`: a row as it would be some tokens later, for policies that are asked about tokens that are not written yet."""
+"""`row_ahead`: a row as it would be some tokens later, for policies that are asked about tokens that are not written yet."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, cast
 
 from outlines_cont.policies.policy import RowView
 
-if TYPE_CHECKING:
-    import torch
 
+def row_ahead(token_ids: list[int], row: RowView) -> RowView:
+    """Return a view of a row with other tokens.
 
-@dataclass(frozen=True, slots=True)
-class RowAhead:
-    """A view of a row with more tokens; see `RowView`.
-
-    Attributes:
+    Args:
         token_ids: all ids, those of the row and those that are not written yet; whoever asks appends to them.
-        row: the row as it is.
+        row: the row as it is. All that is known of written tokens is its own.
     """
+    return cast(RowView, _RowAhead(token_ids, row))
 
-    token_ids: list[int]
-    row: RowView
 
-    @property
-    def piece_start(self) -> int:
-        """That of the row."""
-        return self.row.piece_start
+class _RowAhead:
+    __slots__ = ("_row", "token_ids")
 
-    @property
-    def healed(self) -> bytes:
-        """Those of the row."""
-        return self.row.healed
-
-    @property
-    def first_open(self) -> int:
-        """That of the row."""
-        return self.row.first_open
+    def __init__(self, token_ids: list[int], row: RowView) -> None:
+        self.token_ids, self._row = token_ids, row
 
     def was_drawn(self, index: int) -> bool:
-        """Return whether the token is written and was drawn."""
-        return index < len(self.row.token_ids) and self.row.was_drawn(index)
+        return index < len(self._row.token_ids) and self._row.was_drawn(index)
 
     def was_given(self, index: int) -> bool:
-        """Return whether the token is written and was given."""
-        return index < len(self.row.token_ids) and self.row.was_given(index)
+        return index < len(self._row.token_ids) and self._row.was_given(index)
 
-    def sampling_logprob(self, index: int) -> float:
-        """Return that of a token that is written."""
-        return self.row.sampling_logprob(index)
-
-    @property
-    def is_random(self) -> bool:
-        """Whether tokens of the row are drawn at random."""
-        return self.row.is_random
-
-    @property
-    def retries(self) -> int:
-        """Those of the row."""
-        return self.row.retries
-
-    def excluded(self, index: int) -> frozenset[int]:
-        """Return the ids that the row does not draw there."""
-        return self.row.excluded(index)
-
-    def logits_before(self, index: int) -> torch.Tensor | None:
-        """Return the logits that the row keeps."""
-        return self.row.logits_before(index)
-
-    def uniform(self, *key: int) -> float:
-        """Return the number of the row."""
-        return self.row.uniform(*key)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._row, name)

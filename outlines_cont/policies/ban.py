@@ -20,7 +20,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
-from outlines_cont.policies.text_scan import Match, ScanState, TextScan
+from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan
 from outlines_cont.text_search.pattern_search import PatternSearch, checked_pattern
 from outlines_cont.text_search.phrase_trie import PhraseTrie
 from outlines_cont.text_search.text_symbols import SymbolReader
@@ -52,7 +52,7 @@ class BanRule:
 
 
 @dataclass(frozen=True, eq=False)
-class Ban(Policy[ScanState]):
+class Ban(ScanPolicy):
     """Keep phrases out of one piece of a row. Make one with `ban`.
 
     Attributes:
@@ -84,11 +84,6 @@ class Ban(Policy[ScanState]):
         return f"ban([{', '.join(repr(rule.shown) for rule in self.rules[:3])}{more}])"
 
     @property
-    def horizon(self) -> int:
-        """As many places as the longest match has characters: a token has one or more, most of them."""
-        return self._scan.most
-
-    @property
     def max_retries(self) -> int | None:
         """See `ban`."""
         return self.retries
@@ -105,11 +100,7 @@ class Ban(Policy[ScanState]):
 
     def initial(self, row: RowView) -> ScanState:
         """Return the state before the piece."""
-        return self._scan.initial(row, include_prompt=self.include_prompt)
-
-    def advance(self, state: ScanState, token_id: int) -> ScanState:
-        """Return the state after one more token, with what was found in it."""
-        return self._scan.push(state, token_id)
+        return self.known_scan.initial(row, include_prompt=self.include_prompt)
 
     def branches(self, state: ScanState, row: RowView) -> list[Branch]:
         """Go back where something banned has been written; else leave the row free."""
@@ -118,12 +109,12 @@ class Ban(Policy[ScanState]):
 
     def at_end(self, state: ScanState, row: RowView) -> Branch | None:
         """Go back where something banned is written because the text ends here, such as a whole word."""
-        match = self._refused(self._scan.at_end(state), row)
+        match = self._refused(self.known_scan.at_end(state), row)
         return None if match is None else self._back(state, match, row)
 
     def rewound(self, before: ScanState, after: ScanState, row: RowView) -> ScanState:
         """Return the state at the place gone back to, which knows what was refused there, for errors."""
-        matches = before.matches or self._scan.at_end(before)
+        matches = before.matches or self.known_scan.at_end(before)
         return replace(after, refused=matches[0].rule) if matches else after
 
     def give_up(self, state: ScanState, row: RowView, reason: str) -> ScanState:
@@ -140,18 +131,6 @@ class Ban(Policy[ScanState]):
             f"expected a text without {what} after {self._tail(row)!r}, but {reason}. Loosen the constraint or ban less, raise "
             "`max_retries`, or let it pass with `on_exhausted='allow'`."
         )
-
-    def held_bytes(self, state: ScanState) -> int:
-        """Return how many bytes at the end may yet be refused, from the beginning of a token on."""
-        return self._scan.held_bytes(state)
-
-    @property
-    def _scan(self) -> TextScan:
-        if self.scan is None:
-            raise TypeError(
-                "expected a ban that knows its tokens: call `for_model(model)`, as generators do with `policies=[...]`"
-            )
-        return self.scan
 
     def _refused(self, matches: Sequence[Match], row: RowView) -> Match | None:
         """Return the first match that is refused; what is decided of a place is the same whenever it is asked."""
@@ -182,7 +161,7 @@ class Ban(Policy[ScanState]):
         return Branch(backtrack=end - index, avoid=refused)
 
     def _tail(self, row: RowView) -> str:
-        data = self._scan.tokenizer.text_bytes(row.token_ids[-_SHOWN_BYTES:])
+        data = self.known_scan.tokenizer.text_bytes(row.token_ids[-_SHOWN_BYTES:])
         return data[-_SHOWN_BYTES:].decode(errors="replace")
 
 

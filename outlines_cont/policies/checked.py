@@ -68,11 +68,10 @@ class CheckedConstraint(Policy[CheckedState]):
     ) -> None:
         self.constraint = constraint
         self._max_retries = max_retries
-        self._checker = _ShieldedChecker(Checker(expression.node))
+        self._checker = Checker(expression.node)  # whose checks may be code of users
         self._eos = eos
-        self._read = Memo[tuple[CheckedReading, bytes], CheckedReading](
-            _NUM_READINGS
-        )  # what a guess has read is not read again
+        # What a guess has read is not read again.
+        self._read = Memo[tuple[CheckedReading, bytes], CheckedReading](_NUM_READINGS)
 
     @property
     def token_fsm(self) -> TokenFSM:
@@ -102,7 +101,7 @@ class CheckedConstraint(Policy[CheckedState]):
         """Return the state after one more token; where a value has failed, it says which."""
         data = self.constraint.token_bytes(token_id)[state.num_healed :]
         key = (state.reading, data)
-        reading = self._read.get(key) or self._read.put(key, self._checker.read(*key))
+        reading = self._read.get(key) or self._read.put(key, shielded(self._checker.read, *key))
         inner = self.constraint.advance(state.inner, token_id)
         num_healed = max(state.num_healed - len(self.constraint.token_bytes(token_id)), 0)
         return CheckedState(inner, reading, state, reading.failure, num_healed)
@@ -114,7 +113,7 @@ class CheckedConstraint(Policy[CheckedState]):
         branches = self.constraint.branches(state.inner, row)
         if branches[0].sample_mask is None or not self.token_fsm.is_accepting(state.inner):
             return branches
-        at_end = self._checker.end(state.reading)
+        at_end = shielded(self._checker.end, state.reading)
         if at_end is True:
             return branches
         mask = branches[0].sample_mask & ~self._eos
@@ -148,7 +147,7 @@ class CheckedConstraint(Policy[CheckedState]):
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
         """Return whether a whole text is of the language and passes its checks; `healed` stands before it in the tokens."""
         data = b"".join(map(self.constraint.token_bytes, token_ids))
-        return self._checker.accepts(data[len(healed) :])
+        return shielded(self._checker.accepts, data[len(healed) :])
 
     def _back(self, state: CheckedState, failure: CheckFailure, row: RowView) -> Branch:
         """Return the branch that goes back to where the value is written otherwise, else to the last place before it."""
@@ -186,30 +185,6 @@ class CheckedConstraint(Policy[CheckedState]):
         gone = row.excluded(index) | {row.token_ids[index]}
         allowed = self.token_fsm.allowed_token_ids(place.inner)
         return len(allowed) > len(gone) or bool(set(allowed.tolist()) - gone)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _ShieldedChecker:
-    """A `Checker` whose checks may be code of users."""
-
-    checker: Checker
-
-    @property
-    def initial(self) -> CheckedReading:
-        """See `Checker`."""
-        return self.checker.initial
-
-    def read(self, reading: CheckedReading, data: bytes) -> CheckedReading:
-        """See `Checker.read`."""
-        return shielded(self.checker.read, reading, data)
-
-    def end(self, reading: CheckedReading) -> CheckFailure | bool | None:
-        """See `Checker.end`."""
-        return shielded(self.checker.end, reading)
-
-    def accepts(self, data: bytes) -> bool:
-        """See `Checker.accepts`."""
-        return shielded(self.checker.accepts, data)
 
 
 @dataclass(frozen=True, slots=True)

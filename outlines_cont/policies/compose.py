@@ -12,7 +12,7 @@ from typing import Any
 
 from outlines_cont.checks import shortened
 from outlines_cont.errors import UnsupportedBranch
-from outlines_cont.policies.ahead import RowAhead
+from outlines_cont.policies.ahead import row_ahead
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 
@@ -140,8 +140,8 @@ def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
 def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:
     """Return as much of the forced text as every other policy lets pass; what it does after that is asked then."""
     states = [(track.policy, track.states[-1]) for track in tracks if track is not leader]
-    ahead = RowAhead(list(row.token_ids), row)
-    token_ids: list[int] = []
+    written, token_ids = list(row.token_ids), list[int]()
+    ahead = row_ahead(written, row)
     for token_id in branch.ff_tokens[0]:
         for policy, state in states:
             wanted = policy.branches(state, ahead)
@@ -157,5 +157,5 @@ def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) ->
                 )
         states = [(policy, policy.advance(state, token_id)) for policy, state in states]
         token_ids.append(token_id)
-        ahead.token_ids.append(token_id)
+        written.append(token_id)
     return Branch(ff_tokens=[token_ids])

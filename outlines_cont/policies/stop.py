@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from outlines_cont.checks import checked_bool
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.models.tokenizer.spelling import Speller
+from outlines_cont.models.tokenizer.spelling import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.text_search.stop_text import StopMatch, StopText, checked_texts
@@ -84,7 +84,7 @@ class StopAt(Policy[StopState]):
         kept, rest = self._split(token_ids, len(row.healed) + start)
         if kept == len(token_ids):
             return []
-        spelled = self._spell(rest, row.token_ids[: row.piece_start + kept])
+        spelled = encode_bytes_inside(self._tokenizer, rest, row.token_ids[: row.piece_start + kept])
         return [Branch(backtrack=len(token_ids) - kept, ff_tokens=[spelled] if spelled else [])]
 
     def advance(self, state: StopState, token_id: int) -> StopState:
@@ -124,10 +124,3 @@ class StopAt(Policy[StopState]):
                 break
             offset, kept = offset + size, kept + 1
         return kept, self._tokenizer.text_bytes(token_ids[kept : kept + 1])[: start - offset]
-
-    def _spell(self, rest: bytes, before: Sequence[int]) -> list[int]:
-        try:
-            return self._tokenizer.encode_inside(rest.decode(), before) if rest else []
-        except UnicodeDecodeError:
-            # The rest begins inside a character, whose first bytes are in the token before.
-            return Speller(self._tokenizer.token_bytes).spell(rest)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.policies.policy import RowView
+from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.text_search.pattern_search import Found, PatternSearch
 from outlines_cont.text_search.phrase_trie import PhraseTrie
 from outlines_cont.text_search.text_symbols import BEGINNING, WORD_ENDS, SymbolReader, Symbols
@@ -213,6 +213,38 @@ class TextScan:
         ):
             state, before = before, before.before
         return before or state
+
+
+class ScanPolicy(Policy[ScanState]):
+    """A policy that looks for texts; made without a model, it knows its tokens after `for_model`.
+
+    Attributes:
+        scan: the search over the tokens of a model; None before `for_model`.
+    """
+
+    scan: TextScan | None
+
+    @property
+    def horizon(self) -> int:
+        """As many places as the longest match has characters: a token has one or more, most of them."""
+        return self.known_scan.most
+
+    def advance(self, state: ScanState, token_id: int) -> ScanState:
+        """Return the state after one more token, with what was found in it."""
+        return self.known_scan.push(state, token_id)
+
+    def held_bytes(self, state: ScanState) -> int:
+        """Return how many bytes at the end may yet be found, from the beginning of a token on."""
+        return self.known_scan.held_bytes(state)
+
+    @property
+    def known_scan(self) -> TextScan:
+        """The search, which there must be by now."""
+        if self.scan is None:
+            raise TypeError(
+                "expected a policy that knows its tokens: call `for_model(model)`, as generators do with `policies=[...]`"
+            )
+        return self.scan
 
 
 BROKEN = "\ufffd"

@@ -102,10 +102,7 @@ def _whole(warpers: Sequence[RowWarper], logits: torch.Tensor) -> torch.Tensor:
 def _stepped(steps: Sequence[WholeRowWarper | Warper], logits: torch.Tensor, counts: Counts | None) -> torch.Tensor:
     """Return the logits after some steps that look at whole rows; none is shifted."""
     for step in steps:
-        if isinstance(step, WholeRowWarper):
-            logits = step.at(counts).whole(logits, where_not_below)
-        else:
-            logits = _warped(step, logits)
+        logits = _warped(step, logits, counts)
     return logits
 
 
@@ -116,12 +113,14 @@ def _parts(rows: torch.Tensor, logits: torch.Tensor) -> Sequence[torch.Tensor]:
     return torch.split(rows, max(_CACHED // logits.shape[-1], 1)) if logits.device.type == "cpu" else (rows,)
 
 
-def _warped(warper: Warper, logits: torch.Tensor) -> torch.Tensor:
+def _warped(warper: WholeRowWarper | Warper, logits: torch.Tensor, counts: Counts | None) -> torch.Tensor:
     """Return what a warper makes of the logits; what was left out before stays out.
 
     Raises:
         SamplerError: it has another shape or type, or a row of it is no distribution, though one was given.
     """
+    if isinstance(warper, WholeRowWarper):
+        return warper.at(counts).whole(logits, where_not_below)
     warped = warper.warp(logits.clone())  # it may write into what it is given
     if not isinstance(warped, torch.Tensor) or warped.shape != logits.shape or not warped.is_floating_point():
         raise SamplerError(

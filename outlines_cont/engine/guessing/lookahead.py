@@ -6,13 +6,13 @@ a policy would go back, fork, wait, stop or raise: what is written there is deci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from outlines_cont.policies.ahead import RowAhead
+from outlines_cont.policies.ahead import row_ahead
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.compose import Track, compose, goes_back
 from outlines_cont.policies.policy import RowView
@@ -51,6 +51,7 @@ class Lookahead:
         asked: what the policies want behind guessed tokens, where that is a choice among tokens.
         mask: the tokens that may come next; None where the guess ends.
         temperature: what the next token would be drawn with; see `Branch`.
+        context: all ids, those of the row and those that are guessed; not to be changed.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class Lookahead:
         self.num_drafted = 0
         self.mask: TokenSet | None = mask if room > 0 else None
         self.temperature = temperature
-        self._ahead = RowAhead([*row.token_ids], row)
+        self.context = [*row.token_ids]
+        self._ahead = row_ahead(self.context, row)
         self._tracks = [track.at(track.states[-1:], track.retries) for track in tracks]
         self._sequences, self._eos, self._vocab_size = sequences, eos, vocab_size
         self._room, self._takes_hints = min(room, MAX_GUESSED), takes_hints
@@ -110,11 +112,6 @@ class Lookahead:
         for track, ahead in zip(tracks, self._tracks, strict=True):
             track.expect(self.token_ids, ahead)
 
-    @property
-    def context(self) -> list[int]:
-        """All ids: those of the row, and those that are guessed. Not to be changed."""
-        return self._ahead.token_ids
-
     def push(self, token_id: int, kind: Hashable) -> bool:
         """Guess one more token, and what the policies leave no choice about behind it; return whether it may come there."""
         if not self._draw(token_id, kind):
@@ -122,6 +119,25 @@ class Lookahead:
         self.num_drafted += 1
         self._take_hints()
         return True
+
+    def push_all(self, token_ids: Iterable[int], longest: int, kind: Hashable) -> bool:
+        """Push tokens one after the other, up to where one may not come, or the text has to go on otherwise; return whether any was.
+
+        Args:
+            token_ids: what is guessed, such as a copy of a text, which may have the text in it that the constraint puts in by itself;
+                no more is taken than fits.
+            longest: the most tokens that the guess has by a drafter.
+            kind: how they are guessed; see `RowDraft.share`.
+        """
+        pushed, rest = False, iter(token_ids)
+        while self.mask is not None and self.num_drafted < longest:
+            token_id, length = next(rest, None), len(self.context)
+            if token_id is None or not self.push(token_id, kind):
+                return pushed
+            pushed = True
+            if any(added != next(rest, None) for added in self.context[length + 1 :]):
+                return pushed
+        return pushed
 
     def _draw(self, token_id: int, kind: Hashable) -> bool:
         if not self._may_come(token_id) or not self._append(token_id, kind):
@@ -155,7 +171,7 @@ class Lookahead:
         if len(self.token_ids) >= self._room or not self._is_fine(lambda: self._advance(token_id)):
             self.mask = None
             return False
-        self._ahead.token_ids.append(token_id)
+        self.context.append(token_id)
         self.token_ids.append(token_id)
         self.kinds.append(kind)
         return True

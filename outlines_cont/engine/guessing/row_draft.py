@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from fsm.caller import stacklevel_of_user
 from outlines_cont.engine.drawing.draw_plan import Drawing
 from outlines_cont.engine.guessing.accept_rate import AcceptRate, Graded
+from outlines_cont.engine.guessing.guess_length import StepPrices
 from outlines_cont.engine.guessing.lookahead import HINT, Lookahead
 from outlines_cont.errors import DraftWarning
 from outlines_cont.meter import Meter
@@ -27,6 +28,8 @@ from outlines_cont.user_code import place_of
 _EXPECTED = 0.7
 # Hints are taken where so many of them are right, and else every so often, to see whether they are.
 _WORTH, _EVERY = 0.3, 16
+# Where no guess is worth it, a short one is made after so many forwards, to see whether it has become worth it.
+_FIRST_PATIENCE, _LONGEST_PATIENCE, _NUM_PROBED = 8, 128, 2
 # So many new tokens are little to read before a guess.
 _USUAL = 24
 
@@ -81,16 +84,6 @@ class Drafter(Protocol):
         """Let go of what is held for other rows than these: they have ended."""
 
 
-class Prices(Protocol):
-    """What guesses cost in one step, and what they bring; see `engine.guess_length`."""
-
-    def length(self, draft: RowDraft, share: float) -> int:
-        """Return how many tokens are worth guessing, where such a share of guesses is right."""
-
-    def pays(self, draft: RowDraft, length: int, chance: float) -> bool:
-        """Return whether a token is worth guessing behind `length` others, where all are right with such a probability."""
-
-
 class RowDraft:
     """The draft of one row.
 
@@ -99,18 +92,14 @@ class RowDraft:
         memory: what it remembers of the row.
         counts: what it has guessed for the row, and what of that was right.
         is_off: whether it has failed on the row, and is asked no more.
-        skipped: how often nothing was guessed since the last guess, as that was not worth it.
-        patience: how often that is so before a guess is made to see whether it is worth it now.
     """
-
-    FIRST_PATIENCE, LONGEST_PATIENCE = 8, 128
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
         self.memory = drafter.memory()
         self.counts = Meter()
         self.is_off = False
-        self.skipped, self.patience = 0, self.FIRST_PATIENCE
+        self._skipped, self._patience = 0, _FIRST_PATIENCE
         self._rates: dict[Hashable, AcceptRate] = {}
         self._others: dict[Hashable, AcceptRate] = {}
         self._num_hints = 0
@@ -143,6 +132,18 @@ class RowDraft:
     def chance(self, kinds: Sequence[Hashable]) -> float:
         """Return the probability that guesses of these kinds are all right; one that leaves no choice, None, is."""
         return math.prod(self.share(kind, _EXPECTED) for kind in kinds if kind is not None)
+
+    def length(self, prices: StepPrices, share: float) -> int:
+        """Return how many tokens are guessed in a step, where such a share of guesses is right."""
+        best = prices.length(self.drafter, share)
+        if best:
+            self._skipped, self._patience = 0, _FIRST_PATIENCE
+            return best
+        self._skipped += 1
+        if self._skipped < self._patience:
+            return 0
+        self._skipped, self._patience = 0, min(self._patience * 2, _LONGEST_PATIENCE)
+        return _NUM_PROBED
 
     @property
     def takes_hints(self) -> bool:
@@ -182,7 +183,7 @@ class RowDraft:
         other = RowDraft.__new__(RowDraft)
         other.drafter, other.memory = self.drafter, self.memory.fork()
         other.is_off, other.counts = self.is_off, Meter()
-        other.skipped, other.patience = self.skipped, self.patience
+        other._skipped, other._patience = self._skipped, self._patience
         other._rates = {kind: rate.fork() for kind, rate in self._rates.items()}
         other._others, other._num_hints = self._others, self._num_hints
         other._length = -_USUAL - 1
@@ -203,7 +204,7 @@ class Wish:
 
     row: DraftedRow
     draft: RowDraft
-    prices: Prices
+    prices: StepPrices
     takes_hints: bool = False
     made: Lookahead | None = None
 
@@ -227,12 +228,12 @@ class Wish:
 
     def length(self, kind: Hashable, expected: float) -> int:
         """Return how many tokens are worth guessing in some way; see `RowDraft.share`."""
-        return self.prices.length(self.draft, self.draft.share(kind, expected))
+        return self.draft.length(self.prices, self.draft.share(kind, expected))
 
     def pays(self, share: float) -> bool:
         """Return whether one more token is worth guessing, where such a share of guesses is right."""
         chance = self.draft.chance(self.walk.kinds)
-        return self.prices.pays(self.draft, len(self.walk.token_ids), chance * share)
+        return self.prices.pays(self.draft.drafter, len(self.walk.token_ids), chance * share)
 
     @property
     def drawing(self) -> Drawing:

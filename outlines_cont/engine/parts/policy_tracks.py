@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
-from outlines_cont.policies.ahead import RowAhead
+from outlines_cont.policies.ahead import row_ahead
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import Track, compose, goes_back
 from outlines_cont.policies.policy import Policy, RowView
@@ -53,7 +53,7 @@ class PolicyTracks:
     def start(self, policies: Sequence[Policy[Any]], row: RowView) -> None:
         """Let policies steer a row. A piece that is resumed is walked again from its start, so that each has its whole history."""
         written = row.token_ids[row.piece_start :]
-        begun = RowAhead([*row.token_ids[: row.piece_start]], row) if written else row
+        begun = row_ahead([*row.token_ids[: row.piece_start]], row) if written else row
         self.tracks = [Track(policy, begun) for policy in policies]
         for token_id in written:
             self.append(token_id)
@@ -64,9 +64,19 @@ class PolicyTracks:
         other.tracks = [track.fork() for track in self.tracks]
         return other
 
-    def checkpoint(self) -> PolicyTracksCheckpoint:
-        """Return what brings the policies back to where they are; lists of states may grow meanwhile."""
-        return PolicyTracksCheckpoint(self)
+    def checkpoint(self) -> Callable[[], PolicyTracks]:
+        """Return what gives the policies as they are now, any number of times; lists of states may grow meanwhile."""
+        now, tracks = (
+            shallow_copy(self),
+            [(track, track.states, len(track.states), track.retries) for track in self.tracks],
+        )
+
+        def restored() -> PolicyTracks:
+            policies = shallow_copy(now)
+            policies.tracks = [track.at(states[:length], retries) for track, states, length, retries in tracks]
+            return policies
+
+        return restored
 
     @property
     def retries(self) -> int:
@@ -197,22 +207,6 @@ class PolicyTracks:
         """Have a policy end the row, or let pass what it has refused here."""
         track.give_up(row, reason)
         self.exclusions = self.exclusions.until(len(row.token_ids))
-
-
-class PolicyTracksCheckpoint:
-    """What the policies of a row were between two steps: how many states each had, not the states."""
-
-    __slots__ = ("_policies", "_tracks")
-
-    def __init__(self, policies: PolicyTracks) -> None:
-        self._policies = shallow_copy(policies)
-        self._tracks = [(track, track.states, len(track.states), track.retries) for track in policies.tracks]
-
-    def restored(self) -> PolicyTracks:
-        """Return the policies as they were then; may be asked for several times."""
-        policies = shallow_copy(self._policies)
-        policies.tracks = [track.at(states[:length], retries) for track, states, length, retries in self._tracks]
-        return policies
 
 
 def _is_spent(track: Track) -> bool:

@@ -20,7 +20,7 @@ from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, history_of
+from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, counts_of_row
 
 # Far beyond what changes a text; longer repetitions are not followed to their beginning.
 _MOST = 10_000.0
@@ -167,11 +167,8 @@ class _RowDRY(WholeRowWarper):
     penalties: tuple[tuple[NDArray[np.int64], NDArray[np.float64]], ...] | None
 
     def at(self, counts: Sequence[TokenCounts | None] | None) -> _RowDRY:
-        histories = [history_of(counts, row, warper) for row, warper in enumerate(self.warpers)]
-        penalties = [
-            warper.penalties(history.token_ids) for warper, history in zip(self.warpers, histories, strict=True)
-        ]
-        return _RowDRY(self.warpers, tuple(penalties))
+        rows = [counts_of_row(counts, row, warper).row for row, warper in enumerate(self.warpers)]
+        return _RowDRY(self.warpers, tuple(DRY.penalties(*pair) for pair in zip(self.warpers, rows, strict=True)))
 
     def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
         assert self.penalties is not None

@@ -15,9 +15,8 @@ import torch
 
 from outlines_cont.checks import check, is_number
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.kernels.token_history import TokenHistory
 from outlines_cont.sampling.kernels.top_blocks import TopBlocks
-from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column, history_of
+from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column, counts_of_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +38,9 @@ class Mirostat(Warper):
         check("mirostat", self.tau, is_number(self.tau) and 0 < self.tau <= 100, "a `tau` above 0 and at most 100")
         check("mirostat", self.eta, is_number(self.eta) and 0 <= self.eta <= 10, "an `eta` from 0 to 10")
 
-    def mu(self, history: TokenHistory) -> float:
+    def mu(self, counts: TokenCounts) -> float:
         """Return the bound for the next token of a row."""
-        bits, count = history.surprise
+        bits, count = counts.surprise
         return 2 * self.tau - self.eta * (bits - self.tau * count)
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
@@ -72,7 +71,7 @@ class _RowMirostat(RowWarper):
     mu: torch.Tensor | None
 
     def at(self, counts: Sequence[TokenCounts | None] | None) -> _RowMirostat:
-        bounds = [warper.mu(history_of(counts, row, warper)) for row, warper in enumerate(self.warpers)]
+        bounds = [warper.mu(counts_of_row(counts, row, warper)) for row, warper in enumerate(self.warpers)]
         return _RowMirostat(self.warpers, column(bounds))
 
     def __getitem__(self, rows: torch.Tensor) -> _RowMirostat:

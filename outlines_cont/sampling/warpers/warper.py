@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 import torch
 
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.kernels.token_history import TokenHistory
 from outlines_cont.sampling.kernels.top_blocks import TopBlocks
 
 Truncate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -215,7 +214,7 @@ def column(values: Sequence[float]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)[:, None]
 
 
-def history_of(counts: Sequence[TokenCounts | None] | None, row: int, warper: object) -> TokenHistory:
+def counts_of_row(counts: Sequence[TokenCounts | None] | None, row: int, warper: object) -> TokenCounts:
     """Return what row number `row` holds, which a warper needs.
 
     Raises:
@@ -224,4 +223,4 @@ def history_of(counts: Sequence[TokenCounts | None] | None, row: int, warper: ob
     found = None if counts is None else counts[row]
     if found is None:
         raise TypeError(f"expected the token counts of row {row} as `counts`, which {warper!r} needs, got None")
-    return found.history
+    return found
