@@ -177,9 +177,9 @@ class BeamJob(Job):
         values = masked.gather(-1, token_ids)
         sampling_logprobs = masked.log_softmax(-1).gather(-1, token_ids)
         lines = (token_ids, values, values - norm[:, None], sampling_logprobs)
-        for row, total, *columns in zip(rows, norm.tolist(), *(line.tolist() for line in lines), strict=True):
+        for row, *columns in zip(rows, *(line.tolist() for line in lines), strict=True):
             text = self._text(row)
-            if fails(row, total, max(columns[-1])):
+            if fails(row, columns[2][0], max(columns[-1])):
                 found[self._entry[id(row)]].append(Hypothesis((_FAILED, 0.0), True, text, row=row))
                 continue
             draws = {

@@ -8,9 +8,16 @@ from outlines_cont.engine.row import Row
 from outlines_cont.errors import DeadEnd, InvalidLogits
 
 
-def fails(row: Row, norm: float, sampling_logprob: float) -> bool:
-    """Return whether no token can be drawn for a row, and end it with the reason."""
-    if not math.isfinite(norm):
+def fails(row: Row, logprob: float, sampling_logprob: float) -> bool:
+    """Return whether no token can be drawn for a row, and end it with the reason.
+
+    Args:
+        row: the row, with its logits.
+        logprob, sampling_logprob: of the token that was drawn, by the model and as it was drawn.
+    """
+    if math.isfinite(logprob) and math.isfinite(sampling_logprob):
+        return row.error is not None
+    if row.logits is None or not row.logits.logsumexp(0).isfinite():
         row.fail(InvalidLogits(_INVALID.format(row.place)))
     elif row.shadow is not None and math.isnan(sampling_logprob):
         row.fail(InvalidLogits(_INVALID_GUIDANCE.format(row.place)))

@@ -24,16 +24,14 @@ class Draw:
 
     Attributes:
         token_id: the token.
-        logprob: its log-probability by the model.
+        logprob: its log-probability by the model; not finite where the logits are invalid.
         sampling_logprob: its log-probability as it was drawn; not finite where none can be drawn.
-        norm: the logarithm of the sum of the exponentials of the logits; not finite where these are invalid.
         top: the most probable tokens with their log-probabilities, as many as the row wants.
     """
 
     token_id: int
     logprob: float
     sampling_logprob: float
-    norm: float = 0.0
     top: tuple[tuple[int, float], ...] = ()
 
 
