@@ -18,11 +18,20 @@ import torch
 
 from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
-from outlines_cont.sampling import Penalties, SamplerBatch, SamplingParams, TokenCounts
-from outlines_cont.sampling.batch import chain_of
-from outlines_cont.sampling.params import WarperOptions
-from outlines_cont.sampling.penalties import NO_PENALTIES
-from outlines_cont.sampling.warpers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper
+from outlines_cont.sampling.batch import SamplerBatch, chain_of
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.params import SamplingParams, WarperOptions
+from outlines_cont.sampling.penalties import NO_PENALTIES, Penalties
+from outlines_cont.sampling.warpers.dry import DRY
+from outlines_cont.sampling.warpers.min_p import MinP
+from outlines_cont.sampling.warpers.mirostat import Mirostat
+from outlines_cont.sampling.warpers.temperature import Temperature
+from outlines_cont.sampling.warpers.top_a import TopA
+from outlines_cont.sampling.warpers.top_k import TopK
+from outlines_cont.sampling.warpers.top_p import TopP
+from outlines_cont.sampling.warpers.typical_p import TypicalP
+from outlines_cont.sampling.warpers.warper import Warper
+from outlines_cont.sampling.warpers.xtc import XTC
 from outlines_cont.unknown_option import knows_its_options
 
 __all__ = [

@@ -22,7 +22,6 @@ from typing import Protocol
 import torch
 
 from outlines_cont.engine.drawing.draw_place import Draw
-from outlines_cont.engine.failure import fails
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.meter import Meter
@@ -179,7 +178,7 @@ class BeamJob(Job):
         lines = (token_ids, values, values - norm[:, None], sampling_logprobs)
         for row, *columns in zip(rows, *(line.tolist() for line in lines), strict=True):
             text = self._text(row)
-            if fails(row, columns[2][0], max(columns[-1])):
+            if row.fails(columns[2][0], max(columns[-1])):
                 found[self._entry[id(row)]].append(Hypothesis((_FAILED, 0.0), True, text, row=row))
                 continue
             draws = {

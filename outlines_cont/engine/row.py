@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Sequence
 from copy import copy
 from time import perf_counter
 from typing import Self
 
 from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace
+from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED
 from outlines_cont.engine.guessing.lookahead import MAX_GUESSED, Lookahead
 from outlines_cont.engine.steered_row import SteeredRow, Want, invalid_logits
+from outlines_cont.errors import DeadEnd, InvalidLogits
 from outlines_cont.kv.row import RowKV
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
 from outlines_cont.state.row import FORCED, GENERATED
+
+_INVALID = (
+    "expected finite logits from the model after {}, got NaN, an infinity, or minus infinity for every token. "
+    "The weights or their float type may be at fault: try `dtype='float32'`, and check the checkpoint."
+)
+_INVALID_GUIDANCE = (
+    "expected finite logits from the model after the negative prompt and what was written behind {}, got NaN or an infinity. "
+    "Try another negative prompt, a smaller scale, or `dtype='float32'`."
+)
+_DEAD_END = (
+    "every token that the constraint allows after {} has probability zero in the model. "
+    "The model itself masks tokens that the text needs; loosen the constraint, or use another model."
+)
 
 
 class Row(SteeredRow):
@@ -89,14 +105,18 @@ class Row(SteeredRow):
         if self.is_ready and isinstance(self.mask, LazyTokenSet):
             started = perf_counter()
             self.guarded(lambda: self.mask.words)
-            self.guess.make_masks()
+            if self.draft is not None:
+                self.draft.make_masks()
             self.counts.mask_seconds += perf_counter() - started
-        self.guess.masks = []
+        if self.draft is not None:
+            self.draft.masks = []
 
     @property
     def next_masks(self) -> list[TokenSet]:
         """The masks under which tokens will be drawn after the next forward: one, and those behind tokens that were guessed."""
-        return [self.mask, *self.guess.masks] if self.want is Want.SAMPLE else []
+        if self.want is not Want.SAMPLE:
+            return []
+        return [self.mask] if self.draft is None else [self.mask, *self.draft.masks]
 
     @property
     def next_place(self) -> DrawPlace:
@@ -106,12 +126,28 @@ class Row(SteeredRow):
         uniform = self.stream.peek() if drawing.needs_random else None
         return DrawPlace(len(self.token_ids), self.logits, self.mask, drawing, uniform)
 
+    def fails(self, logprob: float, sampling_logprob: float) -> bool:
+        """Return whether no token can be drawn, and end the row with the reason.
+
+        Args:
+            logprob, sampling_logprob: of the token that was drawn, by the model and as it was drawn.
+        """
+        if math.isfinite(logprob) and math.isfinite(sampling_logprob):
+            return self.error is not None
+        if self.logits is None or not self.logits.logsumexp(0).isfinite():
+            self.fail(InvalidLogits(_INVALID.format(self.place)))
+        elif self.shadow is not None and math.isnan(sampling_logprob):
+            self.fail(InvalidLogits(_INVALID_GUIDANCE.format(self.place)))
+        elif not math.isfinite(sampling_logprob):
+            self.fail(DeadEnd(_DEAD_END.format(self.place)))
+        return self.error is not None
+
     def take(self, draw: Draw) -> None:
         """Append a sampled token, or end on it; the random number that it was drawn with is spent."""
         self.want = Want.WAIT
         self.stream.take()
         if self.feed.is_guessed:
-            self.guess.count("saved_forwards")
+            self.count_draft("saved_forwards")
         self.guarded(lambda: self._take(draw))
 
     def _take(self, draw: Draw) -> None:
@@ -141,7 +177,7 @@ class Row(SteeredRow):
     @property
     def can_guess(self) -> bool:
         """Whether tokens may be guessed, to be fed behind those that are pending."""
-        if not self.guess.is_on or self.want is not Want.SAMPLE or self.feed.expected.token_ids:
+        if self.draft is None or self.draft.is_off or self.want is not Want.SAMPLE or self.feed.expected.token_ids:
             return False
         return self.cached < len(self.token_ids)
 
@@ -167,21 +203,22 @@ class Row(SteeredRow):
 
     def feed_guess(self, found: Lookahead) -> None:
         """Feed what was guessed behind what is pending."""
-        self.feed.expected = self.guess.begin(found)
+        assert self.draft is not None
+        self.feed.expected = self.draft.begin(found)
+        self.count_draft("proposed_tokens", found.num_drawn)
         found.lend_states(self.policies.tracks)
         if self.shadow is not None:
             self.shadow.expect(found.token_ids)
 
     def places_ahead(self) -> list[DrawPlace]:
         """Return where tokens are drawn next if what was guessed comes true; none where both sequences of guidance decide it."""
-        if self.shadow is not None:
+        if self.shadow is not None or self.draft is None:
             return []
-        return self.guess.places(len(self.token_ids), self.feed.expected, self.job.drawing, self.stream)
+        return self.draft.places(len(self.token_ids), self.feed.expected, self.job.drawing, self.stream)
 
     def foreseen(self) -> Draw | None:
         """Return the draw that was made ahead for the present end of the row, where that asks for what was asked for then."""
-        found = self.guess.foreseen(len(self.token_ids))
-        return None if found is None or not found[0].asks_like(self.next_place) else found[1]
+        return None if self.draft is None else self.draft.foreseen(self.next_place)
 
     def plan_if_guessed(self) -> bool:
         """Plan on where what was drawn last is what was guessed; return whether the next token can be drawn, without a forward."""
@@ -226,12 +263,14 @@ class Row(SteeredRow):
         """
         attributes, length, drawn = vars(self).copy(), len(self.token_ids), self.stream.drawn
         tokens, feed = self.tokens.checkpoint(), self.feed.checkpoint(self.source.logits)
-        policies, guess = self.policies.checkpoint(), self.guess.checkpoint()
+        policies = self.policies.checkpoint()
 
         def undo() -> None:
             vars(self).update(attributes)
             self.tokens, self.feed, self.policies = tokens.at(length), feed.restored(), policies()
-            self.guess, self.stream = guess.checkpoint(), self.stream.at(drawn)
+            self.stream = self.stream.at(drawn)
+            if self.feed.expected.is_guess:
+                self.feed.expected = NOTHING_EXPECTED
             if self.draft is not None:
                 self.draft.cut(length)
                 self.draft.forget()
@@ -276,7 +315,7 @@ class Row(SteeredRow):
         fork = copy(self)
         fork.stream = self.stream.close().open()
         fork.tokens, fork.feed = self.tokens.fork(), self.feed.fork()
-        fork.policies, fork.guess = self.policies.fork(), self.guess.fork()
+        fork.policies, fork.draft = self.policies.fork(), None if self.draft is None else self.draft.fork()
         fork._owed, fork._sequences = [*self._owed], [*self._sequences]
         fork.shadow = None if self.shadow is None else self.shadow.fork(fork)
         return fork

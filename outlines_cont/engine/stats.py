@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from outlines_cont.meter import Meter
 
@@ -52,12 +52,7 @@ class EngineStats:
         if not isinstance(before, EngineStats):
             return NotImplemented
         return EngineStats(
-            steps=self.steps - before.steps,
-            rows=self.rows - before.rows,
-            work=self.work - before.work,
-            seconds=self.seconds - before.seconds,
-            forward_seconds=self.forward_seconds - before.forward_seconds,
-            sampling_seconds=self.sampling_seconds - before.sampling_seconds,
+            **{part.name: getattr(self, part.name) - getattr(before, part.name) for part in fields(self)}
         )
 
     def __str__(self) -> str:

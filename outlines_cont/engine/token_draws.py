@@ -10,7 +10,6 @@ import torch
 from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace, foresees
 from outlines_cont.engine.drawing.draw_plan import DrawPlans
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.engine.failure import fails
 from outlines_cont.engine.guided.shadow import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
@@ -64,7 +63,8 @@ class TokenDraws:
         draws = self._drawn([*ends, *ahead], logits, drawn_from)
         # First those ahead: where a row takes another token than was guessed, it forgets them.
         for (row, place), draw in zip(ahead, draws[len(ends) :], strict=True):
-            row.guess.foresee(place, draw)
+            assert row.draft is not None
+            row.draft.foresee(place, draw)
         for row, draw in zip(rows, draws, strict=False):
             _take(row, draw)
 
@@ -134,7 +134,7 @@ def _takes_foreseen(row: Row) -> bool:
 
 def _take(row: Row, draw: Draw) -> None:
     """Let a row have what was drawn for it, or fail with why nothing can be."""
-    if not fails(row, draw.logprob, draw.sampling_logprob):
+    if not row.fails(draw.logprob, draw.sampling_logprob):
         row.take(draw)
 
 

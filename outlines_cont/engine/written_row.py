@@ -18,7 +18,6 @@ from outlines_cont.engine.guided.guidance import guided_logits
 from outlines_cont.engine.guided.shadow import Shadow
 from outlines_cont.engine.parts.fed_tokens import FedSequence, FedTokens
 from outlines_cont.engine.parts.policy_tracks import PolicyTracks
-from outlines_cont.engine.parts.row_guess import RowGuess
 from outlines_cont.engine.parts.row_limits import RowLimits
 from outlines_cont.engine.parts.row_tokens import RowTokens
 from outlines_cont.interfaces import LanguageModel
@@ -40,7 +39,7 @@ class WrittenRow(FedSequence):
         policies: what steers it.
         limits: how long it may become.
         text: that of its piece.
-        guess: tokens that may come next.
+        draft: what guesses its next tokens; None where nothing does.
         shadow: the negative prompt, and behind it the tokens of the piece, where the row is guided; see `Guidance`.
         stream: its random numbers.
         temperature: for the next sample in place of the sampler's; None leaves it to the sampler.
@@ -64,7 +63,7 @@ class WrittenRow(FedSequence):
         self.stream = source.stream.open()
         self.tokens = RowTokens(source, first)
         self.policies = PolicyTracks(piece.retries, piece.exclusions)
-        self.guess = RowGuess(counts)
+        self.draft: RowDraft | None = None
         self._tokenizer = model.tokenizer
         spelled = self._tokenizer.text_bytes(source.token_ids[piece.start :])[: piece.healed if is_resumed else None]
         self.text = PieceText(spelled, piece.start, self._tokenizer)
@@ -97,15 +96,6 @@ class WrittenRow(FedSequence):
     def piece_start(self) -> int:
         """Index of the first token of the piece."""
         return self.text.start
-
-    @property
-    def draft(self) -> RowDraft | None:
-        """What guesses the next tokens of the row; None where nothing does."""
-        return self.guess.draft
-
-    @draft.setter
-    def draft(self, draft: RowDraft | None) -> None:
-        self.guess.draft = draft
 
     @property
     def place(self) -> str:
@@ -208,8 +198,9 @@ class WrittenRow(FedSequence):
             kind = HEALED
         self.policies.append(token_id)
         self.tokens.append(token_id, kind, logprob, sampling_logprob)
-        if not self.feed.expected.token_ids or not self._meet(token_id, is_drawn=is_drawn):
-            self.guess.forget_draws()
+        is_met = bool(self.feed.expected.token_ids) and self._meet(token_id, is_drawn=is_drawn)
+        if self.draft is not None and not is_met:
+            self.draft.forget_draws()
         if self.shadow is not None:
             self.shadow.meet(token_id)
 
@@ -221,8 +212,13 @@ class WrittenRow(FedSequence):
             if self.draft is not None:
                 self.draft.note(before.kinds[0], is_met)
             if is_met:
-                self.guess.count("accepted_tokens")
+                self.count_draft("accepted_tokens")
         return is_met
+
+    def count_draft(self, name: str, number: int = 1) -> None:
+        """Count what the draft has done, for the row and for the model."""
+        for counts in (self.counts,) if self.draft is None else (self.counts, self.draft.counts):
+            setattr(counts, name, getattr(counts, name) + number)
 
     def rewind(self, count: int) -> None:
         """Give `count` tokens back, and with them everything that is known because of them."""
@@ -235,8 +231,8 @@ class WrittenRow(FedSequence):
         self.policies.rewind(count, self)
         self.tokens.rewind(length)
         self.feed.rewind(length)
-        self.guess.forget_draws()
         if self.draft is not None:
+            self.draft.forget_draws()
             self.draft.cut(length)
         if self.shadow is not None:
             self.shadow.rewind()

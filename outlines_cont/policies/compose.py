@@ -67,6 +67,11 @@ class Track:
         if row is not None:
             self.states[-1] = self.policy.rewound(before, self.states[-1], row)
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether the policy may refuse nothing more."""
+        return self.policy.max_retries is not None and self.retries >= self.policy.max_retries
+
     def give_up(self, row: RowView, reason: str) -> None:
         """Let the policy raise its error, or let pass what stands here."""
         state = self.policy.give_up(self.states[-1], row, reason)

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-import numpy as np
-
 from outlines_cont.errors import DeadEnd
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import Branch, TokenSet
@@ -69,7 +67,5 @@ class FreeText(Policy[bytes]):
 
 
 def _spelling(model: LanguageModel, text: bytes) -> TokenSet:
-    ids = token_starts(model).spelling(text)
-    bits = np.zeros(-(-model.vocab_size // 32) * 32, dtype=np.uint8)
-    bits[ids] = 1
-    return TokenSet.of_bitmask(np.packbits(bits, bitorder="little").view(np.int32))
+    ids = TokenSet.of(token_starts(model).spelling(text).tolist())
+    return TokenSet.of_bitmask(ids.bitmask(model.vocab_size))

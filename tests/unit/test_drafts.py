@@ -91,7 +91,7 @@ def steady(model: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch) -> HuggingF
         return forward(*arguments)
 
     monkeypatch.setattr(model, "forward", timed)
-    engine_of(model)._guessing.clock = lambda: seconds[0]
+    engine_of(model)._speculation.clock = lambda: seconds[0]
     for _ in range(3):  # a plain forward is measured first
         generate.text(model)("the", max_tokens=3, draft=Proposing([]))
     return model

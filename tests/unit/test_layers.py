@@ -48,18 +48,19 @@ pipelines.tables     <- pipelines.rows
 sampling.kernels     <-
 sampling.warpers     <- sampling.kernels
 sampling             <- sampling.kernels sampling.warpers
-samplers             <- sampling sampling.warpers
+samplers             <- sampling sampling.kernels sampling.warpers
 state                <- kv models.tokenizer sampling sampling.kernels
 pipelines.reports    <- pipelines.rows state
 text_search          <- fsm fsm.automaton fsm.pattern fsm.terms
 policies             <- fsm fsm.automaton models.tokenizer state text_search
-engine.drawing       <- policies samplers sampling
+engine.drawing       <- policies samplers sampling sampling.kernels
 adapters             <- fsm fsm.automaton fsm.schema fsm.tokens engine.drawing models.tokenizer policies
-engine.guessing      <- engine.drawing policies sampling
+engine.guessing      <- engine.drawing policies sampling sampling.kernels
 drafts               <- engine.drawing engine.guessing kv policies
-engine.parts         <- engine.drawing engine.guessing policies sampling state
-engine.guided        <- engine.guessing engine.parts kv policies state
-engine               <- engine.drawing engine.guessing engine.guided engine.parts kv policies samplers sampling state
+engine.parts         <- engine.drawing engine.guessing policies sampling.kernels state
+engine.guided        <- engine.guessing engine.parts policies state
+engine               <- engine.drawing engine.guessing engine.guided engine.parts kv policies samplers sampling.kernels
+                        state
 streams              <- engine.drawing models.tokenizer policies samplers sampling text_search
 conversation         <- fsm fsm.expression engine engine.drawing engine.guided kv models policies samplers sampling
                         state streams

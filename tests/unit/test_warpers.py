@@ -31,7 +31,7 @@ from outlines_cont.samplers import (
 )
 from outlines_cont.sampling import SamplerBatch, TokenCounts
 from outlines_cont.sampling.chain import WarperChain
-from outlines_cont.sampling.warpers import RowWarper
+from outlines_cont.sampling.warpers.warper import RowWarper
 from tests.fakes import random_model
 from tests.oracle import rescored
 from tests.sampling_oracle import NOTHING, Held, law_after, made_row, plain_law, softmax, warped

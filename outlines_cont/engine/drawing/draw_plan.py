@@ -15,7 +15,9 @@ import torch
 
 from outlines_cont.errors import OptionError, SamplerError
 from outlines_cont.samplers import Sampler, at_temperature, params_of
-from outlines_cont.sampling import SamplerBatch, SamplingParams, TokenCounts
+from outlines_cont.sampling.batch import SamplerBatch
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.params import SamplingParams
 from outlines_cont.user_code import shielded
 
 Counts = Sequence[TokenCounts | None]

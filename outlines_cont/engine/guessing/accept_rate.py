@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
-from typing import Self
 
 _PRIOR_WEIGHT = 3.0
 _MEMORY = 0.95
@@ -42,7 +40,3 @@ class AcceptRate:
         self._num_tried = self._num_tried * _MEMORY + 1
         self._num_right = self._num_right * _MEMORY + is_right
         self.share = self._num_right / self._num_tried
-
-    def fork(self) -> Self:
-        """Return a copy that goes on by itself."""
-        return copy(self)

@@ -1,27 +1,32 @@
-"""`RowDraft`: what guesses the next tokens of one row, what it remembers of the row, and how often it was right.
+"""`RowDraft`: speculative decoding of one row: its drafter, how often that was right, the last guess, and draws made ahead for it.
 
 How a guess is made is the business of a `Drafter`, of which `outlines_cont.drafts` has three. A drafter serves any number of rows, and
-keeps a `Memory` for each of them.
+keeps a memory for each of them.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fsm.caller import stacklevel_of_user
+from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace
 from outlines_cont.engine.drawing.draw_plan import Drawing
 from outlines_cont.engine.guessing.accept_rate import AcceptRate, Graded
+from outlines_cont.engine.guessing.expected import Expected
 from outlines_cont.engine.guessing.guess_length import StepPrices
-from outlines_cont.engine.guessing.lookahead import HINT, Lookahead
+from outlines_cont.engine.guessing.lookahead import HINT, Asked, Lookahead
 from outlines_cont.errors import DraftWarning
 from outlines_cont.meter import Meter
-from outlines_cont.sampling import TokenCounts
+from outlines_cont.policies.branch import TokenSet
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import OpenStream
+from outlines_cont.shallow import shallow_copy
 from outlines_cont.user_code import place_of
 
 # Which share of guesses is right, as long as nothing is known.
@@ -92,6 +97,7 @@ class RowDraft:
         memory: what it remembers of the row.
         counts: what it has guessed for the row, and what of that was right.
         is_off: whether it has failed on the row, and is asked no more.
+        masks: the lazy masks behind guessed tokens that are likely to be needed.
     """
 
     def __init__(self, drafter: Drafter) -> None:
@@ -104,6 +110,12 @@ class RowDraft:
         self._others: dict[Hashable, AcceptRate] = {}
         self._num_hints = 0
         self._length = -_USUAL - 1  # of the row when it was guessed last
+        self._forget_guess()
+
+    def _forget_guess(self) -> None:
+        self.masks: list[TokenSet] = []
+        self._asked: tuple[Asked, ...] = ()  # what the policies want behind guessed tokens
+        self._draws: dict[int, tuple[DrawPlace, Draw]] = {}  # made ahead, by the number of tokens before them
 
     def join(self, others: dict[Hashable, AcceptRate]) -> None:
         """Learn from other rows, and let them learn from this one: `others` is what all of them have found."""
@@ -161,8 +173,9 @@ class RowDraft:
         return 0 <= length - before <= _USUAL
 
     def forget(self) -> None:
-        """Forget what is remembered of the row, which may be in pieces after an interrupt."""
+        """Forget what is remembered of the row, and its guess, which may be in pieces after an interrupt."""
         self.memory = self.drafter.memory()
+        self._forget_guess()
 
     def fail(self, error: Exception) -> None:
         """Guess no more for the row, whose text is written without it; the first time, a warning says why."""
@@ -180,14 +193,60 @@ class RowDraft:
 
     def fork(self) -> RowDraft:
         """Return the same for a fork of the row."""
-        other = RowDraft.__new__(RowDraft)
-        other.drafter, other.memory = self.drafter, self.memory.fork()
-        other.is_off, other.counts = self.is_off, Meter()
-        other._skipped, other._patience = self._skipped, self._patience
-        other._rates = {kind: rate.fork() for kind, rate in self._rates.items()}
-        other._others, other._num_hints = self._others, self._num_hints
-        other._length = -_USUAL - 1
+        other = shallow_copy(self)
+        other.memory, other.counts = self.memory.fork(), Meter()
+        other._rates = {kind: copy(rate) for kind, rate in self._rates.items()}
+        other._draws, other._length = {}, -_USUAL - 1
         return other
+
+    # -- the last guess ------------------------------------------------------------------------------------------------
+
+    def begin(self, found: Lookahead) -> Expected:
+        """Take in a guess, and return what is to be fed."""
+        self.masks = found.lazy_masks(self.chance)
+        self._asked = tuple(found.asked)
+        return Expected(tuple(found.token_ids), kinds=tuple(found.kinds))
+
+    def make_masks(self) -> None:
+        """Have the masks made: they are by now on a CPU; elsewhere the device computes meanwhile."""
+        for mask in self.masks:
+            with suppress(Exception):
+                _ = mask.words
+
+    def places(
+        self, length: int, expected: Expected, drawing_of: Callable[[float | None], Drawing], stream: OpenStream
+    ) -> list[DrawPlace]:
+        """Return where tokens are drawn next if what was guessed comes true, as far as logits and masks are known.
+
+        Args:
+            length: the number of tokens of the row.
+            expected: what was guessed, and fed.
+            drawing_of: how a token is drawn at a temperature.
+            stream: the random numbers of the row.
+        """
+        found: list[DrawPlace] = []
+        for asked in self._asked if expected.is_guess else ():
+            logits = expected.logits.get(length + asked.offset)
+            drawing = drawing_of(asked.temperature)
+            if logits is None or not asked.mask.is_made or drawing.kind != "standard" or drawing.needs_counts:
+                break
+            uniform = stream.ahead(asked.num_drawn) if drawing.needs_random else None
+            found.append(DrawPlace(length + asked.offset, logits, asked.mask, drawing, uniform))
+        return found
+
+    def foresee(self, place: DrawPlace, draw: Draw) -> None:
+        """Keep a draw that was made ahead."""
+        self._draws[place.length] = place, draw
+
+    def foreseen(self, place: DrawPlace) -> Draw | None:
+        """Return the draw that was made ahead at a place, where that asks for what was asked for then."""
+        found = self._draws.get(place.length)
+        return None if found is None or not found[0].asks_like(place) else found[1]
+
+    def forget_draws(self) -> None:
+        """Forget what was drawn ahead: another token has come."""
+        if self._draws:
+            self._draws = {}
 
 
 @dataclass(slots=True)

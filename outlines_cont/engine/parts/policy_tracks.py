@@ -152,7 +152,7 @@ class PolicyTracks:
         """Count a retry of the decider; where it has none left, have it give up and return False."""
         if self.decider is None:
             return True
-        if _is_spent(self.decider):
+        if self.decider.is_spent:
             self._give_up(self.decider, row, f"its {self.decider.retries} retries are spent")
             return False
         self.decider.retries += 1
@@ -190,7 +190,7 @@ class PolicyTracks:
         while True:
             earlier = (i for i in range(place.index - 1, row.first_open - 1, -1) if row.was_drawn(i))
             index = next(earlier, None)
-            if index is None or _is_spent(track):
+            if index is None or track.is_spent:
                 self._give_up(track, row, reason if index is None else f"its {track.retries} retries are spent")
                 return
             token_id = row.token_ids[index]
@@ -207,11 +207,6 @@ class PolicyTracks:
         """Have a policy end the row, or let pass what it has refused here."""
         track.give_up(row, reason)
         self.exclusions = self.exclusions.until(len(row.token_ids))
-
-
-def _is_spent(track: Track) -> bool:
-    most = track.policy.max_retries
-    return most is not None and track.retries >= most
 
 
 def _ids(tokens: TokenSet | None, vocab_size: int) -> frozenset[int]:
