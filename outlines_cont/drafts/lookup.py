@@ -6,9 +6,10 @@ Saxena 2023, "Prompt lookup decoding". A record repeats the names and numbers of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from outlines_cont.drafts.ngram_index import SIZES, NgramIndex
-from outlines_cont.engine.guessing.row_draft import Memory, Wish
+from outlines_cont.engine.guessing.row_draft import Wish
 
 _EXPECTED = {(3, True): 0.8, (3, False): 0.7, (2, True): 0.7, (2, False): 0.5, (1, True): 0.5, (1, False): 0.2}
 """Which share of the guesses is right, by the number of tokens that were the same, and whether they stood only at one place before."""
@@ -27,14 +28,13 @@ class Lookup:
         """Return an empty index."""
         return NgramIndex()
 
-    def keep(self, memories: Sequence[Memory]) -> None:
+    def keep(self, memories: Sequence[Any]) -> None:
         """Nothing is held but what belongs to rows."""
 
     def guess(self, wishes: Sequence[Wish]) -> None:
         """Push what stood behind the last tokens of each row, and go on where the constraint has put in a text of its own."""
         for wish in wishes:
             index = wish.draft.memory
-            assert isinstance(index, NgramIndex)
             index.follow(wish.row.token_ids)
             _guess(wish, index)
 

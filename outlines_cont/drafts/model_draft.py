@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,7 +17,7 @@ from outlines_cont.drafts.draft_rows import DraftRows, ReadTokens
 from outlines_cont.engine.drawing.draw_plan import Drawing, DrawPlans
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.guessing.accept_rate import Graded
-from outlines_cont.engine.guessing.row_draft import Memory, Wish
+from outlines_cont.engine.guessing.row_draft import Wish
 from outlines_cont.errors import UnsupportedModel, VocabularyMismatch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
@@ -50,7 +51,7 @@ class ModelDraft:
         """Return that nothing of a row was read."""
         return ReadTokens()
 
-    def keep(self, memories: Sequence[Memory]) -> None:
+    def keep(self, memories: Sequence[Any]) -> None:
         """Let go of the keys and values of other rows."""
         for group in self._groups:
             group.keep(memories)
@@ -100,7 +101,7 @@ class ModelDraft:
                 if id(wish) not in ended and wish.walk.mask is not None and wish.walk.num_drafted < length
             ]
 
-    def _rows_of(self, memories: Sequence[Memory]) -> DraftRows:
+    def _rows_of(self, memories: Sequence[Any]) -> DraftRows:
         """Return the rows that run together, these among them."""
         for group in self._groups:
             if self.model.can_stack or any(memory is memories[0] for memory in group.members):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, SupportsIndex, runtime_checkable
+from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 from outlines_cont.checks import shortened
-from outlines_cont.engine.guessing.row_draft import Memory, Wish
+from outlines_cont.engine.guessing.row_draft import Wish
 from outlines_cont.user_code import shielded
 
 _KIND, _EXPECTED = "proposed", 0.5
@@ -45,11 +45,11 @@ class Proposed:
     def __repr__(self) -> str:
         return shortened(repr(self.proposer))
 
-    def memory(self) -> NoMemory:
+    def memory(self) -> _NoMemory:
         """Return that nothing is remembered."""
-        return NoMemory()
+        return _NoMemory()
 
-    def keep(self, memories: Sequence[Memory]) -> None:
+    def keep(self, memories: Sequence[Any]) -> None:
         """Nothing is held."""
 
     def guess(self, wishes: Sequence[Wish]) -> None:
@@ -76,12 +76,9 @@ class Proposed:
         return token_id.__index__()
 
 
-class NoMemory:
-    """What is remembered of a row: nothing."""
-
+class _NoMemory:
     def cut(self, length: int) -> None:
-        """Nothing is remembered of its tokens."""
+        pass
 
-    def fork(self) -> NoMemory:
-        """Return the same."""
+    def fork(self) -> _NoMemory:
         return self

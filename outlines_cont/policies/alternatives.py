@@ -77,7 +77,7 @@ class Alternatives(Policy[AlternativesState]):
 
     @property
     def horizon(self) -> int:
-        """Those of the policy, and the tokens of a way."""
+        """The horizon of the policy, and the tokens of a way."""
         return self.policy.horizon + _MAX_TOKENS
 
     @property

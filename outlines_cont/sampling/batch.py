@@ -17,15 +17,10 @@ from outlines_cont.sampling.warpers.warper import RowWarper, Warper
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Rows that take the same steps.
+    """Rows that take the same steps."""
 
-    Attributes:
-        rows: (r,) int64, their indices; None where these are all.
-        chain: their warpers; None where the most probable token is taken.
-    """
-
-    rows: torch.Tensor | None
-    chain: WarperChain | None
+    rows: torch.Tensor | None  # (r,) int64, their indices; None where these are all
+    chain: WarperChain | None  # None where the most probable token is taken
 
     def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
         """Choose a token for each row of the group; the arguments are those of its rows alone."""
@@ -43,7 +38,6 @@ class SamplerBatch:
     """
 
     def __init__(self, params: Sequence[SamplingParams]) -> None:
-        """Take `sampler.params` of each row."""
         self._params = params
         self._penalties = [row.penalties for row in params]
         distinct = {id(row): row for row in params}

@@ -90,11 +90,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class _Refusing:
-    """A sampler that draws nothing.
-
-    Attributes:
-        error: what its rows fail with.
-    """
+    """A sampler that draws nothing: its rows fail with `error`."""
 
     error: Exception
     num_samples: int | None = None
@@ -126,7 +122,6 @@ class DrawPlan:
     """How the tokens of R rows are drawn, to be used as long as the drawings are the same."""
 
     def __init__(self, drawings: Sequence[Drawing]) -> None:
-        """Take the drawing of each row."""
         self.drawings = drawings
         kinds: dict[object, list[int]] = {}
         for row, drawing in enumerate(drawings):
@@ -134,13 +129,7 @@ class DrawPlan:
         self._parts = [_Part(rows, [drawings[row] for row in rows]) for rows in kinds.values()]
 
     def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
-        """Draw a token for every row.
-
-        Args:
-            masked: (R, V), minus infinity where a token is not allowed; not changed.
-            uniforms: (R,) float64 in [0, 1) on the CPU; None where no row needs one.
-            counts: what each row holds; None for rows that need none, or for all of them.
-        """
+        """Draw a token for every row from its masked (R, V) logits; the arguments are those of `SamplerBatch.sample`."""
         if len(self._parts) == 1:
             return self._parts[0].draw(masked, uniforms, counts)
         token_ids = torch.zeros(len(masked), dtype=torch.int64, device=masked.device)
@@ -176,11 +165,7 @@ class DrawPlans:
 
 
 class _Part:
-    """Rows that are drawn together.
-
-    Attributes:
-        rows: their indices.
-    """
+    """Rows that are drawn together: those at the indices `rows`."""
 
     def __init__(self, rows: list[int], drawings: Sequence[Drawing]) -> None:
         self.rows = rows

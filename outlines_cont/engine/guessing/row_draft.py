@@ -60,16 +60,6 @@ class DraftedRow(Protocol):
         """Return how often each token stands in the row."""
 
 
-class Memory(Protocol):
-    """What a drafter remembers of one row, such as an index of its tokens."""
-
-    def cut(self, length: int) -> None:
-        """Note that of the tokens of the row only the first `length` are surely those of before. Cost: no more than constant."""
-
-    def fork(self) -> Memory:
-        """Return the same for a fork of the row."""
-
-
 class Drafter(Protocol):
     """What guesses tokens, for any number of rows of one model.
 
@@ -79,13 +69,17 @@ class Drafter(Protocol):
 
     has_warned: bool
 
-    def memory(self) -> Memory:
-        """Return what is remembered of a row of which nothing is known yet."""
+    def memory(self) -> Any:
+        """Return what is remembered of a row of which nothing is known yet, such as an index of its tokens.
+
+        Its method `cut(length)` notes that of the tokens of the row only the first `length` are surely those of before, at no more
+        than constant cost; `fork()` returns the same for a fork of the row.
+        """
 
     def guess(self, wishes: Sequence[Wish]) -> None:
         """Push guessed tokens to the walks of some rows; fewer than asked for, or none, where nothing comes to mind."""
 
-    def keep(self, memories: Sequence[Memory]) -> None:
+    def keep(self, memories: Sequence[Any]) -> None:
         """Let go of what is held for other rows than these: they have ended."""
 
 

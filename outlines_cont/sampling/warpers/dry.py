@@ -1,5 +1,4 @@
-"""`DRY` ("don't repeat yourself", p-e-w 2024): lowers the logits of tokens that would extend a repetition of the last
-tokens.
+"""`DRY` ("don't repeat yourself", p-e-w 2024): lowers the logits of tokens that would extend a repetition of the last tokens.
 
 By `multiplier * base ** (n - allowed_length)`, where n tokens are repeated; n is found by comparing backwards from
 every earlier occurrence of the last token, all at once, up to the length where the penalty is as large as it gets.
@@ -156,14 +155,10 @@ def _repetitions(
 
 @dataclass(frozen=True, slots=True)
 class _RowDRY(WholeRowWarper):
-    """The numbers of r rows.
-
-    Attributes:
-        warpers: one per row.
-        penalties: for each row the ids and what is subtracted, in the present draw; None before `at`.
-    """
+    """The numbers of r rows."""
 
     warpers: tuple[DRY, ...]
+    # For each row the ids and what is subtracted, in the present draw; None before `at`.
     penalties: tuple[tuple[NDArray[np.int64], NDArray[np.float64]], ...] | None
 
     def at(self, counts: Sequence[TokenCounts | None] | None) -> _RowDRY:

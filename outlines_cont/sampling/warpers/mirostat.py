@@ -60,15 +60,10 @@ class Mirostat(Warper):
 
 @dataclass(frozen=True, slots=True)
 class _RowMirostat(RowWarper):
-    """The numbers of r rows.
-
-    Attributes:
-        warpers: one per row.
-        mu: (r, 1) float64, the bounds of the present draw; None before `at`.
-    """
+    """The numbers of r rows."""
 
     warpers: tuple[Mirostat, ...]
-    mu: torch.Tensor | None
+    mu: torch.Tensor | None  # (r, 1) float64, the bounds of the present draw; None before `at`
 
     def at(self, counts: Sequence[TokenCounts | None] | None) -> _RowMirostat:
         bounds = [warper.mu(counts_of_row(counts, row, warper)) for row, warper in enumerate(self.warpers)]

@@ -52,13 +52,9 @@ class TypicalP(Warper):
 
 @dataclass(frozen=True, slots=True)
 class _RowTypicalP(WholeRowWarper):
-    """The p of r rows.
+    """The p of r rows."""
 
-    Attributes:
-        p: (r, 1) float64, below 1.
-    """
-
-    p: torch.Tensor
+    p: torch.Tensor  # (r, 1) float64, below 1
 
     def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
         """Return what `warp` does, but put only those in order among which the last one is.

@@ -69,16 +69,11 @@ class XTC(Warper):
 
 @dataclass(frozen=True, slots=True)
 class RowXTC(WholeRowWarper):
-    """The numbers of r rows.
+    """The numbers of r rows."""
 
-    Attributes:
-        log_threshold, probability: (r, 1) float64.
-        keep: (n, 2) int64, (row, token id) pairs.
-    """
-
-    log_threshold: torch.Tensor
-    probability: torch.Tensor
-    keep: torch.Tensor
+    log_threshold: torch.Tensor  # (r, 1) float64
+    probability: torch.Tensor  # (r, 1) float64
+    keep: torch.Tensor  # (n, 2) int64, (row, token id) pairs
 
     def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
         """Return the logits of the mixture, where nothing but the draw comes after."""
