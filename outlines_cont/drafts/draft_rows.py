@@ -1,4 +1,4 @@
-"""`DraftRows`: the keys and values that a draft model holds of the rows that it guesses for."""
+"""`DraftRows`: the KV cache of a draft model, with a row for each row that it drafts for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Lookup`: guesses that the text goes on as it went on where its last tokens stood before, in the prompt or in what was written.
+"""`Lookup`: prompt lookup decoding. The draft is what followed the last earlier occurrence of the last n tokens, in prompt or text.
 
 Saxena 2023, "Prompt lookup decoding". A record repeats the names and numbers of a message, and code the names of its variables.
 """

@@ -1,4 +1,4 @@
-"""`ModelDraft`: guesses by a smaller model with the same tokens, which reads all rows together and draws as they do.
+"""`ModelDraft`: speculative decoding with a smaller model of the same vocabulary, which drafts for all rows of a batch together.
 
 Leviathan, Kalman and Matias 2023, arXiv:2211.17192, without their rejections: the model that writes draws each token with the random
 number that it would have drawn it with anyway, and the smaller model guesses with the same number. So a text never depends on a draft.

@@ -1,4 +1,4 @@
-"""`Proposer`, what a user may write to guess tokens, and `Proposed`, which asks one."""
+"""`Proposer`: the protocol of drafts that a user writes, and `Proposed`, the drafter that asks one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Engine`: all rows of one model that run now. Rows come and go between any two steps.
+"""`Engine`: the inference engine of one model, with continuous batching. Rows join and leave between any two steps.
 
 A step asks every row what it wants, lets rows fork and those that have ended leave, feeds all pending tokens in one forward, and draws
 a token for every row that has logits to draw from. A controller outside (`Job.ask`) is asked before the forward and answers after it.

@@ -1,4 +1,4 @@
-"""`Job`: the rows of one call, and how their tokens are chosen."""
+"""`Job`: the rows of one call, which are submitted to the engine together, and the sampler that draws their tokens."""
 
 from __future__ import annotations
 

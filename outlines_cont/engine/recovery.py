@@ -1,4 +1,4 @@
-"""`Recovery`: what becomes of rows where a step, or the forward of a batch, does not come to its end.
+"""`Recovery`: error recovery. An interrupted step is rolled back to a checkpoint; a batch whose forward fails is bisected.
 
 A step is a transaction. It begins with a `Checkpoint`, and what it has done holds from one assignment on, its last. Whatever ends it
 earlier, an interrupt above all, leaves rows, jobs and random numbers as they were before; only keys and values that were fed since

@@ -1,4 +1,4 @@
-"""`RunningBatch`: rows whose pending tokens go into the same forwards, with their keys and values.
+"""`RunningBatch`: a decode batch: rows whose pending tokens go into the same forwards, and their ragged KV cache.
 
 What is fed are sequences: the rows, and behind them the shadows of those that are guided. In `RowKV`s and chunks they stand in this order.
 """

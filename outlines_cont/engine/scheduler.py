@@ -1,4 +1,4 @@
-"""`Scheduler`: which rows run now, and in which batches. Continuous batching: rows join and leave between any two steps.
+"""`Scheduler`: the scheduler of continuous batching: which rows run, and in which batches. Rows join and leave between any two steps.
 
 Order: jobs are admitted in the order in which they were submitted, as many rows as there is room for; every row that was admitted
 goes on by one token per step. New prompts are read in a batch of their own, `max_batch_tokens` per step, so that a long one does not

@@ -1,4 +1,4 @@
-"""`EngineStats`: what an engine has done, and where its time went."""
+"""`EngineStats`: usage statistics of an engine: steps, tokens, and seconds by what they were spent on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TokenDraws`: tokens drawn for the rows of a batch, from the logits of one forward."""
+"""`TokenDraws`: the sampling of a step: masks the logits of a batch, and draws a token for every row with its own sampler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`row_ahead`: a row as it would be some tokens later, for policies that are asked about tokens that are not written yet."""
+"""`row_ahead`: a view of a row as it would be some tokens later, for policies that are asked about hypothetical tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Alternatives`: where a policy has a text written otherwise, some ways to go on are tried, and the most probable one is kept.
+"""`Alternatives`: local best-of-n search where a policy backtracks: some continuations are tried, and the most probable one is kept.
 
 Going back and taking the next token is the nearest way, but often a bad one: a model that may not write `Leila` begins with `St`, and
 goes on as if it had not. So from the place where something was refused each of the most probable other tokens is followed to the end of

@@ -1,4 +1,4 @@
-"""`ban`: phrases that a text does not contain, or less often than the model would write them.
+"""`ban`: a policy that keeps phrases out of a text, or makes them rarer, by backtracking (the sampler *antislop*).
 
 Where a phrase has been written, the row goes back to the token that it begins in and draws another one from the logits that were kept,
 as the first one was drawn but for the tokens that were refused there. So the phrase is left out as a whole, and what stands before it

@@ -1,4 +1,4 @@
-"""`PieceText`: the text of the piece that a row writes; `Certain`: how far it is certain, as a stream has shown it."""
+"""`PieceText`: the text of the piece that a row writes; `Certain`: how far it is final, so that a stream may show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A constraint with checks: what the automaton lets pass is asked again when a value closes, and rewritten where it fails.
+"""`CheckedConstraint`: a constraint with checks beyond its automaton. A value that fails its check is written again (backtracking).
 
 Where a value fails its check, a row that draws at random draws the whole value anew, `NUM_RESAMPLED` times in a piece: what passes
 then has the law of the values that pass. After that, and where a row takes the most probable token, it goes back to the place where

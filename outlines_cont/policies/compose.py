@@ -1,4 +1,4 @@
-"""Several policies on one row: which branches follow from what each of them wants.
+"""`compose`: the branches of one row from what each of its policies wants: masks are intersected, and who rewinds goes first.
 
 One that gives tokens back goes first and alone; of several the one that goes back furthest, of these the first. Else any policy may
 stop the row; else text without a choice is appended as far as all the others agree; else one waits for the other; else the masks are

@@ -1,4 +1,4 @@
-"""A constraint: only tokens that a token FSM allows, and the text that it leaves no choice about as one chunk.
+"""`Constraint`: constrained decoding by a token FSM: only allowed tokens, and forced text at once (jump-forward decoding).
 
 Law of forced text. The bytes that every accepted continuation begins with are encoded by the tokenizer in context, as far as
 they are whole characters. From the first place on where some allowed token reaches beyond them, sampling decides: there the

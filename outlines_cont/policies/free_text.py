@@ -1,4 +1,4 @@
-"""Free text: every token that has text, and every id that ends one. What is healed is spelled first."""
+"""`FreeText`: unconstrained text: every token that has text, and every id that ends one. What is healed is spelled first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`replace`: where a text has been written, another one is put in its place, and the row goes on from there."""
+"""`replace`: a policy that rewinds where a text was written, puts another one in its place, and lets the row go on from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stop texts: the piece ends exactly before the first of them, also when it begins inside a token."""
+"""`StopAt`: stop strings. The piece ends exactly before the first of them, also when it begins inside a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TextScan`: finds phrases and patterns in the text of a row, token by token, and the token that each match begins in.
+"""`TextScan`: incremental search for phrases and patterns in the text of a row, with the token that each match begins in.
 
 A state is a value that knows the one before it, so nothing is read twice and going back costs nothing.
 """

@@ -1,4 +1,4 @@
-"""`SamplerBatch`: rows with different samplers, drawn together."""
+"""`SamplerBatch`: vectorised sampling of rows with different samplers: rows with the same steps are one group."""
 
 from __future__ import annotations
 

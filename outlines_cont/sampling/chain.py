@@ -1,4 +1,4 @@
-"""`WarperChain`: the warpers of rows that have the same kinds of them in the same order, and the draw after them.
+"""`WarperChain`: logits warpers in a row, with parameters of its own for each row of a batch, and the draw after them.
 
 No vocabulary is sorted: what is kept is looked for among a few blocks that hold the largest logits of a row. Only where these cannot
 tell (very flat distributions, very many equal logits) the whole row is looked at.

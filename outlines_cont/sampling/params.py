@@ -1,4 +1,4 @@
-"""`SamplingParams`: what the next token of a row is chosen by, as a value, and the order in which its steps apply."""
+"""`SamplingParams`: the sampling parameters of a row as a value, and the order in which their steps apply (`STEPS`)."""
 
 from __future__ import annotations
 

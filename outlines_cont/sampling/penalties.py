@@ -1,4 +1,4 @@
-"""`Penalties`: what changes single logits before anything else: a bias by id, and penalties by what the row already holds."""
+"""`Penalties`: logit bias, and repetition, frequency and presence penalties, which come before all warpers."""
 
 from __future__ import annotations
 

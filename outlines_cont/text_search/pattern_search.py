@@ -1,4 +1,4 @@
-"""`PatternSearch`: finds texts of some languages inside a text that comes in pieces, with every place where one may have begun.
+"""`PatternSearch`: incremental search for matches of patterns, by simulating their DFAs from every character on.
 
 From each character on, the automaton of a language is followed as long as something of it may follow; what dies is let go. So it is
 known at any time how much of the end may yet turn out to be a match, and no text is read twice.

@@ -1,4 +1,4 @@
-"""`PhraseTrie`: finds all of many phrases in a sequence of symbols, such as bytes or characters, one symbol at a time.
+"""`PhraseTrie`: the Aho-Corasick automaton of many phrases, over bytes or characters, one symbol at a time.
 
 The automaton of Aho and Corasick 1975, "Efficient String Matching". Failure links are made at once; a step that follows them is made
 when it is first taken, and kept, so that every later one is a look-up whatever the number of phrases.

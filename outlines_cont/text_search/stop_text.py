@@ -1,4 +1,4 @@
-"""`StopText`: finds stop texts in bytes that come in pieces, as soon as one is complete."""
+"""`StopText`: incremental search for stop strings in bytes, by an Aho-Corasick automaton."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a text is compared by: its characters, in one case where that does not count, with marks where words begin and end.
+"""`SymbolReader`: the symbols by which texts are compared: characters, case-folded if wanted, with marks at the edges of words.
 
 Phrases are read in the same way as texts, so that comparing is finding one sequence of symbols in another: a phrase that begins or
 ends with a word character has marks there, and is found as a whole word only.

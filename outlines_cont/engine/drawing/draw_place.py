@@ -1,4 +1,4 @@
-"""`DrawPlace`: where a token of a row is drawn, and `Draw`: what was drawn there.
+"""`DrawPlace`: all that decides one draw of a token (logits, mask, sampler, random number), and `Draw`: its result.
 
 A place is the end of a row, or one ahead of it, behind tokens that are only guessed. Behind one forward all draws are made at once that
 come if the guess is right: to draw eight tokens takes little longer than one, and on a GPU it saves seven waits. A draw that was made

@@ -1,4 +1,4 @@
-"""`AcceptRate`: which share of the guesses of one kind was right lately; `Graded`: a kind of guesses with a grade."""
+"""`AcceptRate`: the acceptance rate of draft tokens of one kind, as an exponentially weighted mean; `Graded`: such a kind with a grade."""
 
 from __future__ import annotations
 

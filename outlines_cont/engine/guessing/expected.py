@@ -1,4 +1,4 @@
-"""`Expected`: tokens that may come next in a row, fed together with those before them, so that the ones that come are not fed again.
+"""`Expected`: tokens that are fed ahead, behind the end of a row, so that those of them that come are not fed again.
 
 They are either tokens that the row has given back, whose text is spelled anew, or a guess; see `engine.guessing`. None of them is a
 token of the row until it was drawn or forced there like any other.

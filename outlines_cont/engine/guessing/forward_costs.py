@@ -1,4 +1,4 @@
-"""`ForwardCosts`: how long a forward of a number of tokens takes: medians of what was measured, linear in between."""
+"""`ForwardCosts`: a cost model of forwards: seconds by number of tokens, as medians of measurements, linear in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GuessLength`: how many tokens are worth guessing, from how often guesses are right and from what forwards take.
+"""`GuessLength`: the length of drafts with the most tokens per second, from acceptance rates and the cost of forwards.
 
 With a share `a` of right guesses, a forward with `k` guessed tokens brings `1 + a + ... + a ** k` tokens. It takes as long as a forward
 of that width, and guessing takes its time, too; so the best `k` is the one with the most tokens per second. The choice changes how many

@@ -1,4 +1,4 @@
-"""`Lookahead`: the policies of a row walked ahead on tokens that are only guessed, so that a guess is one that the row may write.
+"""`Lookahead`: a draft that grows token by token, checked against the policies of its row, so that each token is one that may come.
 
 Policies are asked about hypothetical tokens as they would be asked about written ones; nothing of the row changes. The walk ends where
 a policy would go back, fork, wait, stop or raise: what is written there is decided when the row has come there.

@@ -1,4 +1,4 @@
-"""`PolicyTracks`: the policies of one row with their states, and what may not be drawn again because one of them has refused it."""
+"""`PolicyTracks`: the policies of one row with their states, and the tokens that may not be drawn again at a place (backtracking)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`RowLimits`: how long a row may become, and which tokens end its text where."""
+"""`RowLimits`: the limits of a row: length of piece and context, and which tokens end its text, from which length on."""
 
 from __future__ import annotations
 

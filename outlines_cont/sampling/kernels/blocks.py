@@ -1,4 +1,4 @@
-"""Rows as blocks of neighbours: the largest value and the sum of every block are one fast pass, and tell where to look.
+"""Reductions by blocks: maxima or sums of blocks of a row are one fast pass, and tell in which blocks to look further.
 
 The last block of a row may be shorter than the others.
 """

@@ -1,4 +1,4 @@
-"""One token per row out of its logits: the largest, or one at random."""
+"""One token per row out of its logits: the largest (`most_probable`), or one at random (`inverse_cdf`)."""
 
 from __future__ import annotations
 

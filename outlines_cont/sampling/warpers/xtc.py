@@ -1,4 +1,4 @@
-"""`XTC`: now and then all likely tokens but the last of them are excluded ("exclude top choices", p-e-w 2024).
+"""`XTC` ("exclude top choices", p-e-w 2024): with some probability all likely tokens but the least likely of them are excluded.
 
 Whether they are is a coin for each token. No coin is thrown: the law of the token is a mixture of both cases, and one number
 draws from it. So the log-probability is that of the token, whatever the coin would have been, and there is nothing to keep.
