@@ -43,14 +43,10 @@ class ReadTokens:
 
 
 class DraftRows:
-    """Rows that a draft model reads together.
-
-    Attributes:
-        members: what was read of each.
-    """
+    """Rows that a draft model reads together."""
 
     def __init__(self, model: LanguageModel) -> None:
-        self.members: list[ReadTokens] = []
+        self.members: list[ReadTokens] = []  # what was read of each
         self._model = model
         self._kv: KVBatch | None = None
 

@@ -29,12 +29,7 @@ _GRADES, _SHARES = (0.3, 0.6, 0.85, 0.97), (0.3, 0.5, 0.7, 0.85, 0.95)
 
 
 class ModelDraft:
-    """Guesses by a model.
-
-    Args:
-        model: what guesses. Its forwards count in its own meters.
-        vocab_size: V of the model that writes; ids beyond are never guessed.
-    """
+    """Guesses by a model, whose forwards count in its own meters; ids from `vocab_size` of the model that writes are never guessed."""
 
     def __init__(self, model: LanguageModel, vocab_size: int) -> None:
         self.model = model

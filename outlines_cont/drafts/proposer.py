@@ -32,11 +32,7 @@ class Proposer(Protocol):
 
 
 class Proposed:
-    """Guesses by a proposer of the user. One that fails is asked no more for that row, and a warning says why.
-
-    Args:
-        proposer: what is asked.
-    """
+    """Guesses by a proposer of the user. One that fails is asked no more for that row, and a warning says why."""
 
     def __init__(self, proposer: Proposer) -> None:
         self.proposer = proposer

@@ -37,23 +37,14 @@ Text = tuple[bytes, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """What may be kept of a batch entry: an ended row, a row as it is, or a row with one more token.
+    """What may be kept of a batch entry: an ended row, a row as it is, or a row with one more token."""
 
-    Attributes:
-        rank: the larger, the better.
-        has_ended: whether no token comes after what it is.
-        text: equal for equal texts.
-        ended: the row as a value, where it has left the loop.
-        row: the row, where it has not.
-        draw: the token that it goes on with, None for a row as it is.
-    """
-
-    rank: Rank
-    has_ended: bool
-    text: Text
-    ended: StateRow | None = None
-    row: Row | None = None
-    draw: Draw | None = None
+    rank: Rank  # the larger, the better
+    has_ended: bool  # whether no token comes after what it is
+    text: Text  # equal for equal texts
+    ended: StateRow | None = None  # the row as a value, where it has left the loop
+    row: Row | None = None  # the row, where it has not
+    draw: Draw | None = None  # the token that it goes on with, None for a row as it is
 
     @property
     def token_ids(self) -> tuple[int, ...]:

@@ -28,12 +28,7 @@ from outlines_cont.errors import KVBudgetError, UnsupportedBranch
 
 
 class Checkpoint:
-    """The jobs of an engine, and how to bring back what a step may change of them.
-
-    Attributes:
-        jobs: those of then.
-        room: how many rows there was room for.
-    """
+    """The jobs of an engine, the room there was for rows, and how to bring back what a step may change of them."""
 
     def __init__(self, jobs: Sequence[Job], room: int | None) -> None:
         """Hold the jobs, and the rows of those that are steered from outside, where a step may look at any row."""
@@ -61,11 +56,7 @@ class Checkpoint:
 
 
 class Recovery:
-    """How the rows of a scheduler come back from errors and interrupts.
-
-    Attributes:
-        checkpoint: what they were before the step that is being taken, or was interrupted; None between steps.
-    """
+    """How the rows of a scheduler come back from errors and interrupts; between two steps there is no checkpoint."""
 
     def __init__(self, scheduler: Scheduler, forget: Callable[[], None]) -> None:
         """Recover the rows of a scheduler; `forget` lets go of whatever else the step has left behind."""

@@ -25,11 +25,7 @@ _Running = tuple[Row, RunningBatch | None]
 
 
 class Reuse:
-    """One admission of rows. Cheap to make; rows that run are looked at when the first row asks.
-
-    Attributes:
-        leaders: those of the admitted rows that others wait for, by identity.
-    """
+    """One admission of rows. Cheap to make; rows that run are looked at when the first row asks."""
 
     def __init__(self, model: LanguageModel, batches: Sequence[RunningBatch]) -> None:
         self._model = model
@@ -38,7 +34,7 @@ class Reuse:
         self._running: dict[tuple[int, ...], list[_Running]] | None = None  # by their first tokens
         self._shares: dict[int, list[RowKV | None]] = {}
         self._is_on = self._cache.is_on and not model.is_recurrent and model.can_reuse
-        self.leaders: set[int] = set()
+        self.leaders: set[int] = set()  # those of the admitted rows that others wait for, by identity
 
     def must_wait(self, row: Row) -> bool:
         """Let a row that is to be admitted begin with what is there of its first tokens; return whether it should wait for more.

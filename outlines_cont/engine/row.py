@@ -127,11 +127,7 @@ class Row(SteeredRow):
         return DrawPlace(len(self.token_ids), self.logits, self.mask, drawing, uniform)
 
     def fails(self, logprob: float, sampling_logprob: float) -> bool:
-        """Return whether no token can be drawn, and end the row with the reason.
-
-        Args:
-            logprob, sampling_logprob: of the token that was drawn, by the model and as it was drawn.
-        """
+        """Return whether no token can be drawn, as log-probabilities of a draw tell, and end the row with the reason."""
         if math.isfinite(logprob) and math.isfinite(sampling_logprob):
             return self.error is not None
         if self.logits is None or not self.logits.logsumexp(0).isfinite():

@@ -83,11 +83,7 @@ class Scheduler:
     # -- who comes -----------------------------------------------------------------------------------------------------
 
     def admit(self, note: Callable[[Iterable[Row]], None]) -> None:
-        """Let waiting rows in, in their order: as many as there is room for, those of a joint job all at once.
-
-        Args:
-            note: called with the rows before they begin.
-        """
+        """Let waiting rows in, in their order: as many as there is room for, those of a joint job all at once; `note` them first."""
         if not self.waiting:
             return
         reuse = Reuse(self._model, self.batches)

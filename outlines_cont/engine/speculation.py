@@ -16,12 +16,7 @@ from outlines_cont.engine.row import Row
 
 
 class Speculation:
-    """Has drafters guess for the rows of an engine, and measures what that costs.
-
-    Args:
-        device_type: of the model; see `GuessLength`.
-        clock: what time is measured by, in seconds.
-    """
+    """Has drafters guess for the rows of an engine, and measures by `clock`, in seconds, what that costs."""
 
     def __init__(self, device_type: str, clock: Callable[[], float] = perf_counter) -> None:
         self.clock = clock

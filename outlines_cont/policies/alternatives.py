@@ -25,21 +25,13 @@ _WHOLE = re.compile(r"\w\W")
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A place from which several ways are tried.
+    """A place from which several ways are tried."""
 
-    Attributes:
-        tried: for each way its first token and its score.
-        num_tokens: how many tokens of the present way were written.
-        text: their bytes.
-        is_whole: whether it is to be compared now.
-        chosen: the first token of the way that was chosen; None while ways are tried.
-    """
-
-    tried: tuple[tuple[int, float], ...] = ()
-    num_tokens: int = 0
-    text: bytes = b""
-    is_whole: bool = False
-    chosen: int | None = None
+    tried: tuple[tuple[int, float], ...] = ()  # for each way its first token and its score
+    num_tokens: int = 0  # how many tokens of the present way were written
+    text: bytes = b""  # their bytes
+    is_whole: bool = False  # whether it is to be compared now
+    chosen: int | None = None  # the first token of the way that was chosen; None while ways are tried
 
     def advanced(self, data: bytes) -> Search | None:
         """Return the search after one more token; None where it is over."""

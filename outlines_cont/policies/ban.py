@@ -40,15 +40,10 @@ _SHOWN_BYTES = 40
 
 @dataclass(frozen=True, slots=True)
 class BanRule:
-    """Something banned.
+    """Something banned."""
 
-    Attributes:
-        shown: how it was written.
-        factor: the part of its probability that it keeps; 0 for none.
-    """
-
-    shown: str
-    factor: float
+    shown: str  # how it was written
+    factor: float  # the part of its probability that it keeps; 0 for none
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,21 +36,13 @@ _NUM_READINGS = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedState:
-    """Where a row stands.
+    """Where a row stands."""
 
-    Attributes:
-        inner: the state of the constraint.
-        reading: how the text so far can be read.
-        before: the state one token ago.
-        failure: the value that has failed here.
-        num_healed: how many bytes are to come that stand before the text.
-    """
-
-    inner: int
-    reading: CheckedReading
-    before: CheckedState | None = None
-    failure: CheckFailure | None = None
-    num_healed: int = 0
+    inner: int  # the state of the constraint
+    reading: CheckedReading  # how the text so far can be read
+    before: CheckedState | None = None  # the state one token ago
+    failure: CheckFailure | None = None  # the value that has failed here
+    num_healed: int = 0  # how many bytes are to come that stand before the text
 
 
 class CheckedConstraint(Policy[CheckedState]):

@@ -20,14 +20,10 @@ from outlines_cont.state.row import StateRow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Healing:
-    """What is given back at the end of a row.
+    """What is given back at the end of a row."""
 
-    Attributes:
-        count: how many tokens.
-        logits: (V,) before some of them, by their index, where they are known.
-    """
-
-    count: int = 0
+    count: int = 0  # how many tokens
+    # (V,) before some of them, by their index, where they are known
     logits: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
 

@@ -18,17 +18,12 @@ from outlines_cont.text_search.text_symbols import BEGINNING, WORD_ENDS, SymbolR
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Something that was found.
+    """Something that was found."""
 
-    Attributes:
-        rule: the number of the phrase; patterns are counted behind the phrases.
-        token: the index in the piece of the token that holds its first byte; 0 for one that begins before the piece.
-        key: what tells the place from others: the rule, the length of the text before that token and a digest of it, and how
-            far in the token it begins.
-    """
-
-    rule: int
-    token: int
+    rule: int  # the number of the phrase; patterns are counted behind the phrases
+    token: int  # the index in the piece of the token that holds its first byte; 0 for one that begins before the piece
+    # What tells the place from others: the rule, the length of the text before that token and a digest of it,
+    # and how far in the token it begins
     key: tuple[int, ...]
 
 
@@ -69,19 +64,12 @@ class ScanState:
 
 @dataclass(frozen=True, eq=False)
 class TextScan:
-    """What is looked for, over the tokens of a tokenizer.
+    """What is looked for, over the tokens of a tokenizer."""
 
-    Attributes:
-        reader: how texts are compared.
-        trie: the phrases, as the reader reads them.
-        search: the patterns; None without any.
-        tokenizer: whose tokens are read.
-    """
-
-    reader: SymbolReader
-    trie: PhraseTrie[str]
-    search: PatternSearch | None
-    tokenizer: Tokenizer
+    reader: SymbolReader  # how texts are compared
+    trie: PhraseTrie[str]  # the phrases, as the reader reads them
+    search: PatternSearch | None  # the patterns; None without any
+    tokenizer: Tokenizer  # whose tokens are read
     _read: dict[tuple[int, bool], Symbols] = field(default_factory=dict, repr=False)
 
     @property

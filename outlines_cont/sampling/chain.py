@@ -29,12 +29,7 @@ class WarperChain:
     """What is done with the logits of r rows before the draw, each row by its own numbers."""
 
     def __init__(self, fast: Sequence[RowWarper], steps: Sequence[WholeRowWarper | Warper] = ()) -> None:
-        """Take the warpers in their order.
-
-        Args:
-            fast: the last ones, as far as they need the largest logits only, each for all r rows.
-            steps: those before, which look at whole rows: with a form for many rows for all r rows, a user's own as they are.
-        """
+        """Take the warpers for r rows in their order: first `steps`, which look at whole rows, then those that need the largest logits."""
         self._fast, self._steps = fast, steps
         self._coin = next((i for i, warper in enumerate(steps) if isinstance(warper, RowXTC)), None)
         self._num_listed, self._blocks = 0, _BLOCKS

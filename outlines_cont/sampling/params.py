@@ -46,17 +46,11 @@ _NO_TEMPERATURE = Temperature(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How one token is chosen. Samplers make it; their checks are not repeated here.
+    """How one token is chosen. Samplers make it; their checks are not repeated here."""
 
-    Attributes:
-        is_greedy: take the most probable token; then `penalties` are all that counts.
-        penalties: what changes single logits.
-        warpers: what is done with the logits after that, in this order.
-    """
-
-    is_greedy: bool
-    penalties: Penalties = NO_PENALTIES
-    warpers: tuple[Warper, ...] = ()
+    is_greedy: bool  # take the most probable token; then `penalties` are all that counts
+    penalties: Penalties = NO_PENALTIES  # what changes single logits
+    warpers: tuple[Warper, ...] = ()  # what is done with the logits after that, in this order
 
     @property
     def is_standard(self) -> bool:

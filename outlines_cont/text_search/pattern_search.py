@@ -122,19 +122,12 @@ class SearchPattern:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """What may become a match.
+    """What may become a match."""
 
-    Attributes:
-        pattern: the number of the pattern.
-        start: the offset of its first byte.
-        first: the number of its first character.
-        state: the state of the automaton of the pattern.
-    """
-
-    pattern: int
-    start: int
-    first: int
-    state: int
+    pattern: int  # the number of the pattern
+    start: int  # the offset of its first byte
+    first: int  # the number of its first character
+    state: int  # the state of the automaton of the pattern
 
 
 @dataclass(frozen=True, slots=True)

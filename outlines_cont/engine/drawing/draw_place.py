@@ -20,38 +20,24 @@ _MOST_TOKENS = 16_384
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draw:
-    """A sampled token, with its log-probability by the model and as it was sampled, and the most probable tokens if asked for.
+    """A sampled token, with its log-probability by the model and as it was sampled, and the most probable tokens if asked for."""
 
-    Attributes:
-        token_id: the token.
-        logprob: its log-probability by the model; not finite where the logits are invalid.
-        sampling_logprob: its log-probability as it was drawn; not finite where none can be drawn.
-        top: the most probable tokens with their log-probabilities, as many as the row wants.
-    """
-
-    token_id: int
-    logprob: float
-    sampling_logprob: float
+    token_id: int  # the token
+    logprob: float  # its log-probability by the model; not finite where the logits are invalid
+    sampling_logprob: float  # its log-probability as it was drawn; not finite where none can be drawn
+    # The most probable tokens with their log-probabilities, as many as the row wants.
     top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawPlace:
-    """Where a token is drawn.
+    """Where a token is drawn."""
 
-    Attributes:
-        length: how many tokens stand before it.
-        logits: (V,), before masks.
-        mask: the tokens that may be drawn.
-        drawing: how a token is drawn.
-        uniform: the random number that it is drawn with; None where it takes none.
-    """
-
-    length: int
-    logits: torch.Tensor
-    mask: TokenSet
-    drawing: Drawing
-    uniform: float | None
+    length: int  # how many tokens stand before it
+    logits: torch.Tensor  # (V,), before masks
+    mask: TokenSet  # the tokens that may be drawn
+    drawing: Drawing  # how a token is drawn
+    uniform: float | None  # the random number that it is drawn with; None where it takes none
 
     def asks_like(self, other: DrawPlace) -> bool:
         """Return whether a draw at one of both is a draw at the other: all that decides it is the same, the random number too."""

@@ -32,19 +32,12 @@ class _CountedRow(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """How a token is drawn, and what that takes; asked once, not for every token.
+    """How a token is drawn, and what that takes; asked once, not for every token."""
 
-    Attributes:
-        sampler: how tokens are drawn.
-        needs_random: whether a draw takes a random number.
-        needs_counts: whether a draw depends on the tokens of the row.
-        params: what the sampler chooses by; None for one with a `sample` of its own.
-    """
-
-    sampler: Sampler
-    needs_random: bool
-    needs_counts: bool
-    params: SamplingParams | None
+    sampler: Sampler  # how tokens are drawn
+    needs_random: bool  # whether a draw takes a random number
+    needs_counts: bool  # whether a draw depends on the tokens of the row
+    params: SamplingParams | None  # what the sampler chooses by; None for one with a `sample` of its own
 
     @classmethod
     def of(cls, sampler: Sampler) -> Drawing:
@@ -105,17 +98,11 @@ class _Refusing:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What was drawn for R rows.
+    """What was drawn for R rows."""
 
-    Attributes:
-        token_ids: (R,) int64; 0 for a row without a draw.
-        logprobs: (R,), as they were drawn; not finite for a row without a distribution.
-        errors: what went wrong, by the index of the row.
-    """
-
-    token_ids: torch.Tensor
-    logprobs: torch.Tensor
-    errors: dict[int, Exception] = field(default_factory=dict)
+    token_ids: torch.Tensor  # (R,) int64; 0 for a row without a draw
+    logprobs: torch.Tensor  # (R,), as they were drawn; not finite for a row without a distribution
+    errors: dict[int, Exception] = field(default_factory=dict)  # what went wrong, by the index of the row
 
 
 class DrawPlan:

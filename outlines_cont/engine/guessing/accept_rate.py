@@ -10,23 +10,14 @@ _MEMORY = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """Guesses of a kind that a drafter is about equally sure of.
+    """Guesses of a kind that a drafter is about equally sure of."""
 
-    Attributes:
-        kind: all guesses that are made alike.
-        grade: how sure it is.
-    """
-
-    kind: str
-    grade: int
+    kind: str  # all guesses that are made alike
+    grade: int  # how sure it is
 
 
 class AcceptRate:
-    """A mean that forgets: what is 14 guesses old counts half.
-
-    Attributes:
-        share: the estimate, between 0 and 1.
-    """
+    """A mean that forgets: what is 14 guesses old counts half. `share` is the estimate, between 0 and 1."""
 
     __slots__ = ("_num_right", "_num_tried", "share")
 

@@ -27,13 +27,10 @@ _NUM_PLAIN = 2
 
 
 class GuessLength:
-    """What was measured for one model.
-
-    Attributes:
-        forwards: what a step takes, by the tokens of its forward: the forward, and the draw after it.
-    """
+    """What was measured for one model."""
 
     def __init__(self, device_type: str) -> None:
+        # What a step takes, by the tokens of its forward: the forward, and the draw after it.
         self.forwards = ForwardCosts(device_type)
         self._draws = Lately()
         self._guesses: WeakKeyDictionary[object, Lately] = WeakKeyDictionary()  # by drafter

@@ -26,19 +26,12 @@ MAX_GUESSED = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """What the policies want behind some guessed tokens: a token to be drawn.
+    """What the policies want behind some guessed tokens: a token to be drawn."""
 
-    Attributes:
-        offset: how many guessed tokens stand before it.
-        num_drawn: how many of those are drawn.
-        mask: the tokens that may be drawn.
-        temperature: see `Branch`.
-    """
-
-    offset: int
-    num_drawn: int
-    mask: TokenSet
-    temperature: float | None
+    offset: int  # how many guessed tokens stand before it
+    num_drawn: int  # how many of those are drawn
+    mask: TokenSet  # the tokens that may be drawn
+    temperature: float | None  # see `Branch`
 
 
 class Lookahead:
@@ -49,8 +42,7 @@ class Lookahead:
         kinds: how each of them was guessed; None for one that the policies leave no choice about. See `RowDraft.share`.
         num_drafted: how many of them a drafter has guessed.
         asked: what the policies want behind guessed tokens, where that is a choice among tokens.
-        mask: the tokens that may come next; None where the guess ends.
-        temperature: what the next token would be drawn with; see `Branch`.
+        mask, temperature: what the next token would be drawn under, and at; the mask is None where the guess ends.
         context: all ids, those of the row and those that are guessed; not to be changed.
     """
 
@@ -67,17 +59,12 @@ class Lookahead:
         temperature: float | None = None,
         takes_hints: bool = False,
     ) -> None:
-        """Begin behind the last token of a row that wants a sample.
+        """Begin behind the last token of a row that wants a sample; row and tracks are not changed.
 
         Args:
-            row: it is not changed.
-            tracks: its policies; they are not changed.
-            mask: what the row may draw next.
-            sequences: what is appended at once behind some of these; see `Branch.ff_tokens`.
+            mask, sequences, temperature: what the row may draw next; see `Branch`.
             eos: the tokens that end the text; none of them is guessed.
             room: how many tokens may be guessed, all in all.
-            vocab_size: the number of token ids.
-            temperature: see `Branch`.
             takes_hints: whether to guess what the policies hint at; see `Policy.hint`.
         """
         self.token_ids: list[int] = []
@@ -99,11 +86,7 @@ class Lookahead:
         return len(self.kinds) - self.kinds.count(None)
 
     def lazy_masks(self, chance: Callable[[Sequence[Hashable]], float]) -> list[TokenSet]:
-        """Return the lazy masks behind guessed tokens that are not computed yet, as far as the row will more likely come there than not.
-
-        Args:
-            chance: from the kinds of some tokens to the probability that all of them are right.
-        """
+        """Return the lazy masks behind guessed tokens that the row will more likely need than not; `chance` is `RowDraft.chance`."""
         late = [asked for asked in self.asked if not asked.mask.is_made]
         return [asked.mask for asked in late if chance(self.kinds[: asked.offset]) >= _LIKELY]
 

@@ -61,13 +61,9 @@ class DraftedRow(Protocol):
 
 
 class Drafter(Protocol):
-    """What guesses tokens, for any number of rows of one model.
+    """What guesses tokens, for any number of rows of one model."""
 
-    Attributes:
-        has_warned: whether it was told that the drafter has failed.
-    """
-
-    has_warned: bool
+    has_warned: bool  # whether a warning has said that the drafter has failed
 
     def memory(self) -> Any:
         """Return what is remembered of a row of which nothing is known yet, such as an index of its tokens.
@@ -116,12 +112,7 @@ class RowDraft:
         self._others = others
 
     def share(self, kind: Hashable, expected: float) -> float:
-        """Return which share of the guesses of a kind is right.
-
-        Args:
-            kind: guesses that are made alike, and right about as often.
-            expected: the share as long as nothing is known.
-        """
+        """Return the acceptance rate of a kind of guesses, which are made alike; `expected` as long as nothing is known."""
         rate = self._rates.get(kind)
         if rate is None:
             known = self._others.get(kind)
@@ -210,14 +201,7 @@ class RowDraft:
     def places(
         self, length: int, expected: Expected, drawing_of: Callable[[float | None], Drawing], stream: OpenStream
     ) -> list[DrawPlace]:
-        """Return where tokens are drawn next if what was guessed comes true, as far as logits and masks are known.
-
-        Args:
-            length: the number of tokens of the row.
-            expected: what was guessed, and fed.
-            drawing_of: how a token is drawn at a temperature.
-            stream: the random numbers of the row.
-        """
+        """Return where tokens are drawn next in a row of `length` tokens if what was guessed comes true, as far as logits are known."""
         found: list[DrawPlace] = []
         for asked in self._asked if expected.is_guess else ():
             logits = expected.logits.get(length + asked.offset)
@@ -245,21 +229,13 @@ class RowDraft:
 
 @dataclass(slots=True)
 class Wish:
-    """A guess that is wanted of one row.
+    """A guess that is wanted of one row."""
 
-    Attributes:
-        row: the row; not to be changed.
-        draft: its draft.
-        prices: what guesses cost, and what they bring.
-        takes_hints: whether the policies are asked for hints.
-        made: the guess, where there is something in it.
-    """
-
-    row: DraftedRow
-    draft: RowDraft
-    prices: StepPrices
-    takes_hints: bool = False
-    made: Lookahead | None = None
+    row: DraftedRow  # the row; not to be changed
+    draft: RowDraft  # its draft
+    prices: StepPrices  # what guesses cost, and what they bring
+    takes_hints: bool = False  # whether the policies are asked for hints
+    made: Lookahead | None = None  # the guess, where there is something in it
 
     def __post_init__(self) -> None:
         """Guess what the policies hint at."""

@@ -35,11 +35,7 @@ class GuidedSequence(Protocol):
 
 
 class Shadow(FedSequence):
-    """A sequence that a row is guided by. It is fed as a row is, but decides nothing: what the row appends and takes back is its text.
-
-    Attributes:
-        scale: see `Guidance`.
-    """
+    """A sequence that a row is guided by. It is fed as a row is, but decides nothing: what the row appends and takes back is its text."""
 
     def __init__(self, source: StateRow, row: GuidedSequence, num_places: int, scale: float = 1.0) -> None:
         """Begin with the negative prompt, `source`, beside `row`, of which `num_places` tokens may be taken back without a forward."""

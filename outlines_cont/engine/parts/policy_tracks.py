@@ -38,12 +38,7 @@ class PolicyTracks:
     """
 
     def __init__(self, retries: int = 0, exclusions: Exclusions = NO_EXCLUSIONS) -> None:
-        """Begin without policies.
-
-        Args:
-            retries: how often the piece went back before this run.
-            exclusions: what was refused then.
-        """
+        """Begin without policies; the piece went back `retries` times before this run, which has refused `exclusions`."""
         self.tracks: list[Track] = []
         self.decider: Track | None = None
         self.exclusions = exclusions

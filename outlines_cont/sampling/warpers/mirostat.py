@@ -1,7 +1,8 @@
 """`Mirostat`: keeps tokens up to a bound on their surprise, which follows what was drawn, so that the mean comes to a target.
 
-The second version of the algorithm of Basu et al. 2021 (arXiv:2007.14966), which needs no estimate of the tail. The bound is computed from the log-probabilities that a
-row holds anyway, so it is that of the row wherever that goes: back, into forks, into the next piece, into a file.
+The second version of the algorithm of Basu et al. 2021 (arXiv:2007.14966), which needs no estimate of the tail. The bound is computed
+from the log-probabilities that a row holds anyway, so it is that of the row wherever that goes: back, into forks, into the next piece,
+into a file.
 """
 
 from __future__ import annotations
