@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from fsm import Expression
-from outlines_cont.checks import checked_bool, is_int, is_number
+from outlines_cont.checks import check, check_int, checked_bool, is_number
 from outlines_cont.errors import BanImpossible, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
@@ -199,8 +199,7 @@ def ban(
         where one may have begun.
     """
     _check_options(horizon, max_retries, max_retries_per_place, alternatives, on_exhausted)
-    flags = {"ignore_case": ignore_case, "whole_word": whole_word, "include_prompt": include_prompt}
-    for name, flag in flags.items():
+    for name, flag in (("ignore_case", ignore_case), ("whole_word", whole_word), ("include_prompt", include_prompt)):
         checked_bool(flag, name)
     reader = SymbolReader(ignore_case, whole_word)
     factors = {banned: factor for banned, factor in _factors(phrases) if factor < 1}
@@ -264,12 +263,8 @@ def _check_banned(banned: object) -> None:
 def _check_options(
     horizon: object, max_retries: object, per_place: object, alternatives: object, on_exhausted: object
 ) -> None:
-    if alternatives is None:
-        raise OptionError("expected an int, 1 or more, as `alternatives`, got None", "alternatives")
-    limits: list[tuple[str, object, int]] = [("horizon", horizon, 1), ("max_retries", max_retries, 0)]
-    limits += [("max_retries_per_place", per_place, 1), ("alternatives", alternatives, 1)]
+    check_int("alternatives", alternatives, 1)
+    limits = (("horizon", horizon, 1), ("max_retries", max_retries, 0), ("max_retries_per_place", per_place, 1))
     for name, value, least in limits:
-        if value is not None and not is_int(value, least):
-            raise OptionError(f"expected an int, {least} or more, or None as `{name}`, got {value!r}", name)
-    if on_exhausted not in ("error", "allow"):
-        raise OptionError(f"expected 'error' or 'allow' as `on_exhausted`, got {on_exhausted!r}", "on_exhausted")
+        check_int(name, value, least, is_optional=True)
+    check("on_exhausted", on_exhausted, on_exhausted in ("error", "allow"), "'error' or 'allow'")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from typing import TYPE_CHECKING
 
-from outlines_cont.checks import is_int
+from outlines_cont.checks import check_int
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.spelling import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import RowView
-from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan
+from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan, state_at
 from outlines_cont.state.row import APPENDED
 from outlines_cont.text_search.phrase_trie import PhraseTrie
 from outlines_cont.text_search.text_symbols import SymbolReader, Symbols
@@ -96,8 +96,7 @@ class Replace(ScanPolicy):
 
     def _before_match(self, state: ScanState, match: Match, token_ids: Sequence[int]) -> bytes:
         """Return the bytes that stand before a match in the token that it begins in."""
-        while state.num_tokens > match.token and state.before is not None:
-            state = state.before
+        state = state_at(state, match.token)
         data, before, healed = (
             self.known_scan.tokenizer.text_bytes(token_ids),
             Symbols(held=state.held),
@@ -147,6 +146,5 @@ def replace(texts: Mapping[str, str], *, at_most: int | None = None) -> Replace:
                     "To have a text written otherwise, ban it: `policies.ban([...])`.",
                     "texts",
                 )
-    if at_most is not None and not is_int(at_most, 0):
-        raise OptionError(f"expected an int, 0 or more, or None as `at_most`, got {at_most!r}", "at_most")
+    check_int("at_most", at_most, 0, is_optional=True)
     return Replace(tuple(texts.items()), at_most, PhraseTrie(_READER.phrase(old) for old in texts))

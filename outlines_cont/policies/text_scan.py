@@ -162,7 +162,7 @@ class TextScan:
         if state.search is not None and state.search.open_since < state.num_bytes:
             holders.append(_holder_of_byte(state, state.search.open_since))
         first = min([match.token for match in state.matches] + [holder.num_tokens for holder in holders], default=None)
-        return 0 if first is None else state.num_bytes - _state_at(state, first).num_bytes
+        return 0 if first is None else state.num_bytes - state_at(state, first).num_bytes
 
     def _symbols(self, token_id: int, data: bytes, state: ScanState) -> Symbols:
         if state.held:
@@ -256,7 +256,8 @@ def _holder_of_byte(state: ScanState, offset: int) -> ScanState:
     return before or state
 
 
-def _state_at(state: ScanState, num_tokens: int) -> ScanState:
+def state_at(state: ScanState, num_tokens: int) -> ScanState:
+    """Return the state of the scan after so many tokens of the piece, where it has come that far."""
     while state.num_tokens > num_tokens and state.before is not None:
         state = state.before
     return state

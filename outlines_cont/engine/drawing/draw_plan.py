@@ -97,7 +97,7 @@ class _Refusing:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class BatchDraw:
     """What was drawn for R rows."""
 
     token_ids: torch.Tensor  # (R,) int64; 0 for a row without a draw
@@ -115,7 +115,7 @@ class DrawPlan:
             kinds.setdefault(drawing.kind, []).append(row)
         self._parts = [_Part(rows, [drawings[row] for row in rows]) for rows in kinds.values()]
 
-    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
+    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> BatchDraw:
         """Draw a token for every row from its masked (R, V) logits; the arguments are those of `SamplerBatch.sample`."""
         if len(self._parts) == 1:
             return self._parts[0].draw(masked, uniforms, counts)
@@ -131,7 +131,7 @@ class DrawPlan:
             )
             token_ids[rows], logprobs[rows] = drawn.token_ids, drawn.logprobs
             errors.update({part.rows[at]: error for at, error in drawn.errors.items()})
-        return Drawn(token_ids, logprobs, errors)
+        return BatchDraw(token_ids, logprobs, errors)
 
 
 class DrawPlans:
@@ -160,24 +160,24 @@ class _Part:
         self._is_standard = drawings[0].kind == "standard"
         self._together = _together(drawings)
 
-    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
+    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> BatchDraw:
         """Draw a token for each row of the part; the arguments are those of its rows alone."""
         if self._is_standard:
-            return Drawn(*self._together.sample(masked, uniforms, counts))
+            return BatchDraw(*self._together.sample(masked, uniforms, counts))
         # A row that has no distribution is no business of a user's sampler.
         has_any = masked.amax(dim=-1).isfinite().tolist()
         if all(has_any):
             try:
-                return Drawn(*self._checked(self._together, masked, uniforms, counts))
+                return BatchDraw(*self._checked(self._together, masked, uniforms, counts))
             except Exception as error:
                 _let_go(error)
                 if len(masked) == 1:
-                    return Drawn(masked.new_zeros(1, dtype=torch.int64), masked.new_zeros(1), {0: error})
+                    return BatchDraw(masked.new_zeros(1, dtype=torch.int64), masked.new_zeros(1), {0: error})
         return self._each_alone(has_any, masked, uniforms, counts)
 
     def _each_alone(
         self, has_any: Sequence[bool], masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
-    ) -> Drawn:
+    ) -> BatchDraw:
         """Draw for one row after the other, so that what goes wrong is the error of one row."""
         token_ids, logprobs = (
             masked.new_zeros(len(masked), dtype=torch.int64),
@@ -196,7 +196,7 @@ class _Part:
             except Exception as error:
                 _let_go(error)
                 errors[row], logprobs[row] = error, 0.0
-        return Drawn(token_ids, logprobs, errors)
+        return BatchDraw(token_ids, logprobs, errors)
 
     def _checked(
         self,

@@ -105,6 +105,19 @@ class TokenCounts:
         return self._counts[1, : self._num]
 
 
+def counts_of_row(counts: Sequence[TokenCounts | None] | None, row: int, warper: object = None) -> TokenCounts:
+    """Return the counts of row number `row`, which a warper needs, or the penalties of the row where that is None.
+
+    Raises:
+        TypeError: they are missing.
+    """
+    found = None if counts is None else counts[row]
+    if found is None:
+        who = "its penalties need" if warper is None else f"{warper!r} needs"
+        raise TypeError(f"expected the token counts of row {row} as `counts`, which {who}, got None")
+    return found
+
+
 def _with_room(array: NDArray[np.int64], length: int) -> NDArray[np.int64]:
     """Return an array with room for one more column behind `length` of them: twice the room, where there is none."""
     if length < array.shape[-1]:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, counts_of_row
+from outlines_cont.sampling.kernels.token_counts import TokenCounts, counts_of_row
+from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper
 
 # Far beyond what changes a text; longer repetitions are not followed to their beginning.
 _MOST = 10_000.0

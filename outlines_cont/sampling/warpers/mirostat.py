@@ -15,9 +15,9 @@ from typing import Self
 import torch
 
 from outlines_cont.checks import check, is_number
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.kernels.token_counts import TokenCounts, counts_of_row
 from outlines_cont.sampling.kernels.top_blocks import TopBlocks
-from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column, counts_of_row
+from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column
 
 
 @dataclass(frozen=True, slots=True)

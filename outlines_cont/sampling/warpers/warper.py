@@ -80,7 +80,7 @@ class WholeRowWarper(ABC):
 
     __slots__ = ()
 
-    def at(self, counts: Sequence[TokenCounts | None] | None) -> WholeRowWarper:
+    def at(self, counts: Sequence[TokenCounts | None] | None) -> Self:
         """Return the same step for what the r rows hold now; the step itself, where it does not depend on that."""
         return self
 
@@ -93,10 +93,6 @@ class RowWarper(WholeRowWarper):
     """One that leaves out what is below a floor, if anything, and finds that among the largest logits of a row."""
 
     __slots__ = ()
-
-    def at(self, counts: Sequence[TokenCounts | None] | None) -> RowWarper:
-        """Return the same step for what the r rows hold now."""
-        return self
 
     @property
     def reach(self) -> int:
@@ -212,15 +208,3 @@ def where_not_below(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
 def column(values: Sequence[float]) -> torch.Tensor:
     """Return (r, 1) float64 numbers on the CPU, one for each row."""
     return torch.tensor(values, dtype=torch.float64)[:, None]
-
-
-def counts_of_row(counts: Sequence[TokenCounts | None] | None, row: int, warper: object) -> TokenCounts:
-    """Return what row number `row` holds, which a warper needs.
-
-    Raises:
-        TypeError: it is missing.
-    """
-    found = None if counts is None else counts[row]
-    if found is None:
-        raise TypeError(f"expected the token counts of row {row} as `counts`, which {warper!r} needs, got None")
-    return found
