@@ -68,20 +68,20 @@ class Row(SteeredRow):
 
     def chunk(self) -> list[int]:
         """Return the pending ids, and behind them those that are expected next."""
-        pending = self.token_ids[self.cached : self.cached + self.num_pending]
-        return [*pending, *self.feed.expected.token_ids[: self.num_pending - len(pending)]]
+        num, cached = self.num_pending, self.cached
+        pending = self.token_ids[cached : cached + num]
+        return [*pending, *self.feed.expected.token_ids[: num - len(pending)]]
 
     def wanted(self, chunk_size: int) -> list[int]:
         """Return the indices into the first `chunk_size` pending tokens after which the row needs logits, ascending."""
-        if not chunk_size:
-            return []
-        indices = {index - 1 - self.cached for index in self.tokens.unscored}
+        cached = self.cached
+        indices = {index - 1 - cached for index in self.tokens.unscored if 0 <= index - 1 - cached < chunk_size}
         if self.feeds_all:
             # What a policy may take back leaves logits to go on from, so nothing needs feeding again.
-            last = len(self.token_ids) - 1 - self.cached
-            first = max(self.piece_start - 1 - self.cached, last - self.feed.kept.num_places, 0)
-            indices.update(range(first, self.num_pending))
-        return sorted(index for index in indices if 0 <= index < chunk_size)
+            last = len(self.token_ids) - 1 - cached
+            first = max(self.piece_start - 1 - cached, last - self.feed.kept.num_places, 0)
+            indices.update(range(first, chunk_size))
+        return sorted(indices)
 
     def unscored(self, fed: Container[int]) -> list[tuple[int, int]]:
         """Return (index into the chunk, token id that follows there) of forced tokens that are scored by what was fed."""
@@ -102,7 +102,7 @@ class Row(SteeredRow):
 
     def make_masks(self) -> None:
         """Have a lazy mask made, if it is not yet; its errors are the row's."""
-        if self.is_ready and isinstance(self.mask, LazyTokenSet):
+        if isinstance(self.mask, LazyTokenSet) and self.is_ready:
             started = perf_counter()
             self.guarded(lambda: self.mask.words)
             if self.draft is not None:

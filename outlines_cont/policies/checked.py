@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 from fsm import Expression
@@ -20,7 +21,7 @@ from fsm.automaton.checker import CheckedReading, Checker, CheckFailure
 from outlines_cont.errors import CheckFailed
 from outlines_cont.interfaces import TokenFSM
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.constraint import Constraint, Memo
+from outlines_cont.policies.constraint import Constraint
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.user_code import shielded
 
@@ -63,7 +64,7 @@ class CheckedConstraint(Policy[CheckedState]):
         self._checker = Checker(expression.node)  # whose checks may be code of users
         self._eos = eos
         # What a guess has read is not read again.
-        self._read = Memo[tuple[CheckedReading, bytes], CheckedReading](_NUM_READINGS)
+        self._read = lru_cache(_NUM_READINGS)(self._checker.read)
 
     @property
     def token_fsm(self) -> TokenFSM:
@@ -92,8 +93,7 @@ class CheckedConstraint(Policy[CheckedState]):
     def advance(self, state: CheckedState, token_id: int) -> CheckedState:
         """Return the state after one more token; where a value has failed, it says which."""
         data = self.constraint.token_bytes(token_id)[state.num_healed :]
-        key = (state.reading, data)
-        reading = self._read.get(key) or self._read.put(key, shielded(self._checker.read, *key))
+        reading: CheckedReading = shielded(self._read, state.reading, data)
         inner = self.constraint.advance(state.inner, token_id)
         num_healed = max(state.num_healed - len(self.constraint.token_bytes(token_id)), 0)
         return CheckedState(inner, reading, state, reading.failure, num_healed)

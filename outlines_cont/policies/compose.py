@@ -8,11 +8,10 @@ intersected. A policy may want several branches: then the row forks, and what th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from outlines_cont.checks import shortened
 from outlines_cont.errors import UnsupportedBranch
-from outlines_cont.policies.ahead import row_ahead
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 
@@ -164,3 +163,29 @@ def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) ->
         token_ids.append(token_id)
         written.append(token_id)
     return Branch(ff_tokens=[token_ids])
+
+
+def row_ahead(token_ids: list[int], row: RowView) -> RowView:
+    """Return a view of a row with other tokens.
+
+    Args:
+        token_ids: all ids, those of the row and those that are not written yet; whoever asks appends to them.
+        row: the row as it is. All that is known of written tokens is its own.
+    """
+    return cast(RowView, _RowAhead(token_ids, row))
+
+
+class _RowAhead:
+    __slots__ = ("_row", "token_ids")
+
+    def __init__(self, token_ids: list[int], row: RowView) -> None:
+        self.token_ids, self._row = token_ids, row
+
+    def was_drawn(self, index: int) -> bool:
+        return index < len(self._row.token_ids) and self._row.was_drawn(index)
+
+    def was_given(self, index: int) -> bool:
+        return index < len(self._row.token_ids) and self._row.was_given(index)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._row, name)

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from outlines_cont.policies.ahead import row_ahead
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.compose import Track, compose, goes_back
+from outlines_cont.policies.compose import Track, compose, goes_back, row_ahead
 from outlines_cont.policies.policy import RowView
 
 ONLY, HINT = "the only token", "a hint of a policy"

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
-from outlines_cont.policies.ahead import row_ahead
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.compose import Track, compose, goes_back
+from outlines_cont.policies.compose import Track, compose, goes_back, row_ahead
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.shallow import shallow_copy
 from outlines_cont.state.exclusions import NO_EXCLUSIONS, Exclusion, Exclusions
