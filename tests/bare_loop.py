@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outlines_cont.engine.drawing.draw_place import Draw
+from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.row import Row
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import torch
 
-from outlines_cont.engine.drawing.draw_place import Draw
+from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.meter import Meter

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from outlines_cont.checks import check_int
+from outlines_cont.checks import check_int, check_model
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.recovery import Recovery
@@ -28,7 +28,7 @@ from outlines_cont.engine.speculation import Speculation
 from outlines_cont.engine.stats import EngineStats
 from outlines_cont.engine.steered_row import Want
 from outlines_cont.engine.token_draws import TokenDraws
-from outlines_cont.errors import OptionError, UnsupportedBranch
+from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.state.row import StateRow
 
@@ -352,19 +352,6 @@ class Engine:
             self._stats.work.add(counts)
             counts.clear()
         self._scheduler.remove_over()
-
-
-def check_model(model: object) -> None:
-    """Raise for what is no model.
-
-    Raises:
-        OptionError: `model` is none that `outlines_cont.models` has made.
-    """
-    if not hasattr(model, "kv_store"):
-        raise OptionError(
-            f"expected a model that `models.transformers` or `models.from_transformers` has made, got {model!r}",
-            "model",
-        )
 
 
 def engine_of(model: LanguageModel) -> Engine:

@@ -8,9 +8,10 @@ from copy import copy
 from time import perf_counter
 from typing import Self
 
-from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace
+from outlines_cont.engine.drawing.drawing import Draw, DrawPlace
 from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED
 from outlines_cont.engine.guessing.lookahead import MAX_GUESSED, Lookahead
+from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.steered_row import SteeredRow, Want, invalid_logits
 from outlines_cont.errors import DeadEnd, InvalidLogits
 from outlines_cont.kv.row import RowKV
@@ -41,6 +42,7 @@ class Row(SteeredRow):
     """
 
     index: int
+    draft: RowDraft | None
 
     # -- what the loop calls: plan, feed, draw -------------------------------------------------------------------------
 

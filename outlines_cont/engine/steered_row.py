@@ -50,6 +50,8 @@ class SteeredRow(WrittenRow):
         forks: the branches to fork into, where it wants to fork.
     """
 
+    shadow: Shadow | None
+
     def __init__(
         self,
         source: StateRow,

@@ -7,8 +7,8 @@ from itertools import islice
 
 import torch
 
-from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace, foresees
 from outlines_cont.engine.drawing.draw_plan import DrawPlans
+from outlines_cont.engine.drawing.drawing import Draw, DrawPlace, foresees
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.guided.shadow import guided
 from outlines_cont.engine.job import Job

@@ -11,11 +11,9 @@ from typing import Any
 
 import torch
 
-from outlines_cont.engine.drawing.draw_place import Draw
+from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.guessing.expected import Expected
-from outlines_cont.engine.guessing.row_draft import RowDraft
 from outlines_cont.engine.guided.guidance import guided_logits
-from outlines_cont.engine.guided.shadow import Shadow
 from outlines_cont.engine.parts.fed_tokens import FedSequence, FedTokens
 from outlines_cont.engine.parts.policy_tracks import PolicyTracks
 from outlines_cont.engine.parts.row_limits import RowLimits
@@ -39,8 +37,8 @@ class WrittenRow(FedSequence):
         policies: what steers it.
         limits: how long it may become.
         text: that of its piece.
-        draft: what guesses its next tokens; None where nothing does.
-        shadow: the negative prompt, and behind it the tokens of the piece, where the row is guided; see `Guidance`.
+        draft: the `RowDraft` that guesses its next tokens; None where nothing does.
+        shadow: the `Shadow`: the negative prompt, and behind it the tokens of the piece, where the row is guided; see `Guidance`.
         stream: its random numbers.
         temperature: for the next sample in place of the sampler's; None leaves it to the sampler.
         stop: the stop text or stop token that has ended the piece; None where none has.
@@ -63,7 +61,7 @@ class WrittenRow(FedSequence):
         self.stream = source.stream.open()
         self.tokens = RowTokens(source, first)
         self.policies = PolicyTracks(piece.retries, piece.exclusions)
-        self.draft: RowDraft | None = None
+        self.draft: Any = None
         self._tokenizer = model.tokenizer
         spelled = self._tokenizer.text_bytes(source.token_ids[piece.start :])[: piece.healed if is_resumed else None]
         self.text = PieceText(spelled, piece.start, self._tokenizer)
@@ -71,7 +69,7 @@ class WrittenRow(FedSequence):
         self.finish_reason = ""
         self.stop: str | int | None = None
         self.error: Exception | None = None
-        self.shadow: Shadow | None = None
+        self.shadow: Any = None
         self._source_text = piece.source
         self._owed = list(piece.owed)  # forced tokens that a limit has cut off
 

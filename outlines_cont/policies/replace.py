@@ -12,7 +12,7 @@ from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.spelling import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import RowView
+from outlines_cont.policies.row_view import RowView
 from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan, state_at
 from outlines_cont.state.row import APPENDED
 from outlines_cont.text_search.phrase_trie import PhraseTrie

@@ -13,14 +13,15 @@ import torch
 from hypothesis import given, settings
 
 from outlines_cont.engine import steered_row as row_module
-from outlines_cont.engine.drawing.draw_place import Draw
+from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.parts import policy_tracks as tracks_module
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.steered_row import Want
 from outlines_cont.errors import RetriesSpent, UnsupportedBranch
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.row_view import RowView
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.exclusions import Exclusion, Exclusions
 from outlines_cont.state.row import StateRow

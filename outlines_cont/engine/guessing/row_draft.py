@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fsm.caller import stacklevel_of_user
-from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace
-from outlines_cont.engine.drawing.draw_plan import Drawing
+from outlines_cont.engine.drawing.drawing import Draw, Drawing, DrawPlace
 from outlines_cont.engine.guessing.accept_rate import AcceptRate, Graded
 from outlines_cont.engine.guessing.expected import Expected
 from outlines_cont.engine.guessing.guess_length import StepPrices

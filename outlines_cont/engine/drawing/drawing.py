@@ -1,4 +1,4 @@
-"""`DrawPlace`: all that decides one draw of a token (logits, mask, sampler, random number), and `Draw`: its result.
+"""All that decides one draw of a token: `Drawing` (its sampler), `DrawPlace` (with logits, mask, random number); `Draw`: its result.
 
 A place is the end of a row, or one ahead of it, behind tokens that are only guessed. Behind one forward all draws are made at once that
 come if the guess is right: to draw eight tokens takes little longer than one, and on a GPU it saves seven waits. A draw that was made
@@ -7,15 +7,54 @@ ahead is taken where the row has come to that place and asks for the same, so it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
-from outlines_cont.engine.drawing.draw_plan import Drawing
 from outlines_cont.policies.branch import TokenSet
+from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.params import SamplingParams
+from outlines_cont.sampling.sampler import Sampler
 
 _MOST_TOKENS = 16_384
 """Up to so large a vocabulary a draw on a CPU takes little but the calls; beyond it, those that are never taken cost more."""
+
+Counts = Sequence[TokenCounts | None]
+
+
+class _CountedRow(Protocol):
+    def counts_for(self, *, mirostat: bool) -> TokenCounts:
+        """Return what the row holds; `mirostat`: its next token is drawn with `Mirostat`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How a token is drawn, and what that takes; asked once, not for every token."""
+
+    sampler: Sampler  # how tokens are drawn
+    needs_random: bool  # whether a draw takes a random number
+    needs_counts: bool  # whether a draw depends on the tokens of the row
+    params: SamplingParams | None  # what the sampler chooses by; None for one with a `sample` of its own
+
+    def counts_of(self, row: _CountedRow) -> TokenCounts | None:
+        """Return what a draw needs to know of the tokens of a row; None where it needs nothing."""
+        if not self.needs_counts:
+            return None
+        return row.counts_for(mirostat=self.has_mirostat)
+
+    @property
+    def has_mirostat(self) -> bool:
+        """Whether `Mirostat` is among the warpers."""
+        return self.params is not None and self.params.has_mirostat
+
+    @property
+    def kind(self) -> object:
+        """Equal for rows that are drawn together."""
+        if self.params is None:
+            return id(self.sampler)
+        return "standard" if self.params.is_standard else "own warpers"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
