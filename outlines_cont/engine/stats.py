@@ -35,7 +35,7 @@ class EngineStats:
 
     @property
     def rows_per_step(self) -> float:
-        """The mean."""
+        """Rows per step, the mean; 0 before the first step."""
         return self.rows / self.steps if self.steps else 0.0
 
     @property
@@ -44,7 +44,7 @@ class EngineStats:
         return max(self.seconds - self.forward_seconds - self.mask_seconds - self.sampling_seconds, 0.0)
 
     def copy(self) -> EngineStats:
-        """The same, which does not change any more."""
+        """Return a copy, which does not change any more."""
         return replace(self, work=replace(self.work))
 
     def __sub__(self, before: EngineStats) -> EngineStats:

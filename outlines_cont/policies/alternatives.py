@@ -65,7 +65,7 @@ class Alternatives(Policy[AlternativesState]):
 
     @property
     def finish_reason(self) -> str:
-        """That of the policy."""
+        """The finish reason of the policy."""
         return self.policy.finish_reason
 
     @property
@@ -75,12 +75,12 @@ class Alternatives(Policy[AlternativesState]):
 
     @property
     def max_retries(self) -> int | None:
-        """Those of the policy; a way that was tried counts."""
+        """The limit of the policy; each continuation that was tried counts."""
         return self.policy.max_retries
 
     @property
     def max_retries_per_place(self) -> int | None:
-        """Those of the policy."""
+        """The limit of the policy."""
         return self.policy.max_retries_per_place
 
     def initial(self, row: RowView) -> AlternativesState:

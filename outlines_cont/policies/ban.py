@@ -81,12 +81,12 @@ class Ban(ScanPolicy):
 
     @property
     def max_retries(self) -> int | None:
-        """See `ban`."""
+        """How often a piece may go back because of the ban; None for no limit."""
         return self.retries
 
     @property
     def max_retries_per_place(self) -> int | None:
-        """See `ban`."""
+        """How many tokens are refused at one place before the row goes back further; None for no limit."""
         return self.retries_per_place
 
     def for_model(self, model: LanguageModel) -> Policy[Any]:
@@ -137,7 +137,7 @@ class Ban(ScanPolicy):
         return None
 
     def _back(self, state: ScanState, match: Match, row: RowView) -> Branch:
-        """Return the branch that draws the first token of a match otherwise.
+        """Return the branch that rewinds to the first token of a match, and draws another one there.
 
         It is avoided, as something else might follow it: where no other token is left there it is drawn again, and then the next
         token of the match is drawn otherwise. The last one is excluded; where that leaves nothing, the loop goes back. So everything

@@ -1,4 +1,4 @@
-"""`FedTokens`: how many tokens of a sequence were fed, and the logits that are known of it; `FedSequence`: a sequence that has them.
+"""`FedTokens`: how many tokens of a sequence are in the KV cache, and the logits that are known of it; `FedSequence`: such a sequence.
 
 A row is such a sequence, and its negative prompt another one; what the tokens are is for them to say.
 """

@@ -101,7 +101,7 @@ class DRY(Warper):
 
     @property
     def needs_counts(self) -> bool:
-        """True."""
+        """Whether the step depends on the tokens of the row: always."""
         return True
 
     @classmethod

@@ -52,7 +52,7 @@ class Mirostat(Warper):
 
     @property
     def needs_counts(self) -> bool:
-        """True."""
+        """Whether the step depends on the tokens of the row: always."""
         return True
 
     @classmethod
