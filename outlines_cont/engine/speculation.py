@@ -64,7 +64,7 @@ class Speculation:
 
     def note_draw(self) -> None:
         """Take note that a draw without a forward is over."""
-        self.length.note_draw(self._lap())
+        self.length.draws.note(self._lap())
 
     def _lap(self) -> float:
         before, self._since = self._since, self.clock()

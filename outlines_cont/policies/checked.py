@@ -187,11 +187,9 @@ class _Excluded:
     telling_bytes: ClassVar = frozenset(range(256))
 
     def holds(self, data: bytes) -> bool:
-        """Never."""
         return False
 
     def fault(self, data: bytes) -> int | None:
-        """At once."""
         return 0
 
     def __str__(self) -> str:

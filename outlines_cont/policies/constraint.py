@@ -122,7 +122,7 @@ class Constraint(Policy[int]):
 
     def _first_forced(self, state: int, context: tuple[int, ...]) -> int | None:
         text = _whole_characters(self.token_fsm.forced_text(state))
-        return self._tokenizer.encode_inside(text, context)[0] if text else None
+        return next(iter(self._tokenizer.encode_inside(text, context)), None) if text else None
 
     def wish(self, state: int, row: RowView) -> str:
         """Return what the language asks for here, and which keyword, pattern or rule of it does."""

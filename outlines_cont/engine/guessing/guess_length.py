@@ -32,7 +32,7 @@ class GuessLength:
     def __init__(self, device_type: str) -> None:
         # What a step takes, by the tokens of its forward: the forward, and the draw after it.
         self.forwards = ForwardCosts(device_type)
-        self._draws = Lately()
+        self.draws = Lately()  # seconds of a draw that needs no forward
         self._guesses: WeakKeyDictionary[object, Lately] = WeakKeyDictionary()  # by drafter
         self._shares: WeakKeyDictionary[object, dict[Hashable, AcceptRate]] = WeakKeyDictionary()
 
@@ -44,10 +44,6 @@ class GuessLength:
         """Take note of what guessing took for all rows of a step together, per token of the longest guess."""
         self._guesses.setdefault(drafter, Lately()).note(seconds)
 
-    def note_draw(self, seconds: float) -> None:
-        """Take note of what a draw took that needed no forward."""
-        self._draws.note(seconds)
-
     def prices(self, num_rows: int, num_pending: int) -> StepPrices:
         """Return what guesses cost in a step of R rows with `num_pending` tokens each to feed, at least 1."""
         return StepPrices(self, num_rows, num_pending)
@@ -57,17 +53,11 @@ class GuessLength:
         measured = self._guesses.get(drafter)
         return 0.0 if measured is None else measured.median
 
-    @property
-    def draw_seconds(self) -> float:
-        """What a draw takes that needs no forward."""
-        return self._draws.median
-
 
 class StepPrices:
-    """What guesses cost in one step."""
+    """What guesses cost in one step; see `GuessLength.prices`."""
 
     def __init__(self, measured: GuessLength, num_rows: int, num_pending: int) -> None:
-        """See `GuessLength.prices`."""
         self._measured, self._num_rows, self._num_pending = measured, num_rows, num_pending
         self._rate = 0.0  # tokens per second and row that the last length brings
 
@@ -75,7 +65,7 @@ class StepPrices:
         """Return the number of tokens to guess of most tokens per second, where such a share of guesses by a drafter is right."""
         if self._measured.forwards.num_below(self._num_rows * self._num_pending) < _NUM_PLAIN:
             return 0
-        guess, draw = self._measured.guess_seconds(drafter), self._measured.draw_seconds
+        guess, draw = self._measured.guess_seconds(drafter), self._measured.draws.median
         best, best_rate, tokens, weight = 0, 0.0, 0.0, 1.0
         for length in range(LONGEST + 1):
             tokens += weight
