@@ -157,7 +157,7 @@ class Multinomial(_TokenSampler):
 
     @property
     def num_samples(self) -> int | None:
-        """S."""
+        """S, the samples per prompt."""
         return self.samples
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outlines_cont.engine.drawing.draw_place import Draw
+from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.row import Row
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, TokenSet

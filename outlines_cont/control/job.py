@@ -24,7 +24,8 @@ from outlines_cont.control.fork_result import MAX_LOG, Fork, reason_of
 from outlines_cont.control.row import ControlledRow
 from outlines_cont.control.variables import Shared
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.errors import (
     CallbackTimeout,
     DeadlockError,

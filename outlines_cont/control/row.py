@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from outlines_cont.control.fork_driver import Action, End, ForkDriver, ForkPiece, PieceOutcome, Read, WaitFor
 from outlines_cont.engine.guessing.row_draft import RowDraft
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.errors import BudgetError, DeadEnd
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter

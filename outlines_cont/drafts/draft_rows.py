@@ -1,4 +1,4 @@
-"""`DraftRows`: the keys and values that a draft model holds of the rows that it guesses for."""
+"""`DraftRows`: the KV cache of a draft model, with a row for each row that it drafts for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 
 from outlines_cont.engine.guessing.feed_width import chunk_width
-from outlines_cont.engine.guessing.row_draft import Memory
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
 from outlines_cont.meter import Meter
@@ -44,18 +43,14 @@ class ReadTokens:
 
 
 class DraftRows:
-    """Rows that a draft model reads together.
-
-    Attributes:
-        members: what was read of each.
-    """
+    """Rows that a draft model reads together."""
 
     def __init__(self, model: LanguageModel) -> None:
-        self.members: list[Memory] = []
+        self.members: list[ReadTokens] = []  # what was read of each
         self._model = model
         self._kv: KVBatch | None = None
 
-    def add(self, memories: Sequence[Memory]) -> None:
+    def add(self, memories: Sequence[ReadTokens]) -> None:
         """Take in rows, those that are new. Cost: as that of a new batch, where there are any."""
         new = [memory for memory in memories if not any(memory is other for other in self.members)]
         if new:
@@ -64,7 +59,7 @@ class DraftRows:
             self.members += new
             self._kv = KVBatch(self._model, [*shares, *[None] * len(new)])
 
-    def keep(self, memories: Sequence[Memory]) -> None:
+    def keep(self, memories: Sequence[ReadTokens]) -> None:
         """Let go of other rows; what was read of them is read again, should they be asked about."""
         wanted = {id(memory) for memory in memories}
         staying = [i for i, memory in enumerate(self.members) if id(memory) in wanted]
@@ -72,23 +67,22 @@ class DraftRows:
             return
         for i, memory in enumerate(self.members):
             if i not in staying:
-                _forget(memory)
+                memory.token_ids, memory.num_sure = [], 0
         self.members = [self.members[i] for i in staying]
         if self._kv is not None and staying:
             self._kv.keep(staying)
         else:
             self._kv = None
 
-    def rewind(self, memory: Memory, token_ids: Sequence[int]) -> None:
+    def rewind(self, memory: ReadTokens, token_ids: Sequence[int]) -> None:
         """Go back to where what was read of a row is no longer what stands there."""
-        assert isinstance(memory, ReadTokens)
         at, kv = self._place(memory), self._batch
         common = min(memory.common(token_ids), kv.lengths[at])
         if common < kv.lengths[at]:
             kv.rewind(at, common)
         memory.token_ids, memory.num_sure = [*token_ids[:common]], common
 
-    def read(self, wanted: Sequence[tuple[Memory, Sequence[int]]], counts: Meter) -> list[torch.Tensor | None]:
+    def read(self, wanted: Sequence[tuple[ReadTokens, Sequence[int]]], counts: Meter) -> list[torch.Tensor | None]:
         """Read more of some rows in one forward.
 
         Args:
@@ -107,7 +101,6 @@ class DraftRows:
         for at, (memory, token_ids) in zip(places, wanted, strict=True):
             start = kv.lengths[at]
             chunks[at] = [*token_ids[start : start + width]]
-            assert isinstance(memory, ReadTokens)
             memory.token_ids += chunks[at]
         last = [
             [len(chunk) - 1] if chunk and len(chunk) == count else []
@@ -123,10 +116,5 @@ class DraftRows:
         assert self._kv is not None
         return self._kv
 
-    def _place(self, memory: Memory) -> int:
+    def _place(self, memory: ReadTokens) -> int:
         return next(i for i, other in enumerate(self.members) if other is memory)
-
-
-def _forget(memory: Memory) -> None:
-    assert isinstance(memory, ReadTokens)
-    memory.token_ids, memory.num_sure = [], 0

@@ -1,4 +1,4 @@
-"""`Lookup`: guesses that the text goes on as it went on where its last tokens stood before, in the prompt or in what was written.
+"""`Lookup`: prompt lookup decoding. The draft is what followed the last earlier occurrence of the last n tokens, in prompt or text.
 
 Saxena 2023, "Prompt lookup decoding". A record repeats the names and numbers of a message, and code the names of its variables.
 Besides it is learned how copies from prompts end, and where the next ones begin (`copying`), so that a guess goes on over the end of a
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from copy import copy
+from typing import Any
 
 from outlines_cont.drafts.copying import CopyHabits, CopyTrail
 from outlines_cont.drafts.ngram_index import SIZES, NgramIndex
-from outlines_cont.engine.guessing.row_draft import Memory, Wish
+from outlines_cont.engine.guessing.row_draft import Wish
 
 _EXPECTED = {(3, True): 0.8, (3, False): 0.7, (2, True): 0.7, (2, False): 0.5, (1, True): 0.5, (1, False): 0.2}
 """Which share of the guesses is right, by the number of tokens that were the same, and whether they stood only at one place before."""
@@ -62,14 +63,13 @@ class Lookup:
         """Return an empty memory."""
         return LookupMemory()
 
-    def keep(self, memories: Sequence[Memory]) -> None:
+    def keep(self, memories: Sequence[Any]) -> None:
         """Nothing is held but what belongs to rows."""
 
     def guess(self, wishes: Sequence[Wish]) -> None:
         """Push what stood behind the last tokens of each row, and go on where the constraint has put in a text of its own."""
         for wish in wishes:
             memory = wish.draft.memory
-            assert isinstance(memory, LookupMemory)
             memory.follow(wish.row.token_ids, self._habits)
             _Guess(wish, memory, self._habits).make()
 

@@ -1,4 +1,4 @@
-"""`ModelDraft`: guesses by a smaller model with the same tokens, which reads all rows together and draws as they do.
+"""`ModelDraft`: speculative decoding with a smaller model of the same vocabulary, which drafts for all rows of a batch together.
 
 Leviathan, Kalman and Matias 2023, arXiv:2211.17192, without their rejections: the model that writes draws each token with the random
 number that it would have drawn it with anyway, and the smaller model guesses with the same number. So a text never depends on a draft.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -17,7 +18,7 @@ from outlines_cont.engine.drawing.draw_plan import DrawPlans
 from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.guessing.accept_rate import Graded
-from outlines_cont.engine.guessing.row_draft import Memory, Wish
+from outlines_cont.engine.guessing.row_draft import Wish
 from outlines_cont.errors import UnsupportedModel, VocabularyMismatch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
@@ -29,12 +30,7 @@ _GRADES, _SHARES = (0.3, 0.6, 0.85, 0.97), (0.3, 0.5, 0.7, 0.85, 0.95)
 
 
 class ModelDraft:
-    """Guesses by a model.
-
-    Args:
-        model: what guesses. Its forwards count in its own meters.
-        vocab_size: V of the model that writes; ids beyond are never guessed.
-    """
+    """Guesses by a model, whose forwards count in its own meters; ids from `vocab_size` of the model that writes are never guessed."""
 
     def __init__(self, model: LanguageModel, vocab_size: int) -> None:
         self.model = model
@@ -51,7 +47,7 @@ class ModelDraft:
         """Return that nothing of a row was read."""
         return ReadTokens()
 
-    def keep(self, memories: Sequence[Memory]) -> None:
+    def keep(self, memories: Sequence[Any]) -> None:
         """Let go of the keys and values of other rows."""
         for group in self._groups:
             group.keep(memories)
@@ -101,7 +97,7 @@ class ModelDraft:
                 if id(wish) not in ended and wish.walk.mask is not None and wish.walk.num_drafted < length
             ]
 
-    def _rows_of(self, memories: Sequence[Memory]) -> DraftRows:
+    def _rows_of(self, memories: Sequence[Any]) -> DraftRows:
         """Return the rows that run together, these among them."""
         for group in self._groups:
             if self.model.can_stack or any(memory is memories[0] for memory in group.members):

@@ -1,4 +1,4 @@
-"""`NgramIndex`: where the last tokens of a row stood before in the same row."""
+"""`NgramIndex`: the places of all n-grams (n = 1 to 3) of the tokens of a row, kept up as the row grows and shrinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands behind `draft=`: a name, a model, or an object of the user."""
+"""The option `draft=` of generators: `open_draft` makes a drafter of a name, a model, or an object of the user."""
 
 from __future__ import annotations
 

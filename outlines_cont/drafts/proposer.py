@@ -1,12 +1,11 @@
-"""`Proposer`, what a user may write to guess tokens, and `Proposed`, which asks one."""
+"""`Proposer`: the protocol of drafts that a user writes, and `Proposed`, the drafter that asks one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, SupportsIndex, runtime_checkable
+from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
-from outlines_cont.drafts.following import follow
-from outlines_cont.engine.guessing.row_draft import Memory, Wish
+from outlines_cont.engine.guessing.row_draft import Wish
 from outlines_cont.errors import OptionError, shortened
 from outlines_cont.user_code import shielded
 
@@ -33,11 +32,7 @@ class Proposer(Protocol):
 
 
 class Proposed:
-    """Guesses by a proposer of the user. One that fails is asked no more for that row, and a warning says why.
-
-    Args:
-        proposer: what is asked.
-    """
+    """Guesses by a proposer of the user. One that fails is asked no more for that row, and a warning says why."""
 
     def __init__(self, proposer: Proposer) -> None:
         self.proposer = proposer
@@ -46,11 +41,11 @@ class Proposed:
     def __repr__(self) -> str:
         return shortened(repr(self.proposer))
 
-    def memory(self) -> NoMemory:
+    def memory(self) -> _NoMemory:
         """Return that nothing is remembered."""
-        return NoMemory()
+        return _NoMemory()
 
-    def keep(self, memories: Sequence[Memory]) -> None:
+    def keep(self, memories: Sequence[Any]) -> None:
         """Nothing is held."""
 
     def guess(self, wishes: Sequence[Wish]) -> None:
@@ -67,7 +62,7 @@ class Proposed:
         proposed = self.proposer.propose([*wish.walk.context])
         if isinstance(proposed, str | bytes) or not isinstance(proposed, Iterable):
             raise TypeError(f"expected token ids from `propose` of {self.proposer!r}, got {shortened(repr(proposed))}")
-        follow(wish.walk, map(self._checked, proposed), longest, _KIND)
+        wish.walk.push_all(map(self._checked, proposed), longest, _KIND)
 
     def _checked(self, token_id: object) -> int:
         if isinstance(token_id, bool) or not isinstance(token_id, SupportsIndex):
@@ -77,14 +72,11 @@ class Proposed:
         return token_id.__index__()
 
 
-class NoMemory:
-    """What is remembered of a row: nothing."""
-
+class _NoMemory:
     def cut(self, length: int) -> None:
-        """Nothing is remembered of its tokens."""
+        pass
 
-    def fork(self) -> NoMemory:
-        """Return the same."""
+    def fork(self) -> _NoMemory:
         return self
 
 

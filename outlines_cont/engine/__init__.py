@@ -1,4 +1,4 @@
-"""The engine: one loop that appends, rewinds and samples, told by policies what to do."""
+"""The inference engine: continuous batching in one loop that appends, rewinds and samples as policies say."""
 
 from outlines_cont.policies.branch import Branch, TokenSet
 

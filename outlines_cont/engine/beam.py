@@ -21,8 +21,7 @@ from typing import Protocol
 
 import torch
 
-from outlines_cont.engine.drawing.draw_place import Draw
-from outlines_cont.engine.failure import fails
+from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.meter import Meter
@@ -38,23 +37,14 @@ Text = tuple[bytes, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """What may be kept of a batch entry: an ended row, a row as it is, or a row with one more token.
+    """What may be kept of a batch entry: an ended row, a row as it is, or a row with one more token."""
 
-    Attributes:
-        rank: the larger, the better.
-        has_ended: whether no token comes after what it is.
-        text: equal for equal texts.
-        ended: the row as a value, where it has left the loop.
-        row: the row, where it has not.
-        draw: the token that it goes on with, None for a row as it is.
-    """
-
-    rank: Rank
-    has_ended: bool
-    text: Text
-    ended: StateRow | None = None
-    row: Row | None = None
-    draw: Draw | None = None
+    rank: Rank  # the larger, the better
+    has_ended: bool  # whether no token comes after what it is
+    text: Text  # equal for equal texts
+    ended: StateRow | None = None  # the row as a value, where it has left the loop
+    row: Row | None = None  # the row, where it has not
+    draw: Draw | None = None  # the token that it goes on with, None for a row as it is
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -177,9 +167,9 @@ class BeamJob(Job):
         values = masked.gather(-1, token_ids)
         sampling_logprobs = masked.log_softmax(-1).gather(-1, token_ids)
         lines = (token_ids, values, values - norm[:, None], sampling_logprobs)
-        for row, total, *columns in zip(rows, norm.tolist(), *(line.tolist() for line in lines), strict=True):
+        for row, *columns in zip(rows, *(line.tolist() for line in lines), strict=True):
             text = self._text(row)
-            if fails(row, total, max(columns[-1])):
+            if row.fails(columns[2][0], max(columns[-1])):
                 found[self._entry[id(row)]].append(Hypothesis((_FAILED, 0.0), True, text, row=row))
                 continue
             draws = {

@@ -1,4 +1,4 @@
-"""`Engine`: all rows of one model that run now. Rows come and go between any two steps.
+"""`Engine`: the inference engine of one model, with continuous batching. Rows join and leave between any two steps.
 
 A step asks every row what it wants, lets rows fork and those that have ended leave, feeds all pending tokens in one forward, and draws
 a token for every row that has logits to draw from. A controller outside (`Job.ask`) is asked before the forward and answers after it.
@@ -20,12 +20,13 @@ import torch
 from outlines_cont.checks import check_int, check_model
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.proposals import Guessing
 from outlines_cont.engine.recovery import Recovery
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler
+from outlines_cont.engine.speculation import Speculation
 from outlines_cont.engine.stats import EngineStats
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.engine.token_draws import TokenDraws
 from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
@@ -60,9 +61,9 @@ class Engine:
         "__weakref__",
         "_answer",
         "_draws",
-        "_guessing",
         "_recovery",
         "_scheduler",
+        "_speculation",
         "_stats",
         "_steps",
         "model",
@@ -75,7 +76,7 @@ class Engine:
         self.model = model
         self._scheduler = Scheduler(model, max_batch_tokens, max_rows)
         self._recovery = Recovery(self._scheduler, self._forget_draws)
-        self._guessing = Guessing(model.device.type)
+        self._speculation = Speculation(model.device.type)
         self._draws = TokenDraws()
         self._stats = EngineStats()
         self._answer = threading.Event()
@@ -218,23 +219,19 @@ class Engine:
             started = perf_counter()
             try:
                 with self._recovery.transaction():
-                    self._admit()
+                    assert self._recovery.checkpoint is not None
+                    self._scheduler.remove_cancelled()
+                    self._scheduler.admit(self._recovery.checkpoint.add)
                     self._plan()
                     # Some batches are parted on the way, and all of these have their turn.
                     moved = [self._step_batch(batch) for batch in self._scheduler.batches]
                     if not any(moved):
                         self._await_answers()
                     self._scheduler.merge()
-                    self._guessing.keep(self._scheduler.rows)
+                    self._speculation.keep(self._scheduler.rows)
                     self._scheduler.remove_cancelled()
             finally:
                 self._count(perf_counter() - started)
-
-    def _admit(self) -> None:
-        """Let waiting rows in, those of cancelled jobs left out."""
-        assert self._recovery.checkpoint is not None
-        self._scheduler.remove_cancelled()
-        self._scheduler.admit(self._recovery.checkpoint.add)
 
     def _plan(self) -> None:
         """Have every row decide what it wants, and let those that have ended leave; ask the controllers of steered jobs."""
@@ -273,7 +270,7 @@ class Engine:
 
     def _step_batch(self, batch: RunningBatch) -> bool:
         """Feed what is pending, take in what was answered meanwhile, and draw; return whether anything was done."""
-        self._guessing.guess(batch.rows)
+        self._speculation.guess(batch.rows)
         started, forwards = perf_counter(), self._scheduler.counts.forwards
         logits = self._feed(batch)
         has_fed = self._scheduler.counts.forwards > forwards
@@ -286,7 +283,8 @@ class Engine:
         if ready:
             self._draw(batch, ready, logits, is_timed=has_fed and not asked)
         elif not has_fed and not has_answers:
-            _refuse_deadlock(batch)
+            for job in dict.fromkeys(row.job for row in batch.rows):
+                job.refuse_deadlock()
         return bool(ready) or has_answers or has_fed
 
     def _feed(self, batch: RunningBatch) -> torch.Tensor | None:
@@ -313,10 +311,10 @@ class Engine:
         started = perf_counter()
         self._draws.take(batch, ready, logits if len(ready) == len(batch.rows) else None)
         if is_timed:
-            self._guessing.note_forward(batch.num_fed)
+            self._speculation.note_forward(batch.num_fed)
         while ready := [row for row in ready if row.plan_if_guessed()]:
             self._draws.take_guessed(batch, ready)
-            self._guessing.note_draw()
+            self._speculation.note_draw()
         self._stats.sampling_seconds += perf_counter() - started
 
     def _collect_answers(self, jobs: list[Job], patience: float) -> bool:
@@ -340,7 +338,7 @@ class Engine:
     def _forget_draws(self) -> None:
         """Let go of what a step that was undone has left behind."""
         self._draws = TokenDraws()
-        self._guessing.keep(())
+        self._speculation.keep(())
 
     def _count(self, seconds: float) -> None:
         """Add the work of the step to what was counted, and let go of the jobs that are over."""
@@ -354,12 +352,6 @@ class Engine:
             self._stats.work.add(counts)
             counts.clear()
         self._scheduler.remove_over()
-
-
-def _refuse_deadlock(batch: RunningBatch) -> None:
-    """Fail the rows of jobs all of whose rows wait: no row is left that could wake them."""
-    for job in dict.fromkeys(row.job for row in batch.rows):
-        job.refuse_deadlock()
 
 
 def engine_of(model: LanguageModel) -> Engine:

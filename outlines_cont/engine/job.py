@@ -1,4 +1,4 @@
-"""`Job`: the rows of one call, and how their tokens are chosen."""
+"""`Job`: the rows of one call, which are submitted to the engine together, and the sampler that draws their tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 
 from outlines_cont.engine.drawing.draw_plan import drawing_of, tempered
 from outlines_cont.engine.drawing.drawing import Drawing
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.errors import DeadlockError
 from outlines_cont.meter import Meter
 from outlines_cont.sampling.sampler import Sampler
@@ -25,22 +26,18 @@ class Job:
         done: what became of the others, by their index at the beginning; forks come after those.
         counts: the work of its rows since the last step.
         is_cancelled: whether the call was cancelled, so that its rows are to be removed.
+        is_joint: whether rows are chosen among each other, so that they must run in one batch.
+        can_fork: whether a row may go on as several.
+        is_steered: whether a controller outside the engine may be asked what comes next, so that `ask` may change any row.
+        is_asked: whether an answer to `ask` is outstanding; until then no row of the job takes a token.
+        reads_ahead: whether rows feed their tokens while a controller is asked what comes after them.
     """
 
     is_joint = False
-    """Whether rows are chosen among each other, so that they must run in one batch."""
-
     can_fork = True
-    """Whether a row may go on as several."""
-
     is_steered = False
-    """Whether a controller outside the engine may be asked what comes next, so that `ask` may change any row."""
-
     is_asked = False
-    """Whether an answer to `ask` is outstanding; until then no row of the job takes a token."""
-
     reads_ahead = False
-    """Whether rows feed their tokens while somebody is asked what comes after them."""
 
     def __init__(self, rows: Sequence[Row], sampler: Sampler, counts: Meter) -> None:
         self.rows: list[Any] = list(rows)
@@ -95,22 +92,14 @@ class Job:
                 row.fail(DeadlockError("every row of the call waits; no row is left that could wake another"))
 
     def ask(self, notify: Callable[[], None]) -> bool:
-        """Ask the controller of the rows what comes next, where there is one. Called before the forward; returns at once.
+        """Ask the controller of the rows, where there is one, what comes next; return whether it was asked.
 
-        Args:
-            notify: to be called, by any thread, when there is an answer.
-
-        Returns:
-            Whether it was asked.
+        Called before the forward; returns at once. Any thread calls `notify` when there is an answer.
         """
         return False
 
     def answered(self, patience: float) -> list[tuple[Row, list[Row]]] | None:
-        """Do what was answered, if the answers are there within `patience` seconds.
-
-        Returns:
-            For every row that forks the rows that it goes on as, itself first; None where there is no answer yet.
-        """
+        """Do what was answered within `patience` seconds; return each row that forks with its forks, itself first; None without answer."""
         return None
 
     def account(self) -> None:

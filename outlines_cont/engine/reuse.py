@@ -10,9 +10,9 @@ them ends before, whoever has waited for it goes on with what there is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.prefix_tree import num_common
 from outlines_cont.kv.row import RowKV
@@ -20,25 +20,29 @@ from outlines_cont.kv.row import RowKV
 # What a row begins with is copied where it is less than that part of the buffers that it would keep alive.
 _WORTH_SHARING = 0.5
 
+
+class _Batch(Protocol):
+    rows: list[Row]
+
+    def shares(self) -> list[RowKV | None]:
+        """Return the keys and values of the rows."""
+
+
 # A row, and the batch in which it runs; None where it was admitted just now.
-_Running = tuple[Row, RunningBatch | None]
+_Running = tuple[Row, _Batch | None]
 
 
 class Reuse:
-    """One admission of rows. Cheap to make; rows that run are looked at when the first row asks.
+    """One admission of rows. Cheap to make; rows that run are looked at when the first row asks."""
 
-    Attributes:
-        leaders: those of the admitted rows that others wait for, by identity.
-    """
-
-    def __init__(self, model: LanguageModel, batches: Sequence[RunningBatch]) -> None:
+    def __init__(self, model: LanguageModel, batches: Sequence[_Batch]) -> None:
         self._model = model
         self._cache = model.prefix_cache
         self._batches = batches
         self._running: dict[tuple[int, ...], list[_Running]] | None = None  # by their first tokens
         self._shares: dict[int, list[RowKV | None]] = {}
         self._is_on = self._cache.is_on and not model.is_recurrent and model.can_reuse
-        self.leaders: set[int] = set()
+        self.leaders: set[int] = set()  # those of the admitted rows that others wait for, by identity
 
     def must_wait(self, row: Row) -> bool:
         """Let a row that is to be admitted begin with what is there of its first tokens; return whether it should wait for more.

@@ -1,4 +1,4 @@
-"""`RunningBatch`: rows whose pending tokens go into the same forwards, with their keys and values.
+"""`RunningBatch`: a decode batch: rows whose pending tokens go into the same forwards, and their ragged KV cache.
 
 What is fed are sequences: the rows, and behind them the shadows of those that are guided. In `RowKV`s and chunks they stand in this order.
 """
@@ -12,7 +12,8 @@ import torch
 
 from outlines_cont.engine.guessing.feed_width import chunk_width
 from outlines_cont.engine.guided.shadow import Shadow
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
@@ -47,7 +48,7 @@ class RunningBatch:
     @property
     def is_prefilling(self) -> bool:
         """Whether some sequence has more of its prompt to be fed than the one token that every step appends."""
-        return any(one.num_pending > 1 and one.cached < len(one.source.token_ids) for one in self.sequences)
+        return any(one.cached < len(one.source.token_ids) and one.num_pending > 1 for one in self.sequences)
 
     def leave(self) -> list[tuple[Row, StateRow]]:
         """Take the rows that have ended out, each as a value with its keys and values."""
@@ -81,9 +82,10 @@ class RunningBatch:
             return None
         if self._kv is None:
             self._kv = open_batch(self._model, [one.base_kv for one in sequences])
-        self._match(self._kv)
-        width = chunk_width([one.num_pending for one in sequences], max_tokens, self._model.device.type)
-        chunks = [one.chunk()[:width] for one in sequences]
+        self._match(sequences, self._kv)
+        pending = [one.chunk() for one in sequences]
+        width = chunk_width([*map(len, pending)], max_tokens, self._model.device.type)
+        chunks = [chunk[:width] for chunk in pending]
         wanted = [one.wanted(len(chunk)) for one, chunk in zip(sequences, chunks, strict=True)]
         fed = self._kv.feed(chunks, wanted)
         self.counts.forwards += fed.num_forwards
@@ -206,9 +208,9 @@ class RunningBatch:
     def _all_released(self) -> list[RowKV | None]:
         return [one.base_kv for one in self.sequences] if self._kv is None else self._kv.release_all()
 
-    def _match(self, kv: KVBatch | RecurrentBatch | SerialBatch) -> None:
+    def _match(self, sequences: Sequence[Row | Shadow], kv: KVBatch | RecurrentBatch | SerialBatch) -> None:
         """Bring rows and their keys and values to the same lengths: rows may have gone back, keys and values been evicted."""
-        for i, one in enumerate(self.sequences):
+        for i, one in enumerate(sequences):
             one.lose(kv.lengths[i])
             if one.held < kv.lengths[i]:
                 kv.rewind(i, one.held)
@@ -216,7 +218,7 @@ class RunningBatch:
 
     def _score(self, logits: torch.Tensor, places: Sequence[dict[int, int]]) -> None:
         """Give every row that was fed the log-probabilities of its forced tokens."""
-        rows = [(i, row, row.unscored(places[i])) for i, row in enumerate(self.rows)]
+        rows = [(i, row, row.unscored(places[i])) for i, row in enumerate(self.rows) if row.tokens.unscored]
         asked = [(i, places[i][index], token_id) for i, _, tokens in rows for index, token_id in tokens]
         if not asked:
             return

@@ -1,4 +1,4 @@
-"""`Scheduler`: which rows run now, and in which batches. Continuous batching: rows join and leave between any two steps.
+"""`Scheduler`: the scheduler of continuous batching: which rows run, and in which batches. Rows join and leave between any two steps.
 
 Order: jobs are admitted in the order in which they were submitted, as many rows as there is room for; every row that was admitted
 goes on by one token per step. New prompts are read in a batch of their own, `max_batch_tokens` per step, so that a long one does not
@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from outlines_cont.checks import check_int
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.reuse import Reuse
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
@@ -82,11 +83,7 @@ class Scheduler:
     # -- who comes -----------------------------------------------------------------------------------------------------
 
     def admit(self, note: Callable[[Iterable[Row]], None]) -> None:
-        """Let waiting rows in, in their order: as many as there is room for, those of a joint job all at once.
-
-        Args:
-            note: called with the rows before they begin.
-        """
+        """Let waiting rows in, in their order: as many as there is room for, those of a joint job all at once; `note` them first."""
         if not self.waiting:
             return
         reuse = Reuse(self._model, self.batches)

@@ -1,8 +1,8 @@
-"""`EngineStats`: what an engine has done, and where its time went."""
+"""`EngineStats`: usage statistics of an engine: steps, tokens, and seconds by what they were spent on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from outlines_cont.meter import Meter
 
@@ -35,7 +35,7 @@ class EngineStats:
 
     @property
     def rows_per_step(self) -> float:
-        """The mean."""
+        """Rows per step, the mean; 0 before the first step."""
         return self.rows / self.steps if self.steps else 0.0
 
     @property
@@ -44,7 +44,7 @@ class EngineStats:
         return max(self.seconds - self.forward_seconds - self.mask_seconds - self.sampling_seconds, 0.0)
 
     def copy(self) -> EngineStats:
-        """The same, which does not change any more."""
+        """Return a copy, which does not change any more."""
         return replace(self, work=replace(self.work))
 
     def __sub__(self, before: EngineStats) -> EngineStats:
@@ -52,12 +52,7 @@ class EngineStats:
         if not isinstance(before, EngineStats):
             return NotImplemented
         return EngineStats(
-            steps=self.steps - before.steps,
-            rows=self.rows - before.rows,
-            work=self.work - before.work,
-            seconds=self.seconds - before.seconds,
-            forward_seconds=self.forward_seconds - before.forward_seconds,
-            sampling_seconds=self.sampling_seconds - before.sampling_seconds,
+            **{part.name: getattr(self, part.name) - getattr(before, part.name) for part in fields(self)}
         )
 
     def __str__(self) -> str:

@@ -1,15 +1,15 @@
-"""`TokenDraws`: tokens drawn for the rows of a batch, from the logits of one forward."""
+"""`TokenDraws`: the sampling of a step: masks the logits of a batch, and draws a token for every row with its own sampler."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import torch
 
-from outlines_cont.engine.drawing.draw_place import Draw, DrawPlace, foresees
 from outlines_cont.engine.drawing.draw_plan import DrawPlans
+from outlines_cont.engine.drawing.drawing import Draw, DrawPlace, foresees
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.engine.failure import fails
 from outlines_cont.engine.guided.shadow import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
@@ -63,7 +63,8 @@ class TokenDraws:
         draws = self._drawn([*ends, *ahead], logits, drawn_from)
         # First those ahead: where a row takes another token than was guessed, it forgets them.
         for (row, place), draw in zip(ahead, draws[len(ends) :], strict=True):
-            row.guess.foresee(place, draw)
+            assert row.draft is not None
+            row.draft.foresee(place, draw)
         for row, draw in zip(rows, draws, strict=False):
             _take(row, draw)
 
@@ -74,15 +75,14 @@ class TokenDraws:
         rows, places = [row for row, _ in asked], [place for _, place in asked]
         masked = self._masker.masked(drawn_from, [place.mask for place in places])
         token_ids, sampling_logprobs = self._token_ids(rows, places, masked)
-        normal = logits.log_softmax(dim=-1)  # one kernel, where `logsumexp` takes six
+        normal = logits.log_softmax(dim=-1)
         logprobs = normal.gather(-1, token_ids[:, None])[:, 0]
-        norm = logits.amax(dim=-1) - normal.amax(dim=-1)
         # One transfer from the device per step; ids up to 2 ** 24 are exact in float32.
-        table = torch.stack([token_ids.to(logits.dtype), norm, logprobs, sampling_logprobs])
-        tops = _tops(rows, logits, norm)
+        table = torch.stack([token_ids.to(logits.dtype), logprobs, sampling_logprobs])
+        tops = _tops(rows, normal)
         return [
-            Draw(int(token_id), logprob, sampling_logprob, total, top)
-            for top, (token_id, total, logprob, sampling_logprob) in zip(tops, table.T.tolist(), strict=True)
+            Draw(int(token_id), logprob, sampling_logprob, top)
+            for top, (token_id, logprob, sampling_logprob) in zip(tops, table.T.tolist(), strict=True)
         ]
 
     def _token_ids(
@@ -114,17 +114,14 @@ def _choose(batch: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor
     batch.replace([index for index, _ in plan], [row for _, row in plan])
 
 
-def _tops(rows: Sequence[Row], logits: torch.Tensor, norm: torch.Tensor) -> list[tuple[tuple[int, float], ...]]:
-    """Return for each row the most probable tokens with their log-probabilities, as many as it wants."""
-    most = min(max(row.tokens.num_top for row in rows), logits.shape[-1])
+def _tops(rows: Sequence[Row], normal: torch.Tensor) -> list[tuple[tuple[int, float], ...]]:
+    """Return for each row the most probable tokens with their log-probabilities, (R, V) `normal`, as many as it wants."""
+    most = min(max(row.tokens.num_top for row in rows), normal.shape[-1])
     if not most:
         return [()] * len(rows)
-    values, token_ids = logits.topk(most, dim=-1)
-    pairs = zip(token_ids.tolist(), (values - norm[:, None]).tolist(), strict=True)
-    return [
-        tuple(zip(ids[: row.tokens.num_top], logprobs, strict=False))
-        for row, (ids, logprobs) in zip(rows, pairs, strict=True)
-    ]
+    logprobs, token_ids = (column.tolist() for column in normal.topk(most, dim=-1))
+    pairs = [zip(*pair, strict=True) for pair in zip(token_ids, logprobs, strict=True)]
+    return [tuple(islice(pair, row.tokens.num_top)) for row, pair in zip(rows, pairs, strict=True)]
 
 
 def _takes_foreseen(row: Row) -> bool:
@@ -137,7 +134,7 @@ def _takes_foreseen(row: Row) -> bool:
 
 def _take(row: Row, draw: Draw) -> None:
     """Let a row have what was drawn for it, or fail with why nothing can be."""
-    if not fails(row, draw.norm, draw.sampling_logprob):
+    if not row.fails(draw.logprob, draw.sampling_logprob):
         row.take(draw)
 
 

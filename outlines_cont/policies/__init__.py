@@ -1,4 +1,8 @@
-"""Policies: what is steered, as branches."""
+"""Policies: rules that steer one piece of a row by branches (rewind, append, sample under a mask), as the controllers of AICI do.
+
+Constraints, free text, stop texts, bans and replacements are policies, and users write their own. Imports `text_search`, `state`, the
+tokenizers and `fsm`.
+"""
 
 from outlines_cont.policies.ban import Ban, ban
 from outlines_cont.policies.branch import Branch, TokenSet

@@ -1,4 +1,4 @@
-"""`Alternatives`: where a policy has a text written otherwise, some ways to go on are tried, and the most probable one is kept.
+"""`Alternatives`: local best-of-n search where a policy backtracks: some continuations are tried, and the most probable one is kept.
 
 Going back and taking the next token is the nearest way, but often a bad one: a model that may not write `Leila` begins with `St`, and
 goes on as if it had not. So from the place where something was refused each of the most probable other tokens is followed to the end of
@@ -26,21 +26,13 @@ _WHOLE = re.compile(r"\w\W")
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A place from which several ways are tried.
+    """A place from which several ways are tried."""
 
-    Attributes:
-        tried: for each way its first token and its score.
-        num_tokens: how many tokens of the present way were written.
-        text: their bytes.
-        is_whole: whether it is to be compared now.
-        chosen: the first token of the way that was chosen; None while ways are tried.
-    """
-
-    tried: tuple[tuple[int, float], ...] = ()
-    num_tokens: int = 0
-    text: bytes = b""
-    is_whole: bool = False
-    chosen: int | None = None
+    tried: tuple[tuple[int, float], ...] = ()  # for each way its first token and its score
+    num_tokens: int = 0  # how many tokens of the present way were written
+    text: bytes = b""  # their bytes
+    is_whole: bool = False  # whether it is to be compared now
+    chosen: int | None = None  # the first token of the way that was chosen; None while ways are tried
 
     def advanced(self, data: bytes) -> Search | None:
         """Return the search after one more token; None where it is over."""
@@ -73,22 +65,22 @@ class Alternatives(Policy[AlternativesState]):
 
     @property
     def finish_reason(self) -> str:
-        """That of the policy."""
+        """The finish reason of the policy."""
         return self.policy.finish_reason
 
     @property
     def horizon(self) -> int:
-        """Those of the policy, and the tokens of a way."""
+        """The horizon of the policy, and the tokens of a way."""
         return self.policy.horizon + _MAX_TOKENS
 
     @property
     def max_retries(self) -> int | None:
-        """Those of the policy; a way that was tried counts."""
+        """The limit of the policy; each continuation that was tried counts."""
         return self.policy.max_retries
 
     @property
     def max_retries_per_place(self) -> int | None:
-        """Those of the policy."""
+        """The limit of the policy."""
         return self.policy.max_retries_per_place
 
     def initial(self, row: RowView) -> AlternativesState:

@@ -1,4 +1,4 @@
-"""`ban`: phrases that a text does not contain, or less often than the model would write them.
+"""`ban`: a policy that keeps phrases out of a text, or makes them rarer, by backtracking (the sampler *antislop*).
 
 Where a phrase has been written, the row goes back to the token that it begins in and draws another one from the logits that were kept,
 as the first one was drawn but for the tokens that were refused there. So the phrase is left out as a whole, and what stands before it
@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from fsm import Expression
-from outlines_cont.checks import checked_bool, is_int, is_number
+from outlines_cont.checks import check, check_int, checked_bool, is_number
 from outlines_cont.errors import BanImpossible, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.alternatives import Alternatives
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
-from outlines_cont.policies.text_scan import Match, ScanState, TextScan
+from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan
 from outlines_cont.text_search.pattern_search import PatternSearch, checked_pattern
 from outlines_cont.text_search.phrase_trie import PhraseTrie
 from outlines_cont.text_search.text_symbols import SymbolReader
@@ -41,19 +41,14 @@ _SHOWN_BYTES = 40
 
 @dataclass(frozen=True, slots=True)
 class BanRule:
-    """Something banned.
+    """Something banned."""
 
-    Attributes:
-        shown: how it was written.
-        factor: the part of its probability that it keeps; 0 for none.
-    """
-
-    shown: str
-    factor: float
+    shown: str  # how it was written
+    factor: float  # the part of its probability that it keeps; 0 for none
 
 
 @dataclass(frozen=True, eq=False)
-class Ban(Policy[ScanState]):
+class Ban(ScanPolicy):
     """Keep phrases out of one piece of a row. Make one with `ban`.
 
     Attributes:
@@ -69,7 +64,7 @@ class Ban(Policy[ScanState]):
 
     rules: tuple[BanRule, ...]
     reader: SymbolReader
-    trie: PhraseTrie
+    trie: PhraseTrie[str]
     search: PatternSearch | None
     include_prompt: bool
     retries: int | None
@@ -85,18 +80,13 @@ class Ban(Policy[ScanState]):
         return f"ban([{', '.join(repr(rule.shown) for rule in self.rules[:3])}{more}])"
 
     @property
-    def horizon(self) -> int:
-        """As many places as the longest match has characters: a token has one or more, most of them."""
-        return self._scan.most
-
-    @property
     def max_retries(self) -> int | None:
-        """See `ban`."""
+        """How often a piece may go back because of the ban; None for no limit."""
         return self.retries
 
     @property
     def max_retries_per_place(self) -> int | None:
-        """See `ban`."""
+        """How many tokens are refused at one place before the row goes back further; None for no limit."""
         return self.retries_per_place
 
     def for_model(self, model: LanguageModel) -> Policy[Any]:
@@ -106,11 +96,7 @@ class Ban(Policy[ScanState]):
 
     def initial(self, row: RowView) -> ScanState:
         """Return the state before the piece."""
-        return self._scan.initial(row, include_prompt=self.include_prompt)
-
-    def advance(self, state: ScanState, token_id: int) -> ScanState:
-        """Return the state after one more token, with what was found in it."""
-        return self._scan.push(state, token_id)
+        return self.known_scan.initial(row, include_prompt=self.include_prompt)
 
     def branches(self, state: ScanState, row: RowView) -> list[Branch]:
         """Go back where something banned has been written; else leave the row free."""
@@ -119,12 +105,12 @@ class Ban(Policy[ScanState]):
 
     def at_end(self, state: ScanState, row: RowView) -> Branch | None:
         """Go back where something banned is written because the text ends here, such as a whole word."""
-        match = self._refused(self._scan.at_end(state), row)
+        match = self._refused(self.known_scan.at_end(state), row)
         return None if match is None else self._back(state, match, row)
 
     def rewound(self, before: ScanState, after: ScanState, row: RowView) -> ScanState:
         """Return the state at the place gone back to, which knows what was refused there, for errors."""
-        matches = before.matches or self._scan.at_end(before)
+        matches = before.matches or self.known_scan.at_end(before)
         return replace(after, refused=matches[0].rule) if matches else after
 
     def give_up(self, state: ScanState, row: RowView, reason: str) -> ScanState:
@@ -142,18 +128,6 @@ class Ban(Policy[ScanState]):
             "`max_retries`, or let it pass with `on_exhausted='allow'`."
         )
 
-    def held_bytes(self, state: ScanState) -> int:
-        """Return how many bytes at the end may yet be refused, from the beginning of a token on."""
-        return self._scan.held_bytes(state)
-
-    @property
-    def _scan(self) -> TextScan:
-        if self.scan is None:
-            raise TypeError(
-                "expected a ban that knows its tokens: call `for_model(model)`, as generators do with `policies=[...]`"
-            )
-        return self.scan
-
     def _refused(self, matches: Sequence[Match], row: RowView) -> Match | None:
         """Return the first match that is refused; what is decided of a place is the same whenever it is asked."""
         for match in matches:
@@ -163,7 +137,7 @@ class Ban(Policy[ScanState]):
         return None
 
     def _back(self, state: ScanState, match: Match, row: RowView) -> Branch:
-        """Return the branch that draws the first token of a match otherwise.
+        """Return the branch that rewinds to the first token of a match, and draws another one there.
 
         It is avoided, as something else might follow it: where no other token is left there it is drawn again, and then the next
         token of the match is drawn otherwise. The last one is excluded; where that leaves nothing, the loop goes back. So everything
@@ -183,7 +157,7 @@ class Ban(Policy[ScanState]):
         return Branch(backtrack=end - index, avoid=refused)
 
     def _tail(self, row: RowView) -> str:
-        data = self._scan.tokenizer.text_bytes(row.token_ids[-_SHOWN_BYTES:])
+        data = self.known_scan.tokenizer.text_bytes(row.token_ids[-_SHOWN_BYTES:])
         return data[-_SHOWN_BYTES:].decode(errors="replace")
 
 
@@ -226,8 +200,7 @@ def ban(
         where one may have begun.
     """
     _check_options(horizon, max_retries, max_retries_per_place, alternatives, on_exhausted)
-    flags = {"ignore_case": ignore_case, "whole_word": whole_word, "include_prompt": include_prompt}
-    for name, flag in flags.items():
+    for name, flag in (("ignore_case", ignore_case), ("whole_word", whole_word), ("include_prompt", include_prompt)):
         checked_bool(flag, name)
     reader = SymbolReader(ignore_case, whole_word)
     factors = {banned: factor for banned, factor in _factors(phrases) if factor < 1}
@@ -291,12 +264,8 @@ def _check_banned(banned: object) -> None:
 def _check_options(
     horizon: object, max_retries: object, per_place: object, alternatives: object, on_exhausted: object
 ) -> None:
-    if alternatives is None:
-        raise OptionError("expected an int, 1 or more, as `alternatives`, got None", "alternatives")
-    limits: list[tuple[str, object, int]] = [("horizon", horizon, 1), ("max_retries", max_retries, 0)]
-    limits += [("max_retries_per_place", per_place, 1), ("alternatives", alternatives, 1)]
+    check_int("alternatives", alternatives, 1)
+    limits = (("horizon", horizon, 1), ("max_retries", max_retries, 0), ("max_retries_per_place", per_place, 1))
     for name, value, least in limits:
-        if value is not None and not is_int(value, least):
-            raise OptionError(f"expected an int, {least} or more, or None as `{name}`, got {value!r}", name)
-    if on_exhausted not in ("error", "allow"):
-        raise OptionError(f"expected 'error' or 'allow' as `on_exhausted`, got {on_exhausted!r}", "on_exhausted")
+        check_int(name, value, least, is_optional=True)
+    check("on_exhausted", on_exhausted, on_exhausted in ("error", "allow"), "'error' or 'allow'")

@@ -1,16 +1,14 @@
-"""`Branch`: what a policy asks of a sequence next, as in AICI: backtrack some tokens, then sample under a mask, or append
-given tokens.
+"""`Branch`: what a policy wants of a sequence next, as in AICI: backtrack, then sample under a mask, or append given tokens.
 
-`TokenSet` is an immutable set of token ids as a packed bitmask; a lazy one is computed while the forward runs. Several
-branches fork a sequence.
+`TokenSet` is an immutable set of token ids as a packed bitmask; a lazy one is computed while the forward runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +47,7 @@ class TokenSet:
             TypeError: what is given holds something else than ints.
         """
         items = [*token_ids] if isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes) else None
-        if items is None or not all(hasattr(item, "__index__") for item in items):
+        if not _are_ids(items):
             raise TypeError(f"expected token ids, such as `TokenSet.of([17, 4])`, got {shortened(repr(token_ids))}")
         odd = next((int(i) for i in items if not 0 <= i < _LIMIT), None)
         if odd is not None:
@@ -86,7 +84,7 @@ class TokenSet:
 
     def bitmask(self, vocab_size: int) -> NDArray[np.int32]:
         """Return ceil(vocab_size / 32) words, int32, 1-D; bits from `vocab_size` on mean nothing."""
-        return self._stretch(-(-vocab_size // _WORD_BITS))
+        return self._resized(-(-vocab_size // _WORD_BITS))
 
     def first_beyond(self, vocab_size: int) -> int | None:
         """Return the smallest id of a finite set that no token below `vocab_size` has; None where there is none.
@@ -146,14 +144,14 @@ class TokenSet:
             return self
         if self is TokenSet.all:
             return other
-        size = max(len(self.words), len(other.words))
-        return TokenSet(_locked(self._stretch(size) & other._stretch(size)), self.rest and other.rest)
+        ours, theirs = self._aligned(other)
+        return TokenSet(_locked(ours & theirs), self.rest and other.rest)
 
     def __or__(self, other: object) -> TokenSet:
         if not isinstance(other, TokenSet):
             return NotImplemented
-        size = max(len(self.words), len(other.words))
-        return TokenSet(_locked(self._stretch(size) | other._stretch(size)), self.rest or other.rest)
+        ours, theirs = self._aligned(other)
+        return TokenSet(_locked(ours | theirs), self.rest or other.rest)
 
     def __invert__(self) -> TokenSet:
         return TokenSet(_locked(~self.words), not self.rest)
@@ -161,8 +159,7 @@ class TokenSet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TokenSet):
             return NotImplemented
-        size = max(len(self.words), len(other.words))
-        return self.rest == other.rest and np.array_equal(self._stretch(size), other._stretch(size))
+        return self.rest == other.rest and np.array_equal(*self._aligned(other))
 
     __hash__ = None  # type: ignore[assignment]  # equal sets may differ in the length of their words
 
@@ -173,7 +170,12 @@ class TokenSet:
         listing = ", ".join(map(str, ids[:16])) + (f", ... ({len(ids)} ids)" if len(ids) > 16 else "")
         return f"TokenSet.of([{listing}])"
 
-    def _stretch(self, size: int) -> NDArray[np.int32]:
+    def _aligned(self, other: TokenSet) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the words of both, as many of each."""
+        size = max(len(self.words), len(other.words))
+        return self._resized(size), other._resized(size)
+
+    def _resized(self, size: int) -> NDArray[np.int32]:
         missing = size - len(self.words)
         if missing <= 0:
             return self.words[:size] if missing else self.words
@@ -219,12 +221,10 @@ TokenSet.all = TokenSet(_locked(np.zeros(0, dtype=np.int32)), rest=True)
 TokenSet.none = TokenSet(_locked(np.zeros(0, dtype=np.int32)))
 
 
-def _are_ids(token_ids: object) -> bool:
-    return (
-        isinstance(token_ids, Iterable)
-        and not isinstance(token_ids, str | bytes)
-        and all(hasattr(token_id, "__index__") for token_id in token_ids)
-    )
+def _are_ids(token_ids: object) -> TypeGuard[Sequence[int]]:
+    if not isinstance(token_ids, Iterable) or isinstance(token_ids, str | bytes):
+        return False
+    return all(hasattr(token_id, "__index__") for token_id in token_ids)
 
 
 def _kind(value: object) -> str:

@@ -1,4 +1,4 @@
-"""`PieceText`: the text of the piece that a row writes; `Certain`: how far it is certain, as a stream has shown it."""
+"""`PieceText`: the text of the piece that a row writes; `Certain`: how far it is final, so that a stream may show it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,10 @@ from outlines_cont.interfaces import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Certain:
-    """A place in the text of a row. Nothing before it is taken back.
+    """A place in the text of a row. Nothing before it is taken back."""
 
-    Attributes:
-        token: index of the first token that is not wholly certain.
-        offset: how many bytes of it are certain: fewer than it has.
-    """
-
-    token: int
-    offset: int = 0
+    token: int  # index of the first token that is not wholly certain
+    offset: int = 0  # how many bytes of it are certain: fewer than it has
 
     @property
     def first_open(self) -> int:
@@ -42,19 +37,13 @@ class Certain:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PieceText:
-    """The text of a piece. What it is of is told by the tokens of the row.
+    """The text of a piece. What it is of is told by the tokens of the row."""
 
-    Attributes:
-        healed: the bytes at its beginning that stood in the row before, and are spelled anew; mostly none, see `healing`.
-        start: index of the first token of the piece.
-        tokenizer: that of the model.
-        certain: how far it is certain; None where nobody shows it as it is written.
-    """
-
+    # The bytes at its beginning that stood in the row before, and are spelled anew; mostly none, see `healing`.
     healed: bytes
-    start: int
-    tokenizer: Tokenizer
-    certain: Certain | None = None
+    start: int  # index of the first token of the piece
+    tokenizer: Tokenizer  # that of the model
+    certain: Certain | None = None  # how far it is certain; None where nobody shows it as it is written
 
     @property
     def begin(self) -> Certain:

@@ -1,4 +1,4 @@
-"""A constraint with checks: what the automaton lets pass is asked again when a value closes, and rewritten where it fails.
+"""`CheckedConstraint`: a constraint with checks beyond its automaton. A value that fails its check is written again (backtracking).
 
 Where a value fails its check, a row that draws at random draws the whole value anew, `NUM_RESAMPLED` times in a piece: what passes
 then has the law of the values that pass. After that, and where a row takes the most probable token, it goes back to the place where
@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 from fsm import Expression
@@ -20,7 +21,7 @@ from fsm.automaton.checker import CheckedReading, Checker, CheckFailure
 from outlines_cont.errors import CheckFailed
 from outlines_cont.interfaces import TokenFSM
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.constraint import Constraint, Memo
+from outlines_cont.policies.constraint import Constraint
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.user_code import shielded
@@ -37,21 +38,13 @@ _NUM_READINGS = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedState:
-    """Where a row stands.
+    """Where a row stands."""
 
-    Attributes:
-        inner: the state of the constraint.
-        reading: how the text so far can be read.
-        before: the state one token ago.
-        failure: the value that has failed here.
-        num_healed: how many bytes are to come that stand before the text.
-    """
-
-    inner: int
-    reading: CheckedReading
-    before: CheckedState | None = None
-    failure: CheckFailure | None = None
-    num_healed: int = 0
+    inner: int  # the state of the constraint
+    reading: CheckedReading  # how the text so far can be read
+    before: CheckedState | None = None  # the state one token ago
+    failure: CheckFailure | None = None  # the value that has failed here
+    num_healed: int = 0  # how many bytes are to come that stand before the text
 
 
 class CheckedConstraint(Policy[CheckedState]):
@@ -69,11 +62,10 @@ class CheckedConstraint(Policy[CheckedState]):
     ) -> None:
         self.constraint = constraint
         self._max_retries = max_retries
-        self._checker = _ShieldedChecker(Checker(expression.node))
+        self._checker = Checker(expression.node)  # whose checks may be code of users
         self._eos = eos
-        self._read = Memo[tuple[CheckedReading, bytes], CheckedReading](
-            _NUM_READINGS
-        )  # what a guess has read is not read again
+        # What a guess has read is not read again.
+        self._read = lru_cache(_NUM_READINGS)(self._checker.read)
 
     @property
     def token_fsm(self) -> TokenFSM:
@@ -102,8 +94,7 @@ class CheckedConstraint(Policy[CheckedState]):
     def advance(self, state: CheckedState, token_id: int) -> CheckedState:
         """Return the state after one more token; where a value has failed, it says which."""
         data = self.constraint.token_bytes(token_id)[state.num_healed :]
-        key = (state.reading, data)
-        reading = self._read.get(key) or self._read.put(key, self._checker.read(*key))
+        reading: CheckedReading = shielded(self._read, state.reading, data)
         inner = self.constraint.advance(state.inner, token_id)
         num_healed = max(state.num_healed - len(self.constraint.token_bytes(token_id)), 0)
         return CheckedState(inner, reading, state, reading.failure, num_healed)
@@ -115,7 +106,7 @@ class CheckedConstraint(Policy[CheckedState]):
         branches = self.constraint.branches(state.inner, row)
         if branches[0].sample_mask is None or not self.token_fsm.is_accepting(state.inner):
             return branches
-        at_end = self._checker.end(state.reading)
+        at_end = shielded(self._checker.end, state.reading)
         if at_end is True:
             return branches
         mask = branches[0].sample_mask & ~self._eos
@@ -149,7 +140,7 @@ class CheckedConstraint(Policy[CheckedState]):
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
         """Return whether a whole text is of the language and passes its checks; `healed` stands before it in the tokens."""
         data = b"".join(map(self.constraint.token_bytes, token_ids))
-        return self._checker.accepts(data[len(healed) :])
+        return shielded(self._checker.accepts, data[len(healed) :])
 
     def _back(self, state: CheckedState, failure: CheckFailure, row: RowView) -> Branch:
         """Return the branch that goes back to where the value is written otherwise, else to the last place before it."""
@@ -189,30 +180,6 @@ class CheckedConstraint(Policy[CheckedState]):
         return len(allowed) > len(gone) or bool(set(allowed.tolist()) - gone)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _ShieldedChecker:
-    """A `Checker` whose checks may be code of users."""
-
-    checker: Checker
-
-    @property
-    def initial(self) -> CheckedReading:
-        """See `Checker`."""
-        return self.checker.initial
-
-    def read(self, reading: CheckedReading, data: bytes) -> CheckedReading:
-        """See `Checker.read`."""
-        return shielded(self.checker.read, reading, data)
-
-    def end(self, reading: CheckedReading) -> CheckFailure | bool | None:
-        """See `Checker.end`."""
-        return shielded(self.checker.end, reading)
-
-    def accepts(self, data: bytes) -> bool:
-        """See `Checker.accepts`."""
-        return shielded(self.checker.accepts, data)
-
-
 @dataclass(frozen=True, slots=True)
 class _Excluded:
     """What stands for a check where every token is excluded."""
@@ -220,11 +187,9 @@ class _Excluded:
     telling_bytes: ClassVar = frozenset(range(256))
 
     def holds(self, data: bytes) -> bool:
-        """Never."""
         return False
 
     def fault(self, data: bytes) -> int | None:
-        """At once."""
         return 0
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Several policies on one row: which branches follow from what each of them wants.
+"""`compose`: the branches of one row from what each of its policies wants: masks are intersected, and who rewinds goes first.
 
 One that gives tokens back goes first and alone; of several the one that goes back furthest, of these the first. Else any policy may
 stop the row; else text without a choice is appended as far as all the others agree; else one waits for the other; else the masks are
@@ -8,10 +8,9 @@ intersected. A policy may want several branches: then the row forks, and what th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from outlines_cont.errors import UnsupportedBranch, shortened
-from outlines_cont.policies.ahead import RowAhead
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
@@ -66,6 +65,11 @@ class Track:
         self.states = self.states[: len(self.states) - count]  # a new list, see `Checkpoint`
         if row is not None:
             self.states[-1] = self.policy.rewound(before, self.states[-1], row)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the policy may refuse nothing more."""
+        return self.policy.max_retries is not None and self.retries >= self.policy.max_retries
 
     def give_up(self, row: RowView, reason: str) -> None:
         """Let the policy raise its error, or let pass what stands here."""
@@ -140,8 +144,8 @@ def _intersected(wanted: list[tuple[Branch, Track]]) -> Branch:
 def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) -> Branch:
     """Return as much of the forced text as every other policy lets pass; what it does after that is asked then."""
     states = [(track.policy, track.states[-1]) for track in tracks if track is not leader]
-    ahead = RowAhead(list(row.token_ids), row)
-    token_ids: list[int] = []
+    written, token_ids = list(row.token_ids), list[int]()
+    ahead = row_ahead(written, row)
     for token_id in branch.ff_tokens[0]:
         for policy, state in states:
             wanted = policy.branches(state, ahead)
@@ -157,5 +161,31 @@ def _agreed(branch: Branch, leader: Track, tracks: list[Track], row: RowView) ->
                 )
         states = [(policy, policy.advance(state, token_id)) for policy, state in states]
         token_ids.append(token_id)
-        ahead.token_ids.append(token_id)
+        written.append(token_id)
     return Branch(ff_tokens=[token_ids])
+
+
+def row_ahead(token_ids: list[int], row: RowView) -> RowView:
+    """Return a view of a row with other tokens.
+
+    Args:
+        token_ids: all ids, those of the row and those that are not written yet; whoever asks appends to them.
+        row: the row as it is. All that is known of written tokens is its own.
+    """
+    return cast(RowView, _RowAhead(token_ids, row))
+
+
+class _RowAhead:
+    __slots__ = ("_row", "token_ids")
+
+    def __init__(self, token_ids: list[int], row: RowView) -> None:
+        self.token_ids, self._row = token_ids, row
+
+    def was_drawn(self, index: int) -> bool:
+        return index < len(self._row.token_ids) and self._row.was_drawn(index)
+
+    def was_given(self, index: int) -> bool:
+        return index < len(self._row.token_ids) and self._row.was_given(index)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._row, name)

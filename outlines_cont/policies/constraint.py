@@ -1,4 +1,4 @@
-"""A constraint: only tokens that a token FSM allows, and the text that it leaves no choice about as one chunk.
+"""`Constraint`: constrained decoding by a token FSM: only allowed tokens, and forced text at once (jump-forward decoding).
 
 Law of forced text. The bytes that every accepted continuation begins with are encoded by the tokenizer in context, as far as
 they are whole characters. From the first place on where some allowed token reaches beyond them, sampling decides: there the
@@ -7,10 +7,9 @@ tokenizer might have joined them with what follows.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from functools import partial
-from typing import Generic, Self, TypeVar
+from functools import lru_cache, partial
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from outlines_cont.interfaces import LanguageModel, TokenFSM, Tokenizer
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 _MEMO_SIZE = 4096
 _NUM_CONSTRAINTS = 256
@@ -39,10 +35,11 @@ class Constraint(Policy[int]):
         self.force = force
         self._tokenizer = tokenizer
         self._lengths = np.array([len(data or b"") for data in tokenizer.token_bytes], dtype=np.int64)
-        self._forced = Memo[tuple[int, tuple[int, ...]], list[Branch]](_MEMO_SIZE)
-        self._hints = Memo[tuple[int, tuple[int, ...]], list[int]](_MEMO_SIZE)
-        self._longest = Memo[int, int](_MEMO_SIZE)
-        self._sampled = Memo[int, Branch](_NUM_MASKS)
+        # By state, and where text is encoded by the last tokens before it, which decide how.
+        self._forced = lru_cache(_MEMO_SIZE)(self._forced_branches)
+        self._hints = lru_cache(_MEMO_SIZE)(self._first_forced)
+        self._longest = lru_cache(_MEMO_SIZE)(self._longest_allowed)
+        self._sampled = lru_cache(_NUM_MASKS)(lambda state: Branch(sample_mask=self._allowed(state)))
 
     @classmethod
     def of_model(cls, model: LanguageModel, expression: Expression, *, force: bool = True) -> Constraint:
@@ -57,11 +54,10 @@ class Constraint(Policy[int]):
         if "vocabulary" not in model.memo:
             tokens = model.tokenizer.token_bytes[: model.vocab_size]
             model.memo["vocabulary"] = Vocabulary(tokens, sorted(model.eos_token_ids))
-        known: Memo[tuple[Expression, bool], Constraint] = model.memo.setdefault("constraints", Memo(_NUM_CONSTRAINTS))
-        constraint = known.get((expression, force))
-        if constraint is None:
-            token_fsm = fsm.TokenFSM(expression, model.memo["vocabulary"])
-            constraint = known.put((expression, force), cls(token_fsm, model.tokenizer, force=force))
+        made = model.memo.setdefault(
+            "constraints", lru_cache(_NUM_CONSTRAINTS)(partial(_constraint_of, model.memo, model.tokenizer))
+        )
+        constraint: Constraint = made(expression, force)
         return constraint
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -94,20 +90,16 @@ class Constraint(Policy[int]):
     def branches(self, state: int, row: RowView) -> list[Branch]:
         """Return the forced tokens if there are any, else the mask of the state."""
         if self.force:
-            forced = self._forced_branches(state, row)
+            forced = self._forced(state, tuple(row.token_ids[-_CONTEXT:]))
             if forced:
                 return forced
         if self.token_fsm.is_late(state):
             return [Branch(sample_mask=LazyTokenSet(partial(self.token_fsm.bitmask, state)))]
-        return [self._sampled.get(state) or self._sampled.put(state, Branch(sample_mask=self._allowed(state)))]
+        return [self._sampled(state)]
 
-    def _forced_branches(self, state: int, row: RowView) -> list[Branch]:
-        key = (state, tuple(row.token_ids[-_CONTEXT:]))
-        branches = self._forced.get(key)
-        if branches is None:
-            token_ids = self.forced_tokens(state, row.token_ids)
-            branches = self._forced.put(key, [Branch(ff_tokens=[token_ids])] if token_ids else [])
-        return branches
+    def _forced_branches(self, state: int, context: tuple[int, ...]) -> list[Branch]:
+        token_ids = self.forced_tokens(state, context)
+        return [Branch(ff_tokens=[token_ids])] if token_ids else []
 
     def forced_tokens(self, state: int, before: Sequence[int]) -> list[int]:
         """Return the tokens that follow `before` without a choice, by the law at the top of this module."""
@@ -117,7 +109,7 @@ class Constraint(Policy[int]):
         kept: list[int] = []
         left = len(text.encode())
         for token_id in self._tokenizer.encode_inside(text, before):
-            if self._longest_allowed(state) > left or token_id not in self._allowed(state):
+            if self._longest(state) > left or token_id not in self._allowed(state):
                 break
             kept.append(token_id)
             left -= int(self._lengths[token_id])
@@ -126,12 +118,11 @@ class Constraint(Policy[int]):
 
     def hint(self, state: int, row: RowView) -> int | None:
         """Return the token that the tokenizer would spell the text with that has to follow, where one that goes on beyond may come, too."""
-        key = (state, tuple(row.token_ids[-_CONTEXT:]))
-        hint = self._hints.get(key)
-        if hint is None:
-            text = _whole_characters(self.token_fsm.forced_text(state))
-            hint = self._hints.put(key, self._tokenizer.encode_inside(text, row.token_ids)[:1] if text else [])
-        return hint[0] if hint else None
+        return self._hints(state, tuple(row.token_ids[-_CONTEXT:]))
+
+    def _first_forced(self, state: int, context: tuple[int, ...]) -> int | None:
+        text = _whole_characters(self.token_fsm.forced_text(state))
+        return next(iter(self._tokenizer.encode_inside(text, context)), None) if text else None
 
     def wish(self, state: int, row: RowView) -> str:
         """Return what the language asks for here, and which keyword, pattern or rule of it does."""
@@ -149,30 +140,11 @@ class Constraint(Policy[int]):
         return TokenSet.of_bitmask(self.token_fsm.bitmask(state))
 
     def _longest_allowed(self, state: int) -> int:
-        longest = self._longest.get(state)
-        if longest is None:
-            lengths = self._lengths[self.token_fsm.allowed_token_ids(state)]
-            longest = self._longest.put(state, int(lengths.max(initial=0)))
-        return longest
+        return int(self._lengths[self.token_fsm.allowed_token_ids(state)].max(initial=0))
 
 
-class Memo(Generic[K, V]):
-    """The values that were put in last."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._values: OrderedDict[K, V] = OrderedDict()
-
-    def get(self, key: K) -> V | None:
-        """Return the value of `key`; None where there is none, or not any longer."""
-        return self._values.get(key)
-
-    def put(self, key: K, value: V) -> V:
-        """Keep a value, and return it; the oldest one goes where there are too many."""
-        self._values[key] = value
-        if len(self._values) > self._size:
-            self._values.popitem(last=False)
-        return value
+def _constraint_of(memo: dict[object, Any], tokenizer: Tokenizer, expression: Expression, force: bool) -> Constraint:
+    return Constraint(fsm.TokenFSM(expression, memo["vocabulary"]), tokenizer, force=force)
 
 
 def _whole_characters(data: bytes) -> str:

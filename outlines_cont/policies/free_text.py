@@ -1,12 +1,10 @@
-"""Free text: every token that has text, and every id that ends one. What is healed is spelled first."""
+"""`FreeText`: unconstrained text: every token that has text, and every id that ends one. What is healed is spelled first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-
-import numpy as np
 
 from outlines_cont.errors import DeadEnd
 from outlines_cont.interfaces import LanguageModel
@@ -70,7 +68,5 @@ class FreeText(Policy[bytes]):
 
 
 def _spelling(model: LanguageModel, text: bytes) -> TokenSet:
-    ids = token_starts(model).spelling(text)
-    bits = np.zeros(-(-model.vocab_size // 32) * 32, dtype=np.uint8)
-    bits[ids] = 1
-    return TokenSet.of_bitmask(np.packbits(bits, bitorder="little").view(np.int32))
+    ids = TokenSet.of(token_starts(model).spelling(text).tolist())
+    return TokenSet.of_bitmask(ids.bitmask(model.vocab_size))

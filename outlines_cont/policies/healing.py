@@ -1,4 +1,4 @@
-"""`Healing`: the tokens at the end of a row that are given back before a piece begins, so that what follows may join them.
+"""`Healing`: token healing. The last tokens of a prompt are given back before a piece begins, so that what follows may join them.
 
 A text that ends in `http:` is followed by `//` more often than a model says that has read the token `:`, as it was trained on the
 token `://`. So as many tokens are given back as a longer token might have covered, and what follows must spell their bytes first. The
@@ -20,14 +20,10 @@ from outlines_cont.state.row import StateRow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Healing:
-    """What is given back at the end of a row.
+    """What is given back at the end of a row."""
 
-    Attributes:
-        count: how many tokens.
-        logits: (V,) before some of them, by their index, where they are known.
-    """
-
-    count: int = 0
+    count: int = 0  # how many tokens
+    # (V,) before some of them, by their index, where they are known
     logits: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""`replace`: where a text has been written, another one is put in its place, and the row goes on from there."""
+"""`replace`: a policy that rewinds where a text was written, puts another one in its place, and lets the row go on from there."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from typing import TYPE_CHECKING
 
-from outlines_cont.checks import is_int
+from outlines_cont.checks import check_int
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.tokenizer.spelling import Speller
+from outlines_cont.models.tokenizer.spelling import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
-from outlines_cont.policies.text_scan import Match, ScanState, TextScan
+from outlines_cont.policies.text_scan import Match, ScanPolicy, ScanState, TextScan, state_at
 from outlines_cont.state.row import APPENDED
 from outlines_cont.text_search.phrase_trie import PhraseTrie
 from outlines_cont.text_search.text_symbols import SymbolReader, Symbols
@@ -28,7 +27,7 @@ _READER = SymbolReader(ignore_case=False)
 
 
 @dataclass(frozen=True, eq=False)
-class Replace(Policy[ScanState]):
+class Replace(ScanPolicy):
     """Put texts in the place of others in one piece of a row. Make one with `replace`.
 
     Attributes:
@@ -40,16 +39,11 @@ class Replace(Policy[ScanState]):
 
     texts: tuple[tuple[str, str], ...]
     at_most: int | None
-    trie: PhraseTrie
+    trie: PhraseTrie[str]
     scan: TextScan | None = None
 
     def __repr__(self) -> str:
         return f"replace({dict(self.texts)!r}{'' if self.at_most is None else f', at_most={self.at_most}'})"
-
-    @property
-    def horizon(self) -> int:
-        """The places of the longest text; only the one before it is gone on from."""
-        return self._scan.most
 
     def for_model(self, model: LanguageModel) -> Replace:
         """Return the policy over the tokens of a model."""
@@ -57,11 +51,7 @@ class Replace(Policy[ScanState]):
 
     def initial(self, row: RowView) -> ScanState:
         """Return the state before the piece: what stands there never counts."""
-        return self._scan.initial(row, include_prompt=False)
-
-    def advance(self, state: ScanState, token_id: int) -> ScanState:
-        """Return the state after one more token, with what was found in it."""
-        return self._scan.push(state, token_id)
+        return self.known_scan.initial(row, include_prompt=False)
 
     def branches(self, state: ScanState, row: RowView) -> list[Branch]:
         """Replace what has been found, unless it was put there; else leave the row free."""
@@ -73,12 +63,8 @@ class Replace(Policy[ScanState]):
         first = row.piece_start + match.token
         before = row.token_ids[:first]
         stays = self._before_match(state, match, row.token_ids[first:])
-        spelled = self._spell(stays + self.texts[match.rule][1].encode(), before)
+        spelled = encode_bytes_inside(self.known_scan.tokenizer, stays + self.texts[match.rule][1].encode(), before)
         return [Branch(backtrack=len(row.token_ids) - first, ff_tokens=[spelled])]
-
-    def held_bytes(self, state: ScanState) -> int:
-        """Return how many bytes at the end may yet be replaced, from the beginning of a token on."""
-        return self._scan.held_bytes(state)
 
     def counts(self, state: SequenceState) -> list[list[int]]:
         """Return how many texts were put into the last piece of each row of a state, as `[batch][sample]` lists."""
@@ -88,14 +74,6 @@ class Replace(Policy[ScanState]):
             for group in state.rows
         ]
 
-    @property
-    def _scan(self) -> TextScan:
-        if self.scan is None:
-            raise TypeError(
-                "expected a policy that knows its tokens: call `for_model(model)`, as generators do with `policies=[...]`"
-            )
-        return self.scan
-
     def _count(self, token_ids: Sequence[int], row: _Kinds | RowView) -> int:
         """Return how often one of the texts stands in what was put into the piece."""
         count = 0
@@ -104,7 +82,7 @@ class Replace(Policy[ScanState]):
             if index < len(token_ids) and row.was_given(index):
                 run.append(token_ids[index])
             elif run:
-                count += self._occurrences(self._scan.tokenizer.text_bytes(run))
+                count += self._occurrences(self.known_scan.tokenizer.text_bytes(run))
                 run = []
         return count
 
@@ -118,21 +96,17 @@ class Replace(Policy[ScanState]):
 
     def _before_match(self, state: ScanState, match: Match, token_ids: Sequence[int]) -> bytes:
         """Return the bytes that stand before a match in the token that it begins in."""
-        while state.num_tokens > match.token and state.before is not None:
-            state = state.before
-        data, before, healed = self._scan.tokenizer.text_bytes(token_ids), Symbols(held=state.held), state.num_healed
+        state = state_at(state, match.token)
+        data, before, healed = (
+            self.known_scan.tokenizer.text_bytes(token_ids),
+            Symbols(held=state.held),
+            state.num_healed,
+        )
         for size in range(healed, len(data)):
             read = _READER.read(data[healed:size], before)
             if len(read.symbols) == match.key[-1] and not read.held:
                 return data[:size]
         return b""
-
-    def _spell(self, data: bytes, before: Sequence[int]) -> list[int]:
-        tokenizer = self._scan.tokenizer
-        try:
-            return tokenizer.encode_inside(data.decode(), before)
-        except UnicodeDecodeError:  # it begins inside a character, whose first bytes are in the token before
-            return Speller(tokenizer.token_bytes).spell(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +146,5 @@ def replace(texts: Mapping[str, str], *, at_most: int | None = None) -> Replace:
                     "To have a text written otherwise, ban it: `policies.ban([...])`.",
                     "texts",
                 )
-    if at_most is not None and not is_int(at_most, 0):
-        raise OptionError(f"expected an int, 0 or more, or None as `at_most`, got {at_most!r}", "at_most")
+    check_int("at_most", at_most, 0, is_optional=True)
     return Replace(tuple(texts.items()), at_most, PhraseTrie(_READER.phrase(old) for old in texts))

@@ -1,4 +1,4 @@
-"""Stop texts: the piece ends exactly before the first of them, also when it begins inside a token."""
+"""`StopAt`: stop strings. The piece ends exactly before the first of them, also when it begins inside a token."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from outlines_cont.checks import checked_bool
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.models.tokenizer.spelling import Speller
+from outlines_cont.models.tokenizer.spelling import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
@@ -85,7 +85,7 @@ class StopAt(Policy[StopState]):
         kept, rest = self._split(token_ids, len(row.healed) + start)
         if kept == len(token_ids):
             return []
-        spelled = self._spell(rest, row.token_ids[: row.piece_start + kept])
+        spelled = encode_bytes_inside(self._tokenizer, rest, row.token_ids[: row.piece_start + kept])
         return [Branch(backtrack=len(token_ids) - kept, ff_tokens=[spelled] if spelled else [])]
 
     def advance(self, state: StopState, token_id: int) -> StopState:
@@ -125,10 +125,3 @@ class StopAt(Policy[StopState]):
                 break
             offset, kept = offset + size, kept + 1
         return kept, self._tokenizer.text_bytes(token_ids[kept : kept + 1])[: start - offset]
-
-    def _spell(self, rest: bytes, before: Sequence[int]) -> list[int]:
-        try:
-            return self._tokenizer.encode_inside(rest.decode(), before) if rest else []
-        except UnicodeDecodeError:
-            # The rest begins inside a character, whose first bytes are in the token before.
-            return Speller(self._tokenizer.token_bytes).spell(rest)

@@ -1,4 +1,4 @@
-"""`TextScan`: finds phrases and patterns in the text of a row, token by token, and the token that each match begins in.
+"""`TextScan`: incremental search for phrases and patterns in the text of a row, with the token that each match begins in.
 
 A state is a value that knows the one before it, so nothing is read twice and going back costs nothing.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from outlines_cont.interfaces import Tokenizer
+from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.text_search.pattern_search import Found, PatternSearch
 from outlines_cont.text_search.phrase_trie import PhraseTrie
@@ -18,17 +19,12 @@ from outlines_cont.text_search.text_symbols import BEGINNING, WORD_ENDS, SymbolR
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Something that was found.
+    """Something that was found."""
 
-    Attributes:
-        rule: the number of the phrase; patterns are counted behind the phrases.
-        token: the index in the piece of the token that holds its first byte; 0 for one that begins before the piece.
-        key: what tells the place from others: the rule, the length of the text before that token and a digest of it, and how
-            far in the token it begins.
-    """
-
-    rule: int
-    token: int
+    rule: int  # the number of the phrase; patterns are counted behind the phrases
+    token: int  # the index in the piece of the token that holds its first byte; 0 for one that begins before the piece
+    # What tells the place from others: the rule, the length of the text before that token and a digest of it,
+    # and how far in the token it begins
     key: tuple[int, ...]
 
 
@@ -69,19 +65,12 @@ class ScanState:
 
 @dataclass(frozen=True, eq=False)
 class TextScan:
-    """What is looked for, over the tokens of a tokenizer.
+    """What is looked for, over the tokens of a tokenizer."""
 
-    Attributes:
-        reader: how texts are compared.
-        trie: the phrases, as the reader reads them.
-        search: the patterns; None without any.
-        tokenizer: whose tokens are read.
-    """
-
-    reader: SymbolReader
-    trie: PhraseTrie
-    search: PatternSearch | None
-    tokenizer: Tokenizer
+    reader: SymbolReader  # how texts are compared
+    trie: PhraseTrie[str]  # the phrases, as the reader reads them
+    search: PatternSearch | None  # the patterns; None without any
+    tokenizer: Tokenizer  # whose tokens are read
     _read: dict[tuple[int, bool], Symbols] = field(default_factory=dict, repr=False)
 
     @property
@@ -174,7 +163,7 @@ class TextScan:
         if state.search is not None and state.search.open_since < state.num_bytes:
             holders.append(_holder_of_byte(state, state.search.open_since))
         first = min([match.token for match in state.matches] + [holder.num_tokens for holder in holders], default=None)
-        return 0 if first is None else state.num_bytes - _state_at(state, first).num_bytes
+        return 0 if first is None else state.num_bytes - state_at(state, first).num_bytes
 
     def _symbols(self, token_id: int, data: bytes, state: ScanState) -> Symbols:
         if state.held:
@@ -215,6 +204,38 @@ class TextScan:
         return before or state
 
 
+class ScanPolicy(Policy[ScanState]):
+    """A policy that looks for texts; made without a model, it knows its tokens after `for_model`.
+
+    Attributes:
+        scan: the search over the tokens of a model; None before `for_model`.
+    """
+
+    scan: TextScan | None
+
+    @property
+    def horizon(self) -> int:
+        """As many places as the longest match has characters: a token has one or more, most of them."""
+        return self.known_scan.most
+
+    def advance(self, state: ScanState, token_id: int) -> ScanState:
+        """Return the state after one more token, with what was found in it."""
+        return self.known_scan.push(state, token_id)
+
+    def held_bytes(self, state: ScanState) -> int:
+        """Return how many bytes at the end may yet be found, from the beginning of a token on."""
+        return self.known_scan.held_bytes(state)
+
+    @property
+    def known_scan(self) -> TextScan:
+        """The search, which there must be by now."""
+        if self.scan is None:
+            raise TypeError(
+                "expected a policy that knows its tokens: call `for_model(model)`, as generators do with `policies=[...]`"
+            )
+        return self.scan
+
+
 BROKEN = "\ufffd"
 """What bytes that are no character are read as."""
 
@@ -236,7 +257,8 @@ def _holder_of_byte(state: ScanState, offset: int) -> ScanState:
     return before or state
 
 
-def _state_at(state: ScanState, num_tokens: int) -> ScanState:
+def state_at(state: ScanState, num_tokens: int) -> ScanState:
+    """Return the state of the scan after so many tokens of the piece, where it has come that far."""
     while state.num_tokens > num_tokens and state.before is not None:
         state = state.before
     return state

@@ -1,4 +1,7 @@
-"""Choosing tokens: penalties, warpers, and the draw, for rows with different samplers at once."""
+"""Sampling: penalties, logits warpers, and the draw, for rows with different samplers at once.
+
+Imports its own rooms, `kernels` and `warpers`, and no other room.
+"""
 
 from outlines_cont.sampling.batch import SamplerBatch
 from outlines_cont.sampling.kernels.token_counts import TokenCounts

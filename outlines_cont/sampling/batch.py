@@ -1,4 +1,4 @@
-"""`SamplerBatch`: rows with different samplers, drawn together."""
+"""`SamplerBatch`: vectorised sampling of rows with different samplers: rows with the same steps are one group."""
 
 from __future__ import annotations
 
@@ -7,30 +7,20 @@ from dataclasses import dataclass
 
 import torch
 
-from outlines_cont.sampling.chain import WarperChain
+from outlines_cont.sampling.chain import Counts, WarperChain
 from outlines_cont.sampling.kernels.draw import Drawn, most_probable
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.params import SamplingParams
 from outlines_cont.sampling.penalties import penalised
-from outlines_cont.sampling.plain_chain import PlainChain
 from outlines_cont.sampling.warpers.temperature import Temperature
 from outlines_cont.sampling.warpers.warper import RowWarper, Warper
-
-Chain = WarperChain | PlainChain
-Counts = Sequence[TokenCounts | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Rows that take the same steps.
+    """Rows that take the same steps."""
 
-    Attributes:
-        rows: (r,) int64, their indices; None where these are all.
-        chain: their warpers; None where the most probable token is taken.
-    """
-
-    rows: torch.Tensor | None
-    chain: Chain | None
+    rows: torch.Tensor | None  # (r,) int64, their indices; None where these are all
+    chain: WarperChain | None  # None where the most probable token is taken
 
     def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
         """Choose a token for each row of the group; the arguments are those of its rows alone."""
@@ -48,7 +38,6 @@ class SamplerBatch:
     """
 
     def __init__(self, params: Sequence[SamplingParams]) -> None:
-        """Take `sampler.params` of each row."""
         self._params = params
         self._penalties = [row.penalties for row in params]
         distinct = {id(row): row for row in params}
@@ -113,12 +102,12 @@ class SamplerBatch:
         return token_ids, logprobs
 
 
-def chain_of(warpers: tuple[Warper, ...], num_rows: int) -> Chain:
+def chain_of(warpers: tuple[Warper, ...], num_rows: int) -> WarperChain:
     """Return the chain of rows that all have the same warpers."""
     return _chain([_aligned(warpers)] * num_rows)
 
 
-def _chain(rows: Sequence[tuple[Warper, ...]]) -> Chain:
+def _chain(rows: Sequence[tuple[Warper, ...]]) -> WarperChain:
     """Return the chain of rows of one kind, each with its own warpers, aligned."""
     columns = list(zip(*rows, strict=True))
     if all(temperature.is_neutral for temperature in columns[0]):
@@ -127,8 +116,7 @@ def _chain(rows: Sequence[tuple[Warper, ...]]) -> Chain:
     fast: list[RowWarper] = []
     while steps and isinstance(steps[-1], RowWarper):
         fast.insert(0, steps.pop())
-    last = WarperChain(fast)
-    return PlainChain(steps, last if fast else None) if steps else last
+    return WarperChain(fast, steps)
 
 
 def _kind(aligned: tuple[Warper, ...]) -> tuple[object, ...]:

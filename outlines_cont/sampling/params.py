@@ -1,4 +1,4 @@
-"""`SamplingParams`: what the next token of a row is chosen by, as a value, and the order in which its steps apply."""
+"""`SamplingParams`: the sampling parameters of a row as a value, and the order in which their steps apply (`STEPS`)."""
 
 from __future__ import annotations
 
@@ -30,17 +30,11 @@ the most probable one taken."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How one token is chosen. Samplers make it; their checks are not repeated here.
+    """How one token is chosen. Samplers make it; their checks are not repeated here."""
 
-    Attributes:
-        is_greedy: take the most probable token; then `penalties` are all that counts.
-        penalties: what changes single logits.
-        warpers: what is done with the logits after that, in this order.
-    """
-
-    is_greedy: bool
-    penalties: Penalties = NO_PENALTIES
-    warpers: tuple[Warper, ...] = ()
+    is_greedy: bool  # take the most probable token; then `penalties` are all that counts
+    penalties: Penalties = NO_PENALTIES  # what changes single logits
+    warpers: tuple[Warper, ...] = ()  # what is done with the logits after that, in this order
 
     @property
     def is_standard(self) -> bool:

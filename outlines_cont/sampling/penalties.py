@@ -1,4 +1,4 @@
-"""`Penalties`: what changes single logits before anything else: a bias by id, and penalties by what the row already holds."""
+"""`Penalties`: logit bias, and repetition, frequency and presence penalties, which come before all warpers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
+from outlines_cont.sampling.kernels.token_counts import TokenCounts, counts_of_row
 
 # Far beyond what changes a text, far below what float32 cannot hold.
 _LARGEST_STEP = 10_000
@@ -112,7 +112,7 @@ def penalised(
     form: for every row, for every token of it, change one number.
     """
     biased = [(row, p) for row, p in enumerate(penalties) if p.logit_bias]
-    counted = [(row, p, _needed(counts, row)) for row, p in enumerate(penalties) if p.needs_counts]
+    counted = [(row, p, counts_of_row(counts, row)) for row, p in enumerate(penalties) if p.needs_counts]
     if not biased and not counted:
         return logits
     logits = logits.clone(memory_format=torch.contiguous_format)
@@ -151,10 +151,3 @@ def _penalise(flat: torch.Tensor, vocab_size: int, rows: Sequence[tuple[int, Pen
     if frequency.any() or presence.any():
         logits -= torch.from_numpy(frequency[owners] * generated + presence[owners] * (generated > 0)).to(logits)
     flat[places] = logits
-
-
-def _needed(counts: Sequence[TokenCounts | None] | None, row: int) -> TokenCounts:
-    found = None if counts is None else counts[row]
-    if found is None:
-        raise TypeError(f"expected the token counts of row {row} as `counts`, which its penalties need, got None")
-    return found

@@ -1,7 +1,7 @@
-"""A stream of random numbers per row, keyed by (seed, batch index, sample index): a row's numbers do not depend on others.
+"""`RandomStream`: a counter-based stream of random numbers per row, keyed by (seed, batch index, sample index).
 
 The generator is the counter-based Philox 4x64 of numpy (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"),
-so a stream is a value: its key and how many numbers were drawn.
+so a stream is a value: its key and how many numbers were drawn. The numbers of a row do not depend on other rows.
 """
 
 from __future__ import annotations

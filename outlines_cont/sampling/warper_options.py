@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from outlines_cont.errors import OptionError
+from outlines_cont.checks import check
 from outlines_cont.sampling.params import SamplingParams
 from outlines_cont.sampling.warpers.dry import DRY
 from outlines_cont.sampling.warpers.min_p import MinP
@@ -30,13 +30,13 @@ class WarperOptions:
         dry, mirostat, xtc: the warpers themselves; None for none.
     """
 
+    dry: DRY | None = None
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
     typical_p: float | None = None
     top_a: float | None = None
-    dry: DRY | None = None
     mirostat: Mirostat | None = None
     xtc: XTC | None = None
 
@@ -46,45 +46,35 @@ class WarperOptions:
         Raises:
             OptionError: an option is out of its range.
         """
-        scale = Temperature(self.temperature)
-        return tuple(
-            warper
-            for warper in (
-                _given(self.dry, DRY),
-                None if scale.is_neutral else scale,
-                None if self.top_k is None else TopK(self.top_k),
-                None if self.top_p is None else TopP(self.top_p),
-                None if self.min_p is None else MinP(self.min_p),
-                None if self.typical_p is None else TypicalP(self.typical_p),
-                None if self.top_a is None else TopA(self.top_a),
-                _given(self.mirostat, Mirostat),
-                _given(self.xtc, XTC),
-            )
-            if warper is not None
-        )
+        options = [(option.name, getattr(self, option.name)) for option in fields(self)]
+        pairs = zip(_STANDARD, options, strict=True)
+        given = [_warper(kind, *option) for kind, option in pairs if option[1] is not None]
+        return tuple(warper for warper in given if warper != _NO_TEMPERATURE)
 
 
-def _given(value: Warper | None, kind: type[Warper]) -> Warper | None:
-    """Return a warper that was given as an option."""
-    if value is not None and type(value) is not kind:
-        option = kind.__name__.lower()
-        raise OptionError(f"expected `samplers.{kind.__name__}(...)` or None as `{option}`, got {value!r}", option)
-    return value
+# In the order of `STEPS`, and of the options.
+_STANDARD: tuple[type[Warper], ...] = (DRY, Temperature, TopK, TopP, MinP, TypicalP, TopA, Mirostat, XTC)
+_NUMBERED = (Temperature, TopK, TopP, MinP, TypicalP, TopA)
+_NO_TEMPERATURE = Temperature(1)
+
+
+def _warper(kind: type[Warper], option: str, value: Any) -> Warper:
+    """Return a standard warper that was given as an option: by its number, where it has one and no more."""
+    if kind in _NUMBERED:
+        return kind(value)
+    check(option, value, type(value) is kind, f"`samplers.{kind.__name__}(...)` or None")
+    warper: Warper = value
+    return warper
 
 
 def _options(warpers: tuple[Warper, ...]) -> dict[str, Any] | None:
     """Return the options that `WarperOptions` makes these of; None where it cannot."""
     if not all(warper.is_standard for warper in warpers):
         return None
-    values: dict[str, Any] = {}
-    for warper in warpers:
-        match warper:
-            case (
-                Temperature(t=value) | TopK(k=value) | TopP(p=value) | MinP(p=value) | TypicalP(p=value) | TopA(a=value)
-            ):
-                values[warper.name] = value
-            case _:
-                values[warper.name] = warper
+    values: dict[str, Any] = {
+        warper.name: getattr(warper, fields(warper)[0].name) if type(warper) in _NUMBERED else warper  # type: ignore[arg-type]
+        for warper in warpers
+    }
     return values if WarperOptions(**values).warpers() == warpers else None
 
 

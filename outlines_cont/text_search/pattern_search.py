@@ -1,4 +1,4 @@
-"""`PatternSearch`: finds texts of some languages inside a text that comes in pieces, with every place where one may have begun.
+"""`PatternSearch`: incremental search for matches of patterns, by simulating their DFAs from every character on.
 
 From each character on, the automaton of a language is followed as long as something of it may follow; what dies is let go. So it is
 known at any time how much of the end may yet turn out to be a match, and no text is read twice.
@@ -122,19 +122,12 @@ class SearchPattern:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """What may become a match.
+    """What may become a match."""
 
-    Attributes:
-        pattern: the number of the pattern.
-        start: the offset of its first byte.
-        first: the number of its first character.
-        state: the state of the automaton of the pattern.
-    """
-
-    pattern: int
-    start: int
-    first: int
-    state: int
+    pattern: int  # the number of the pattern
+    start: int  # the offset of its first byte
+    first: int  # the number of its first character
+    state: int  # the state of the automaton of the pattern
 
 
 @dataclass(frozen=True, slots=True)

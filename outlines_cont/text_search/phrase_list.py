@@ -1,4 +1,4 @@
-"""Lists of phrases as files: JSON, `[["phrase", factor], ...]`, as the lists of antislop's authors are."""
+"""`load_phrases`: lists of phrases as JSON files, `[["phrase", factor], ...]`, as the authors of antislop publish them."""
 
 from __future__ import annotations
 

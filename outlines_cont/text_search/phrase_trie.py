@@ -1,4 +1,4 @@
-"""`PhraseTrie`: finds all of many phrases in a sequence of symbols, one symbol at a time.
+"""`PhraseTrie`: the Aho-Corasick automaton of many phrases, over bytes or characters, one symbol at a time.
 
 The automaton of Aho and Corasick 1975, "Efficient String Matching". Failure links are made at once; a step that follows them is made
 when it is first taken, and kept, so that every later one is a look-up whatever the number of phrases.
@@ -8,37 +8,42 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
 
 
-class PhraseTrie:
+class PhraseTrie(Generic[T]):
     """The trie of some phrases, each a sequence of symbols, one or more; node 0 is the root.
 
     Attributes:
         depth: of each node the number of symbols that lead to it: the longest end of what was read that some phrase begins with.
         length: of each phrase its number of symbols.
+        phrases: the phrases by their numbers.
     """
 
-    __slots__ = ("_children", "_ends", "_failure", "_steps", "_symbols", "depth", "length")
+    __slots__ = ("_children", "_ends", "_failure", "_owner", "_steps", "_symbols", "depth", "length", "phrases")
 
-    def __init__(self, phrases: Iterable[Sequence[Hashable]]) -> None:
+    def __init__(self, phrases: Iterable[Sequence[T]]) -> None:
         """Cost: 1 us per symbol; some 300 bytes each."""
-        self._children: list[dict[Hashable, int]] = [{}]
+        self._children: list[dict[T, int]] = [{}]
         self._failure = [0]
         self._ends: list[tuple[int, ...]] = [()]
+        self._owner = [0]  # a phrase that begins with what leads to the node
         self.depth = [0]
-        self.length: list[int] = []
-        for number, phrase in enumerate(phrases):
-            self.length.append(len(phrase))
+        self.phrases = [*phrases]
+        self.length = [*map(len, self.phrases)]
+        for number, phrase in enumerate(self.phrases):
             node = 0
             for symbol in phrase:
-                node = self._children[node].get(symbol) or self._add_child(node, symbol)
+                node = self._children[node].get(symbol) or self._add_child(node, symbol, number)
             self._ends[node] += (number,)
         self._symbols = {symbol for children in self._children for symbol in children}
         self._link()
         # The steps of a node: to its children, and those that follow failure links as they are met.
         self._steps = [dict(children) for children in self._children]
 
-    def step(self, node: int, symbol: Hashable) -> int:
+    def step(self, node: int, symbol: T) -> int:
         """Return the node after one more symbol. Cost: 0.1 us; the failure links where the step is taken for the first time."""
         found = self._steps[node].get(symbol)
         return found if found is not None else self._first_step(node, symbol)
@@ -47,22 +52,27 @@ class PhraseTrie:
         """Return the numbers of the phrases that end here, the longest first."""
         return self._ends[node]
 
-    def _first_step(self, node: int, symbol: Hashable) -> int:
+    def path(self, node: int, start: int, stop: int) -> Sequence[T]:
+        """Return the symbols from number `start` up to `stop` of those that lead to a node."""
+        return self.phrases[self._owner[node]][start:stop] if start < stop else ()
+
+    def _first_step(self, node: int, symbol: T) -> int:
         if symbol not in self._symbols:  # most of Unicode is in no phrase, and is not kept
             return 0
         self._steps[node][symbol] = target = self._after_failure(node, symbol)
         return target
 
-    def _after_failure(self, node: int, symbol: Hashable) -> int:
+    def _after_failure(self, node: int, symbol: T) -> int:
         while node and symbol not in self._children[node]:
             node = self._failure[node]
         return self._children[node].get(symbol, 0)
 
-    def _add_child(self, node: int, symbol: Hashable) -> int:
+    def _add_child(self, node: int, symbol: T, number: int) -> int:
         child = self._children[node][symbol] = len(self._children)
         self._children.append({})
         self._failure.append(0)
         self._ends.append(())
+        self._owner.append(number)
         self.depth.append(self.depth[node] + 1)
         return child
 

@@ -1,4 +1,4 @@
-"""`StopText`: finds stop texts in bytes that come in pieces, as soon as one is complete."""
+"""`StopText`: incremental search for stop strings in bytes, by an Aho-Corasick automaton."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from outlines_cont.errors import OptionError
-from outlines_cont.text_search.stop_trie import StopTrie
+from outlines_cont.text_search.phrase_trie import PhraseTrie
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class StopText:
         match: The stop text that was found, None while there is none.
     """
 
-    _trie: StopTrie = field(repr=False)
+    _trie: PhraseTrie[int] = field(repr=False)
     _node: int = field(default=0, repr=False)
     position: int = 0
     match: StopMatch | None = None
@@ -54,12 +54,12 @@ class StopText:
 
         Cost: the joined length of the stop texts.
         """
-        return cls(StopTrie([text.encode() for text in checked_texts(stop_texts)]))
+        return cls(PhraseTrie([text.encode() for text in checked_texts(stop_texts)]))
 
     @property
     def longest(self) -> int:
         """The bytes of the longest stop text, 0 without any."""
-        return self._trie.longest
+        return max(self._trie.length, default=0)
 
     @property
     def safe(self) -> int:
@@ -73,7 +73,7 @@ class StopText:
         if self.match:
             return b""
         depth = self._trie.depth[self._node]
-        return self._trie.path(self._node, max(depth - self.position, 0), depth)
+        return bytes(self._trie.path(self._node, max(depth - self.position, 0), depth))
 
     def after(self, prompt: bytes) -> StopText:
         """Return a matcher that has pushed nothing yet, for bytes that go on after `prompt`.
@@ -82,7 +82,7 @@ class StopText:
         """
         node = 0
         for byte in prompt[max(len(prompt) - self.longest + 1, 0) :]:
-            node = self._trie.child(node, byte)
+            node = self._trie.step(node, byte)
         return StopText(self._trie, node)
 
     def push(self, data: bytes) -> tuple[StopText, bytes]:
@@ -95,16 +95,10 @@ class StopText:
         if self.match:
             return self, b""
         trie, node = self._trie, self._node
-        if not trie.longest:
-            return StopText(trie, 0, self.position + len(data)), data
-        children, failure, found = trie.children, trie.failure, trie.found
-        for offset, byte in enumerate(data):
-            while node and byte not in children[node]:
-                node = failure[node]
-            node = children[node].get(byte, 0)
-            if found[node] >= 0:
-                text = trie.texts[found[node]]
-                end = self.position + offset + 1
+        for end, byte in enumerate(data, self.position + 1):
+            node = trie.step(node, byte)
+            if ends := trie.ends(node):
+                text = bytes(trie.phrases[ends[0]])
                 after = StopText(trie, node, end, StopMatch(end - len(text), end, text.decode()))
                 return after, self._certain(after, data)
         after = StopText(trie, node, self.position + len(data))
@@ -115,7 +109,7 @@ class StopText:
         depth = self._trie.depth[self._node]
         begin = self.position - depth  # where the path to the node begins
         start, stop = self.safe - begin, after.safe - begin
-        return self._trie.path(self._node, start, min(stop, depth)) + data[: max(stop - depth, 0)]
+        return bytes(self._trie.path(self._node, start, min(stop, depth))) + data[: max(stop - depth, 0)]
 
 
 def checked_texts(stop_texts: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a text is compared by: its characters, in one case where that does not count, with marks where words begin and end.
+"""`SymbolReader`: the symbols by which texts are compared: characters, case-folded if wanted, with marks at the edges of words.
 
 Phrases are read in the same way as texts, so that comparing is finding one sequence of symbols in another: a phrase that begins or
 ends with a word character has marks there, and is found as a whole word only.
@@ -15,17 +15,11 @@ WORD_BEGINS, WORD_ENDS = "<word", "word>"
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """What some bytes are read as.
+    """What some bytes are read as."""
 
-    Attributes:
-        symbols: characters, and marks before and behind words.
-        held: bytes, at most 3, of a character that has only begun.
-        in_word: whether the last whole character was one of a word.
-    """
-
-    symbols: tuple[str, ...] = ()
-    held: bytes = b""
-    in_word: bool = False
+    symbols: tuple[str, ...] = ()  # characters, and marks before and behind words
+    held: bytes = b""  # bytes, at most 3, of a character that has only begun
+    in_word: bool = False  # whether the last whole character was one of a word
 
 
 BEGINNING = Symbols()
@@ -33,15 +27,10 @@ BEGINNING = Symbols()
 
 @dataclass(frozen=True, slots=True)
 class SymbolReader:
-    """Reads UTF-8 that comes in pieces; bytes that are none are U+FFFD, as `errors="replace"` has it.
+    """Reads UTF-8 that comes in pieces; bytes that are none are U+FFFD, as `errors="replace"` has it."""
 
-    Attributes:
-        ignore_case: characters are read as `str.casefold` writes them, which may be several.
-        whole_word: words have marks. A word is made of letters, digits and underscores, as `\\w` of `re`.
-    """
-
-    ignore_case: bool = True
-    whole_word: bool = False
+    ignore_case: bool = True  # characters are read as `str.casefold` writes them, which may be several
+    whole_word: bool = False  # words have marks. A word is made of letters, digits and underscores, as `\\w` of `re`.
 
     def read(self, data: bytes, before: Symbols) -> Symbols:
         """Return what `data` is read as behind what was read `before`, of which only `held` and `in_word` count."""

@@ -12,10 +12,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from outlines_cont.engine import row as row_module
-from outlines_cont.engine.drawing.draw_place import Draw
+from outlines_cont.engine import steered_row as row_module
+from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.parts import policy_tracks as tracks_module
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.errors import RetriesSpent, UnsupportedBranch
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch, TokenSet
@@ -190,10 +191,10 @@ def steered(row: Row, seed: int, *, twice: bool = False) -> Row:
         assert len(left) == row.mask.count(VOCAB_SIZE)
         draw = Draw(choice(seed, tuple(row.piece_ids), left), -1.0, -1.0)
         if twice:
-            before = row.checkpoint()
+            undo = row.checkpoint()
             row.take(draw)
             planned(row)
-            row.restore(before)
+            undo()
             planned(row)
         row.take(draw)
     return row

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlines_cont import generate
 from outlines_cont.drafts.copying import _FORGET, _MOST_KEYS, CopyHabits, CopyTrail
+from outlines_cont.engine.guessing.guess_length import StepPrices
 from tests.fakes import saying, scripted_model
 
 QUOTE, COMMA, A, B = 1, 2, 3, 4
@@ -65,7 +68,8 @@ def test_a_trail_that_is_cut_is_left() -> None:
     assert trail.at is None
 
 
-def test_records_after_the_first_take_fewer_forwards() -> None:
+def test_records_after_the_first_take_fewer_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StepPrices, "length", lambda *_: 16)  # else it depends on what forwards take
     names = [("Ana", "Porto", "lamps"), ("Bea", "Lyon", "forks"), ("Cyd", "Oslo", "desks"), ("Dov", "Rome", "chairs")]
     texts = {n: f'{{"name":"{n}","city":"{c}","item":"{i}"}}' for n, c, i in names}
 
@@ -80,5 +84,4 @@ def test_records_after_the_first_take_fewer_forwards() -> None:
         with model.meter() as meter:
             assert write(f"{name}, {city}, {item}!>") == {"name": name, "city": city, "item": item}
         forwards.append(meter.forwards)
-    print(forwards)
-    assert min(forwards[4:]) < forwards[0] - 3
+    assert max(forwards[4:]) <= 6 < forwards[0]

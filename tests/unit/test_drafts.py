@@ -92,7 +92,7 @@ def steady(model: HuggingFaceModel, monkeypatch: pytest.MonkeyPatch) -> HuggingF
         return forward(*arguments)
 
     monkeypatch.setattr(model, "forward", timed)
-    engine_of(model)._guessing.clock = lambda: seconds[0]
+    engine_of(model)._speculation.clock = lambda: seconds[0]
     for _ in range(3):  # a plain forward is measured first
         generate.text(model)("the", max_tokens=3, draft=Proposing([]))
     return model
@@ -518,17 +518,17 @@ def test_a_draft_counts_in_its_own_meter() -> None:
 
 def test_the_best_length_has_the_most_tokens_per_second() -> None:
     lengths, draft = GuessLength("cpu"), RowDraft(_Silent())
-    assert lengths.prices(1, 1).length(draft, 1.0) == 0  # nothing was measured
+    assert draft.length(lengths.prices(1, 1), 1.0) == 0  # nothing was measured
     for _ in range(3):
         for width in (1, 2, 4, 8, 17):
             lengths.forwards.note(width, 1.0 + 0.05 * width)
-    assert lengths.prices(1, 1).length(draft, 1.0) == LONGEST
-    assert lengths.prices(1, 1).length(draft, 0.0) == 0
-    half = lengths.prices(1, 1).length(draft, 0.5)
+    assert draft.length(lengths.prices(1, 1), 1.0) == LONGEST
+    assert draft.length(lengths.prices(1, 1), 0.0) == 0
+    half = draft.length(lengths.prices(1, 1), 0.5)
     assert 1 <= half <= 5
     lengths.note_guess(draft.drafter, 0.4)
-    assert lengths.prices(1, 1).length(draft, 0.5) < half
-    assert 0 < lengths.prices(1, 1).length(draft, 0.9) < LONGEST
+    assert draft.length(lengths.prices(1, 1), 0.5) < half
+    assert 0 < draft.length(lengths.prices(1, 1), 0.9) < LONGEST
 
 
 def test_a_draft_that_is_unsure_stops_earlier() -> None:
@@ -538,9 +538,9 @@ def test_a_draft_that_is_unsure_stops_earlier() -> None:
             lengths.forwards.note(width, 1.0 + 0.05 * width)
         lengths.note_guess(draft.drafter, 0.3)
     prices = lengths.prices(1, 1)
-    assert prices.length(draft, 0.9) > 1
-    assert prices.pays(draft, 2, 0.9)
-    assert not prices.pays(draft, 2, 0.3)
+    assert draft.length(prices, 0.9) > 1
+    assert prices.pays(draft.drafter, 2, 0.9)
+    assert not prices.pays(draft.drafter, 2, 0.3)
     for _ in range(50):  # what is right of one grade says something of its kind, and nothing of the other grades
         draft.note(Graded("model", 4), True)
         draft.note(Graded("model", 0), False)
@@ -555,7 +555,7 @@ def test_where_nothing_is_right_a_guess_is_made_ever_more_rarely() -> None:
     for _ in range(3):
         lengths.forwards.note(1, 1.0)
         lengths.forwards.note(3, 1.2)
-    tries = [i for i in range(1, 1000) if lengths.prices(1, 1).length(draft, 0.0)]
+    tries = [i for i in range(1, 1000) if draft.length(lengths.prices(1, 1), 0.0)]
     assert tries[:5] == [8, 24, 56, 120, 248]
     assert len(tries) < 12
 

@@ -15,7 +15,7 @@ import torch
 from outlines_cont import continuous, generate, samplers
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.prefill_row import PrefillRow
+from outlines_cont.engine.prefill import PrefillRow
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import EngineInterrupted, KVBudgetError, OptionError, OutlinesContError
 from outlines_cont.meter import Meter

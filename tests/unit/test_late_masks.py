@@ -164,7 +164,7 @@ def test_masks_behind_a_guess_are_made_beside_the_forward_that_reads_it(monkeypa
             return wanted.rows[0][0].token_ids[len(token_ids) :]
 
     model = fresh_model()
-    engine_of(model)._guessing.clock = lambda: 0.0
+    engine_of(model)._speculation.clock = lambda: 0.0
     for _ in range(3):  # a plain forward is measured, and guesses are right
         assert generate.regex(model, "ab", force=False)("x", draft="lookup") == "ab"
     monkeypatch.setattr(LazyTokenSet, "words", property(seen))

@@ -56,8 +56,8 @@ engine.drawing       <- policies samplers sampling sampling.kernels
 adapters             <- fsm fsm.automaton fsm.schema fsm.tokens engine.drawing models.tokenizer policies
 engine.guessing      <- engine.drawing policies sampling sampling.kernels
 drafts               <- engine.drawing engine.guessing kv policies
-engine.parts         <- engine.drawing engine.guessing policies sampling sampling.kernels state
-engine.guided        <- engine.guessing engine.parts kv policies state
+engine.parts         <- engine.drawing engine.guessing policies sampling.kernels state
+engine.guided        <- engine.guessing engine.parts policies state
 engine               <- engine.drawing engine.guessing engine.guided engine.parts kv policies samplers sampling
                         sampling.kernels state
 models               <- engine kv models.tokenizer state

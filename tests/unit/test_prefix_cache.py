@@ -15,7 +15,8 @@ import torch
 
 from outlines_cont import BatchedExecutor, OptionError, SequenceState, continuous, engine_of, generate, models, samplers
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.row import Row, Want
+from outlines_cont.engine.row import Row
+from outlines_cont.engine.steered_row import Want
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.kv.share import Sharing
 from outlines_cont.meter import Meter

@@ -30,8 +30,8 @@ from outlines_cont.samplers import (
     multinomial,
 )
 from outlines_cont.sampling import SamplerBatch, TokenCounts
-from outlines_cont.sampling.plain_chain import PlainChain
-from outlines_cont.sampling.warpers import RowWarper
+from outlines_cont.sampling.chain import WarperChain
+from outlines_cont.sampling.warpers.warper import RowWarper
 from tests.fakes import random_model
 from tests.oracle import rescored
 from tests.sampling_oracle import NOTHING, Held, law_after, made_row, plain_law, softmax, warped
@@ -448,5 +448,5 @@ def test_a_chain_without_a_distribution_says_so_and_raises_nothing() -> None:
     logits = torch.stack([torch.full((6,), -torch.inf), torch.arange(6.0)])
     token_ids, logprobs = multinomial(warpers=(Temperature(2.0), TopNSigma(1.0))).sample(logits, torch.rand(2).double())
     assert torch.isfinite(logprobs).tolist() == [False, True]
-    assert isinstance(PlainChain([TopNSigma(1.0)]).kept(logits), torch.Tensor)
+    assert isinstance(WarperChain([], [TopNSigma(1.0)]).kept(logits), torch.Tensor)
     assert 0 <= int(token_ids[0]) < 6

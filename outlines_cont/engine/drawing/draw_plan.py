@@ -48,11 +48,7 @@ def tempered(drawing: Drawing, temperature: float) -> Drawing:
 
 @dataclass(frozen=True, slots=True)
 class _Refusing:
-    """A sampler that draws nothing.
-
-    Attributes:
-        error: what its rows fail with.
-    """
+    """A sampler that draws nothing: its rows fail with `error`."""
 
     error: Exception
     num_samples: int | None = None
@@ -66,39 +62,26 @@ class _Refusing:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """What was drawn for R rows.
+class BatchDraw:
+    """What was drawn for R rows."""
 
-    Attributes:
-        token_ids: (R,) int64; 0 for a row without a draw.
-        logprobs: (R,), as they were drawn; not finite for a row without a distribution.
-        errors: what went wrong, by the index of the row.
-    """
-
-    token_ids: torch.Tensor
-    logprobs: torch.Tensor
-    errors: dict[int, Exception] = field(default_factory=dict)
+    token_ids: torch.Tensor  # (R,) int64; 0 for a row without a draw
+    logprobs: torch.Tensor  # (R,), as they were drawn; not finite for a row without a distribution
+    errors: dict[int, Exception] = field(default_factory=dict)  # what went wrong, by the index of the row
 
 
 class DrawPlan:
     """How the tokens of R rows are drawn, to be used as long as the drawings are the same."""
 
     def __init__(self, drawings: Sequence[Drawing]) -> None:
-        """Take the drawing of each row."""
         self.drawings = drawings
         kinds: dict[object, list[int]] = {}
         for row, drawing in enumerate(drawings):
             kinds.setdefault(drawing.kind, []).append(row)
         self._parts = [_Part(rows, [drawings[row] for row in rows]) for rows in kinds.values()]
 
-    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
-        """Draw a token for every row.
-
-        Args:
-            masked: (R, V), minus infinity where a token is not allowed; not changed.
-            uniforms: (R,) float64 in [0, 1) on the CPU; None where no row needs one.
-            counts: what each row holds; None for rows that need none, or for all of them.
-        """
+    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> BatchDraw:
+        """Draw a token for every row from its masked (R, V) logits; the arguments are those of `SamplerBatch.sample`."""
         if len(self._parts) == 1:
             return self._parts[0].draw(masked, uniforms, counts)
         token_ids = torch.zeros(len(masked), dtype=torch.int64, device=masked.device)
@@ -113,7 +96,7 @@ class DrawPlan:
             )
             token_ids[rows], logprobs[rows] = drawn.token_ids, drawn.logprobs
             errors.update({part.rows[at]: error for at, error in drawn.errors.items()})
-        return Drawn(token_ids, logprobs, errors)
+        return BatchDraw(token_ids, logprobs, errors)
 
 
 class DrawPlans:
@@ -134,11 +117,7 @@ class DrawPlans:
 
 
 class _Part:
-    """Rows that are drawn together.
-
-    Attributes:
-        rows: their indices.
-    """
+    """Rows that are drawn together: those at the indices `rows`."""
 
     def __init__(self, rows: list[int], drawings: Sequence[Drawing]) -> None:
         self.rows = rows
@@ -146,24 +125,24 @@ class _Part:
         self._is_standard = drawings[0].kind == "standard"
         self._together = _together(drawings)
 
-    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> Drawn:
+    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> BatchDraw:
         """Draw a token for each row of the part; the arguments are those of its rows alone."""
         if self._is_standard:
-            return Drawn(*self._together.sample(masked, uniforms, counts))
+            return BatchDraw(*self._together.sample(masked, uniforms, counts))
         # A row that has no distribution is no business of a user's sampler.
         has_any = masked.amax(dim=-1).isfinite().tolist()
         if all(has_any):
             try:
-                return Drawn(*self._checked(self._together, masked, uniforms, counts))
+                return BatchDraw(*self._checked(self._together, masked, uniforms, counts))
             except Exception as error:
                 _let_go(error)
                 if len(masked) == 1:
-                    return Drawn(masked.new_zeros(1, dtype=torch.int64), masked.new_zeros(1), {0: error})
+                    return BatchDraw(masked.new_zeros(1, dtype=torch.int64), masked.new_zeros(1), {0: error})
         return self._each_alone(has_any, masked, uniforms, counts)
 
     def _each_alone(
         self, has_any: Sequence[bool], masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
-    ) -> Drawn:
+    ) -> BatchDraw:
         """Draw for one row after the other, so that what goes wrong is the error of one row."""
         token_ids, logprobs = (
             masked.new_zeros(len(masked), dtype=torch.int64),
@@ -182,7 +161,7 @@ class _Part:
             except Exception as error:
                 _let_go(error)
                 errors[row], logprobs[row] = error, 0.0
-        return Drawn(token_ids, logprobs, errors)
+        return BatchDraw(token_ids, logprobs, errors)
 
     def _checked(
         self,

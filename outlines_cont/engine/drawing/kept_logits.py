@@ -22,19 +22,12 @@ MAX_KEPT_BYTES = 32 * 2**20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LargestLogits:
-    """The largest of the logits of a place.
+    """The largest of the logits of a place."""
 
-    Attributes:
-        values: (K,) the logits, on the device of the model.
-        token_ids: (K,) int64, theirs.
-        norm: () the logarithm of the sum of the exponentials of all logits of the place.
-        vocab_size: V.
-    """
-
-    values: torch.Tensor
-    token_ids: torch.Tensor
-    norm: torch.Tensor
-    vocab_size: int
+    values: torch.Tensor  # (K,) the logits, on the device of the model
+    token_ids: torch.Tensor  # (K,) int64, theirs
+    norm: torch.Tensor  # () the logarithm of the sum of the exponentials of all logits of the place
+    vocab_size: int  # V
 
     @classmethod
     def of(cls, logits: torch.Tensor) -> LargestLogits:
@@ -64,12 +57,7 @@ class LargestLogits:
 
 
 class KeptLogits:
-    """The logits of the places that a row may go back to, by the index of the token that follows them.
-
-    Args:
-        num_places: how many tokens a row may go back; the present place is kept as well.
-        max_bytes: they take no more than that.
-    """
+    """The logits of the `num_places` last places, and the present one, by the index of the token that follows; `max_bytes` at most."""
 
     __slots__ = ("_at", "_nbytes", "max_bytes", "num_places")
 

@@ -1,4 +1,4 @@
-"""Token masks: lazy ones are computed while a forward runs, and all are applied to logits, the rows of a batch at once."""
+"""Token masks: lazy ones are computed in a thread while a forward runs; `Masker` applies those of a batch to its logits at once."""
 
 from __future__ import annotations
 

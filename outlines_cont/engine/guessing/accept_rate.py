@@ -1,10 +1,8 @@
-"""`AcceptRate`: which share of the guesses of one kind was right lately; `Graded`: a kind of guesses with a grade."""
+"""`AcceptRate`: the acceptance rate of draft tokens of one kind, as an exponentially weighted mean; `Graded`: such a kind with a grade."""
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
-from typing import Self
 
 _PRIOR_WEIGHT = 3.0
 _MEMORY = 0.95
@@ -12,23 +10,14 @@ _MEMORY = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """Guesses of a kind that a drafter is about equally sure of.
+    """Guesses of a kind that a drafter is about equally sure of."""
 
-    Attributes:
-        kind: all guesses that are made alike.
-        grade: how sure it is.
-    """
-
-    kind: str
-    grade: int
+    kind: str  # all guesses that are made alike
+    grade: int  # how sure it is
 
 
 class AcceptRate:
-    """A mean that forgets: what is 14 guesses old counts half.
-
-    Attributes:
-        share: the estimate, between 0 and 1.
-    """
+    """A mean that forgets: what is 14 guesses old counts half. `share` is the estimate, between 0 and 1."""
 
     __slots__ = ("_num_right", "_num_tried", "share")
 
@@ -42,7 +31,3 @@ class AcceptRate:
         self._num_tried = self._num_tried * _MEMORY + 1
         self._num_right = self._num_right * _MEMORY + is_right
         self.share = self._num_right / self._num_tried
-
-    def fork(self) -> Self:
-        """Return a copy that goes on by itself."""
-        return copy(self)

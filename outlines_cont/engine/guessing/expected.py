@@ -1,4 +1,4 @@
-"""`Expected`: tokens that may come next in a row, fed together with those before them, so that the ones that come are not fed again.
+"""`Expected`: tokens that are fed ahead, behind the end of a row, so that those of them that come are not fed again.
 
 They are either tokens that the row has given back, whose text is spelled anew, or a guess; see `engine.guessing`. None of them is a
 token of the row until it was drawn or forced there like any other.
@@ -14,19 +14,14 @@ import torch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expected:
-    """Tokens behind the present end of a row. Immutable.
+    """Tokens behind the present end of a row. Immutable."""
 
-    Attributes:
-        token_ids: those that have not come yet.
-        num_fed: how many of the first are fed.
-        logits: (V,) before tokens of the row, by their index, as far as they are known.
-        kinds: for tokens that were guessed how each was, None for one that the policies leave no choice about; empty for tokens that
-            stood there before.
-    """
-
-    token_ids: tuple[int, ...] = ()
-    num_fed: int = 0
+    token_ids: tuple[int, ...] = ()  # those that have not come yet
+    num_fed: int = 0  # how many of the first are fed
+    # (V,) before tokens of the row, by their index, as far as they are known
     logits: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    # For tokens that were guessed how each was, None for one that the policies leave no choice about; empty for
+    # tokens that stood there before
     kinds: tuple[Hashable, ...] = ()
 
     @property

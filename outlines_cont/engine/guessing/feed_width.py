@@ -1,4 +1,4 @@
-"""How many tokens of every row go into one forward, where rows have different numbers of them to feed.
+"""`chunk_width`: the width of a forward, that is, how many pending tokens of every row it takes (chunked prefill).
 
 A forward is a rectangle: as many columns as the longest chunk, for every row. Rows that have nothing to fill theirs with pay for
 padding; so a long chunk is fed in parts where many rows go on by a single token, and at once where that costs little.

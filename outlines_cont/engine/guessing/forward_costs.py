@@ -1,4 +1,4 @@
-"""`ForwardCosts`: how long a forward of a number of tokens takes: medians of what was measured, linear in between."""
+"""`ForwardCosts`: a cost model of forwards: seconds by number of tokens, as medians of measurements, linear in between."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ _MAX_TOKENS = 2048
 
 
 class Lately:
-    """The median of the last few numbers, which a single odd one does not move.
-
-    Attributes:
-        median: it; 0 where there are no numbers.
-    """
+    """The `median` of the last few numbers, which a single odd one does not move; 0 where there are none."""
 
     __slots__ = ("_last", "median")
 

@@ -1,8 +1,8 @@
-"""`GuessLength`: how many tokens are worth guessing, from how often guesses are right and from what forwards take.
+"""`GuessLength`: the length of drafts with the most tokens per second, from acceptance rates and the cost of forwards.
 
 With a share `a` of right guesses, a forward with `k` guessed tokens brings `1 + a + ... + a ** k` tokens. It takes as long as a forward
-of that width, and guessing takes its time, too; so the best `k` is the one with the most tokens per second. Where that is none, a short
-guess is made once in a while, to see whether it has become worth it. The choice changes how many forwards there are, and no text.
+of that width, and guessing takes its time, too; so the best `k` is the one with the most tokens per second. The choice changes how many
+forwards there are, and no text.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from weakref import WeakKeyDictionary
 
 from outlines_cont.engine.guessing.accept_rate import AcceptRate
 from outlines_cont.engine.guessing.forward_costs import ForwardCosts, Lately
-from outlines_cont.engine.guessing.row_draft import Drafter, RowDraft
 
 LONGEST = 16
 """How many tokens a drafter guesses at most."""
 
-_NUM_PROBED = 2
 # A guess must bring so much more than it costs, as measurements are never exact.
 _MARGIN = 1.03
 # What a clock cannot tell from nothing, in seconds.
@@ -29,58 +27,45 @@ _NUM_PLAIN = 2
 
 
 class GuessLength:
-    """What was measured for one model.
-
-    Attributes:
-        forwards: what a step takes, by the tokens of its forward: the forward, and the draw after it.
-    """
+    """What was measured for one model."""
 
     def __init__(self, device_type: str) -> None:
+        # What a step takes, by the tokens of its forward: the forward, and the draw after it.
         self.forwards = ForwardCosts(device_type)
-        self._draws = Lately()
-        self._guesses: WeakKeyDictionary[Drafter, Lately] = WeakKeyDictionary()
-        self._shares: WeakKeyDictionary[Drafter, dict[Hashable, AcceptRate]] = WeakKeyDictionary()
+        self.draws = Lately()  # seconds of a draw that needs no forward
+        self._guesses: WeakKeyDictionary[object, Lately] = WeakKeyDictionary()  # by drafter
+        self._shares: WeakKeyDictionary[object, dict[Hashable, AcceptRate]] = WeakKeyDictionary()
 
-    def shares(self, drafter: Drafter) -> dict[Hashable, AcceptRate]:
+    def shares(self, drafter: object) -> dict[Hashable, AcceptRate]:
         """Return which share of guesses by a drafter is right in all rows, by their kind."""
         return self._shares.setdefault(drafter, {})
 
-    def note_guess(self, drafter: Drafter, seconds: float) -> None:
+    def note_guess(self, drafter: object, seconds: float) -> None:
         """Take note of what guessing took for all rows of a step together, per token of the longest guess."""
         self._guesses.setdefault(drafter, Lately()).note(seconds)
-
-    def note_draw(self, seconds: float) -> None:
-        """Take note of what a draw took that needed no forward."""
-        self._draws.note(seconds)
 
     def prices(self, num_rows: int, num_pending: int) -> StepPrices:
         """Return what guesses cost in a step of R rows with `num_pending` tokens each to feed, at least 1."""
         return StepPrices(self, num_rows, num_pending)
 
-    def guess_seconds(self, drafter: Drafter) -> float:
+    def guess_seconds(self, drafter: object) -> float:
         """Return what guessing takes for all rows of a step together, per token of the longest guess; 0 where that is not known."""
         measured = self._guesses.get(drafter)
         return 0.0 if measured is None else measured.median
 
-    @property
-    def draw_seconds(self) -> float:
-        """What a draw takes that needs no forward."""
-        return self._draws.median
-
 
 class StepPrices:
-    """What guesses cost in one step."""
+    """What guesses cost in one step; see `GuessLength.prices`."""
 
     def __init__(self, measured: GuessLength, num_rows: int, num_pending: int) -> None:
-        """See `GuessLength.prices`."""
         self._measured, self._num_rows, self._num_pending = measured, num_rows, num_pending
         self._rate = 0.0  # tokens per second and row that the last length brings
 
-    def length(self, draft: RowDraft, share: float) -> int:
-        """Return the number of tokens to guess that brings the most tokens per second, where such a share of guesses is right."""
+    def length(self, drafter: object, share: float) -> int:
+        """Return the number of tokens to guess of most tokens per second, where such a share of guesses by a drafter is right."""
         if self._measured.forwards.num_below(self._num_rows * self._num_pending) < _NUM_PLAIN:
             return 0
-        guess, draw = self._measured.guess_seconds(draft.drafter), self._measured.draw_seconds
+        guess, draw = self._measured.guess_seconds(drafter), self._measured.draws.median
         best, best_rate, tokens, weight = 0, 0.0, 0.0, 1.0
         for length in range(LONGEST + 1):
             tokens += weight
@@ -92,21 +77,12 @@ class StepPrices:
             elif weight < _FEW or length > best + _NO_BETTER:
                 break
         self._rate = best_rate
-        if best:
-            draft.skipped, draft.patience = 0, draft.FIRST_PATIENCE
-        return best or self._probe(draft)
+        return best
 
-    def pays(self, draft: RowDraft, length: int, chance: float) -> bool:
+    def pays(self, drafter: object, length: int, chance: float) -> bool:
         """Return whether a token is worth guessing behind `length` others, where all are right with such a probability."""
         wider = self._forward(length + 1) - self._forward(length)
-        return chance >= self._rate * (max(wider, 0.0) + self._measured.guess_seconds(draft.drafter))
+        return chance >= self._rate * (max(wider, 0.0) + self._measured.guess_seconds(drafter))
 
     def _forward(self, length: int) -> float:
         return self._measured.forwards.seconds(self._num_rows * (self._num_pending + length))
-
-    def _probe(self, draft: RowDraft) -> int:
-        draft.skipped += 1
-        if draft.skipped < draft.patience:
-            return 0
-        draft.skipped, draft.patience = 0, min(draft.patience * 2, draft.LONGEST_PATIENCE)
-        return _NUM_PROBED

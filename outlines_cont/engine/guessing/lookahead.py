@@ -1,4 +1,4 @@
-"""`Lookahead`: the policies of a row walked ahead on tokens that are only guessed, so that a guess is one that the row may write.
+"""`Lookahead`: a draft that grows token by token, checked against the policies of its row, so that each token is one that may come.
 
 Policies are asked about hypothetical tokens as they would be asked about written ones; nothing of the row changes. The walk ends where
 a policy would go back, fork, wait, stop or raise: what is written there is decided when the row has come there.
@@ -6,15 +6,14 @@ a policy would go back, fork, wait, stop or raise: what is written there is deci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from outlines_cont.policies.ahead import RowAhead
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.compose import Track, compose, goes_back
+from outlines_cont.policies.compose import Track, compose, goes_back, row_ahead
 from outlines_cont.policies.row_view import RowView
 
 ONLY, HINT = "the only token", "a hint of a policy"
@@ -26,19 +25,12 @@ MAX_GUESSED = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """What the policies want behind some guessed tokens: a token to be drawn.
+    """What the policies want behind some guessed tokens: a token to be drawn."""
 
-    Attributes:
-        offset: how many guessed tokens stand before it.
-        num_drawn: how many of those are drawn.
-        mask: the tokens that may be drawn.
-        temperature: see `Branch`.
-    """
-
-    offset: int
-    num_drawn: int
-    mask: TokenSet
-    temperature: float | None
+    offset: int  # how many guessed tokens stand before it
+    num_drawn: int  # how many of those are drawn
+    mask: TokenSet  # the tokens that may be drawn
+    temperature: float | None  # see `Branch`
 
 
 class Lookahead:
@@ -49,8 +41,8 @@ class Lookahead:
         kinds: how each of them was guessed; None for one that the policies leave no choice about. See `RowDraft.share`.
         num_drafted: how many of them a drafter has guessed.
         asked: what the policies want behind guessed tokens, where that is a choice among tokens.
-        mask: the tokens that may come next; None where the guess ends.
-        temperature: what the next token would be drawn with; see `Branch`.
+        mask, temperature: what the next token would be drawn under, and at; the mask is None where the guess ends.
+        context: all ids, those of the row and those that are guessed; not to be changed.
     """
 
     def __init__(
@@ -66,17 +58,12 @@ class Lookahead:
         temperature: float | None = None,
         takes_hints: bool = False,
     ) -> None:
-        """Begin behind the last token of a row that wants a sample.
+        """Begin behind the last token of a row that wants a sample; row and tracks are not changed.
 
         Args:
-            row: it is not changed.
-            tracks: its policies; they are not changed.
-            mask: what the row may draw next.
-            sequences: what is appended at once behind some of these; see `Branch.ff_tokens`.
+            mask, sequences, temperature: what the row may draw next; see `Branch`.
             eos: the tokens that end the text; none of them is guessed.
             room: how many tokens may be guessed, all in all.
-            vocab_size: the number of token ids.
-            temperature: see `Branch`.
             takes_hints: whether to guess what the policies hint at; see `Policy.hint`.
         """
         self.token_ids: list[int] = []
@@ -85,7 +72,8 @@ class Lookahead:
         self.num_drafted = 0
         self.mask: TokenSet | None = mask if room > 0 else None
         self.temperature = temperature
-        self._ahead = RowAhead([*row.token_ids], row)
+        self.context = [*row.token_ids]
+        self._ahead = row_ahead(self.context, row)
         self._tracks = [track.at(track.states[-1:], track.retries) for track in tracks]
         self._sequences, self._eos, self._vocab_size = sequences, eos, vocab_size
         self._room, self._takes_hints = min(room, MAX_GUESSED), takes_hints
@@ -97,11 +85,7 @@ class Lookahead:
         return len(self.kinds) - self.kinds.count(None)
 
     def lazy_masks(self, chance: Callable[[Sequence[Hashable]], float]) -> list[TokenSet]:
-        """Return the lazy masks behind guessed tokens that are not computed yet, as far as the row will more likely come there than not.
-
-        Args:
-            chance: from the kinds of some tokens to the probability that all of them are right.
-        """
+        """Return the lazy masks behind guessed tokens that the row will more likely need than not; `chance` is `RowDraft.chance`."""
         late = [asked for asked in self.asked if not asked.mask.is_made]
         return [asked.mask for asked in late if chance(self.kinds[: asked.offset]) >= _LIKELY]
 
@@ -110,11 +94,6 @@ class Lookahead:
         for track, ahead in zip(tracks, self._tracks, strict=True):
             track.expect(self.token_ids, ahead)
 
-    @property
-    def context(self) -> list[int]:
-        """All ids: those of the row, and those that are guessed. Not to be changed."""
-        return self._ahead.token_ids
-
     def push(self, token_id: int, kind: Hashable) -> bool:
         """Guess one more token, and what the policies leave no choice about behind it; return whether it may come there."""
         if not self._draw(token_id, kind):
@@ -122,6 +101,25 @@ class Lookahead:
         self.num_drafted += 1
         self._take_hints()
         return True
+
+    def push_all(self, token_ids: Iterable[int], longest: int, kind: Hashable) -> bool:
+        """Push tokens one after the other, up to where one may not come, or the text has to go on otherwise; return whether any was.
+
+        Args:
+            token_ids: what is guessed, such as a copy of a text, which may have the text in it that the constraint puts in by itself;
+                no more is taken than fits.
+            longest: the most tokens that the guess has by a drafter.
+            kind: how they are guessed; see `RowDraft.share`.
+        """
+        pushed, rest = False, iter(token_ids)
+        while self.mask is not None and self.num_drafted < longest:
+            token_id, length = next(rest, None), len(self.context)
+            if token_id is None or not self.push(token_id, kind):
+                return pushed
+            pushed = True
+            if any(added != next(rest, None) for added in self.context[length + 1 :]):
+                return pushed
+        return pushed
 
     def _draw(self, token_id: int, kind: Hashable) -> bool:
         if not self._may_come(token_id) or not self._append(token_id, kind):
@@ -155,7 +153,7 @@ class Lookahead:
         if len(self.token_ids) >= self._room or not self._is_fine(lambda: self._advance(token_id)):
             self.mask = None
             return False
-        self._ahead.token_ids.append(token_id)
+        self.context.append(token_id)
         self.token_ids.append(token_id)
         self.kinds.append(kind)
         return True

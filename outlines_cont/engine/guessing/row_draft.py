@@ -1,32 +1,39 @@
-"""`RowDraft`: what guesses the next tokens of one row, what it remembers of the row, and how often it was right.
+"""`RowDraft`: speculative decoding of one row: its drafter, how often that was right, the last guess, and draws made ahead for it.
 
 How a guess is made is the business of a `Drafter`, of which `outlines_cont.drafts` has three. A drafter serves any number of rows, and
-keeps a `Memory` for each of them.
+keeps a memory for each of them.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fsm.caller import stacklevel_of_user
-from outlines_cont.engine.drawing.drawing import Drawing
+from outlines_cont.engine.drawing.drawing import Draw, Drawing, DrawPlace
 from outlines_cont.engine.guessing.accept_rate import AcceptRate, Graded
-from outlines_cont.engine.guessing.lookahead import HINT, Lookahead
+from outlines_cont.engine.guessing.expected import Expected
+from outlines_cont.engine.guessing.guess_length import StepPrices
+from outlines_cont.engine.guessing.lookahead import HINT, Asked, Lookahead
 from outlines_cont.errors import DraftWarning
 from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
 from outlines_cont.sampling.random_stream import OpenStream
+from outlines_cont.shallow import shallow_copy
 from outlines_cont.user_code import place_of
 
 # Which share of guesses is right, as long as nothing is known.
 _EXPECTED = 0.7
 # Hints are taken where so many of them are right, and else every so often, to see whether they are.
 _WORTH, _EVERY = 0.3, 16
+# Where no guess is worth it, a short one is made after so many forwards, to see whether it has become worth it.
+_FIRST_PATIENCE, _LONGEST_PATIENCE, _NUM_PROBED = 8, 128, 2
 # So many new tokens are little to read before a guess.
 _USUAL = 24
 
@@ -52,43 +59,23 @@ class DraftedRow(Protocol):
         """Return how often each token stands in the row."""
 
 
-class Memory(Protocol):
-    """What a drafter remembers of one row, such as an index of its tokens."""
-
-    def cut(self, length: int) -> None:
-        """Note that of the tokens of the row only the first `length` are surely those of before. Cost: no more than constant."""
-
-    def fork(self) -> Memory:
-        """Return the same for a fork of the row."""
-
-
 class Drafter(Protocol):
-    """What guesses tokens, for any number of rows of one model.
+    """What guesses tokens, for any number of rows of one model."""
 
-    Attributes:
-        has_warned: whether it was told that the drafter has failed.
-    """
+    has_warned: bool  # whether a warning has said that the drafter has failed
 
-    has_warned: bool
+    def memory(self) -> Any:
+        """Return what is remembered of a row of which nothing is known yet, such as an index of its tokens.
 
-    def memory(self) -> Memory:
-        """Return what is remembered of a row of which nothing is known yet."""
+        Its method `cut(length)` notes that of the tokens of the row only the first `length` are surely those of before, at no more
+        than constant cost; `fork()` returns the same for a fork of the row.
+        """
 
     def guess(self, wishes: Sequence[Wish]) -> None:
         """Push guessed tokens to the walks of some rows; fewer than asked for, or none, where nothing comes to mind."""
 
-    def keep(self, memories: Sequence[Memory]) -> None:
+    def keep(self, memories: Sequence[Any]) -> None:
         """Let go of what is held for other rows than these: they have ended."""
-
-
-class Prices(Protocol):
-    """What guesses cost in one step, and what they bring; see `engine.guess_length`."""
-
-    def length(self, draft: RowDraft, share: float) -> int:
-        """Return how many tokens are worth guessing, where such a share of guesses is right."""
-
-    def pays(self, draft: RowDraft, length: int, chance: float) -> bool:
-        """Return whether a token is worth guessing behind `length` others, where all are right with such a probability."""
 
 
 class RowDraft:
@@ -99,34 +86,32 @@ class RowDraft:
         memory: what it remembers of the row.
         counts: what it has guessed for the row, and what of that was right.
         is_off: whether it has failed on the row, and is asked no more.
-        skipped: how often nothing was guessed since the last guess, as that was not worth it.
-        patience: how often that is so before a guess is made to see whether it is worth it now.
+        masks: the lazy masks behind guessed tokens that are likely to be needed.
     """
-
-    FIRST_PATIENCE, LONGEST_PATIENCE = 8, 128
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
         self.memory = drafter.memory()
         self.counts = Meter()
         self.is_off = False
-        self.skipped, self.patience = 0, self.FIRST_PATIENCE
+        self._skipped, self._patience = 0, _FIRST_PATIENCE
         self._rates: dict[Hashable, AcceptRate] = {}
         self._others: dict[Hashable, AcceptRate] = {}
         self._num_hints = 0
         self._length = -_USUAL - 1  # of the row when it was guessed last
+        self._forget_guess()
+
+    def _forget_guess(self) -> None:
+        self.masks: list[TokenSet] = []
+        self._asked: tuple[Asked, ...] = ()  # what the policies want behind guessed tokens
+        self._draws: dict[int, tuple[DrawPlace, Draw]] = {}  # made ahead, by the number of tokens before them
 
     def join(self, others: dict[Hashable, AcceptRate]) -> None:
         """Learn from other rows, and let them learn from this one: `others` is what all of them have found."""
         self._others = others
 
     def share(self, kind: Hashable, expected: float) -> float:
-        """Return which share of the guesses of a kind is right.
-
-        Args:
-            kind: guesses that are made alike, and right about as often.
-            expected: the share as long as nothing is known.
-        """
+        """Return the acceptance rate of a kind of guesses, which are made alike; `expected` as long as nothing is known."""
         rate = self._rates.get(kind)
         if rate is None:
             known = self._others.get(kind)
@@ -144,6 +129,18 @@ class RowDraft:
         """Return the probability that guesses of these kinds are all right; one that leaves no choice, None, is."""
         return math.prod(self.share(kind, _EXPECTED) for kind in kinds if kind is not None)
 
+    def length(self, prices: StepPrices, share: float) -> int:
+        """Return how many tokens are guessed in a step, where such a share of guesses is right."""
+        best = prices.length(self.drafter, share)
+        if best:
+            self._skipped, self._patience = 0, _FIRST_PATIENCE
+            return best
+        self._skipped += 1
+        if self._skipped < self._patience:
+            return 0
+        self._skipped, self._patience = 0, min(self._patience * 2, _LONGEST_PATIENCE)
+        return _NUM_PROBED
+
     @property
     def takes_hints(self) -> bool:
         """Whether tokens that the policies hint at are guessed now: where most of them are right, and once in a while."""
@@ -160,8 +157,9 @@ class RowDraft:
         return 0 <= length - before <= _USUAL
 
     def forget(self) -> None:
-        """Forget what is remembered of the row, which may be in pieces after an interrupt."""
+        """Forget what is remembered of the row, and its guess, which may be in pieces after an interrupt."""
         self.memory = self.drafter.memory()
+        self._forget_guess()
 
     def fail(self, error: Exception) -> None:
         """Guess no more for the row, whose text is written without it; the first time, a warning says why."""
@@ -179,33 +177,64 @@ class RowDraft:
 
     def fork(self) -> RowDraft:
         """Return the same for a fork of the row."""
-        other = RowDraft.__new__(RowDraft)
-        other.drafter, other.memory = self.drafter, self.memory.fork()
-        other.is_off, other.counts = self.is_off, Meter()
-        other.skipped, other.patience = self.skipped, self.patience
-        other._rates = {kind: rate.fork() for kind, rate in self._rates.items()}
-        other._others, other._num_hints = self._others, self._num_hints
-        other._length = -_USUAL - 1
+        other = shallow_copy(self)
+        other.memory, other.counts = self.memory.fork(), Meter()
+        other._rates = {kind: copy(rate) for kind, rate in self._rates.items()}
+        other._draws, other._length = {}, -_USUAL - 1
         return other
+
+    # -- the last guess ------------------------------------------------------------------------------------------------
+
+    def begin(self, found: Lookahead) -> Expected:
+        """Take in a guess, and return what is to be fed."""
+        self.masks = found.lazy_masks(self.chance)
+        self._asked = tuple(found.asked)
+        return Expected(tuple(found.token_ids), kinds=tuple(found.kinds))
+
+    def make_masks(self) -> None:
+        """Have the masks made: they are by now on a CPU; elsewhere the device computes meanwhile."""
+        for mask in self.masks:
+            with suppress(Exception):
+                _ = mask.words
+
+    def places(
+        self, length: int, expected: Expected, drawing_of: Callable[[float | None], Drawing], stream: OpenStream
+    ) -> list[DrawPlace]:
+        """Return where tokens are drawn next in a row of `length` tokens if what was guessed comes true, as far as logits are known."""
+        found: list[DrawPlace] = []
+        for asked in self._asked if expected.is_guess else ():
+            logits = expected.logits.get(length + asked.offset)
+            drawing = drawing_of(asked.temperature)
+            if logits is None or not asked.mask.is_made or drawing.kind != "standard" or drawing.needs_counts:
+                break
+            uniform = stream.ahead(asked.num_drawn) if drawing.needs_random else None
+            found.append(DrawPlace(length + asked.offset, logits, asked.mask, drawing, uniform))
+        return found
+
+    def foresee(self, place: DrawPlace, draw: Draw) -> None:
+        """Keep a draw that was made ahead."""
+        self._draws[place.length] = place, draw
+
+    def foreseen(self, place: DrawPlace) -> Draw | None:
+        """Return the draw that was made ahead at a place, where that asks for what was asked for then."""
+        found = self._draws.get(place.length)
+        return None if found is None or not found[0].asks_like(place) else found[1]
+
+    def forget_draws(self) -> None:
+        """Forget what was drawn ahead: another token has come."""
+        if self._draws:
+            self._draws = {}
 
 
 @dataclass(slots=True)
 class Wish:
-    """A guess that is wanted of one row.
+    """A guess that is wanted of one row."""
 
-    Attributes:
-        row: the row; not to be changed.
-        draft: its draft.
-        prices: what guesses cost, and what they bring.
-        takes_hints: whether the policies are asked for hints.
-        made: the guess, where there is something in it.
-    """
-
-    row: DraftedRow
-    draft: RowDraft
-    prices: Prices
-    takes_hints: bool = False
-    made: Lookahead | None = None
+    row: DraftedRow  # the row; not to be changed
+    draft: RowDraft  # its draft
+    prices: StepPrices  # what guesses cost, and what they bring
+    takes_hints: bool = False  # whether the policies are asked for hints
+    made: Lookahead | None = None  # the guess, where there is something in it
 
     def __post_init__(self) -> None:
         """Guess what the policies hint at."""
@@ -227,12 +256,12 @@ class Wish:
 
     def length(self, kind: Hashable, expected: float) -> int:
         """Return how many tokens are worth guessing in some way; see `RowDraft.share`."""
-        return self.prices.length(self.draft, self.draft.share(kind, expected))
+        return self.draft.length(self.prices, self.draft.share(kind, expected))
 
     def pays(self, share: float) -> bool:
         """Return whether one more token is worth guessing, where such a share of guesses is right."""
         chance = self.draft.chance(self.walk.kinds)
-        return self.prices.pays(self.draft, len(self.walk.token_ids), chance * share)
+        return self.prices.pays(self.draft.drafter, len(self.walk.token_ids), chance * share)
 
     @property
     def drawing(self) -> Drawing:

@@ -11,7 +11,6 @@ import torch
 from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.guided.guidance import guided_logits
 from outlines_cont.engine.parts.fed_tokens import FedSequence, FedTokens
-from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.state.row import StateRow
@@ -36,18 +35,12 @@ class GuidedSequence(Protocol):
 
 
 class Shadow(FedSequence):
-    """A sequence that a row is guided by. It is fed as a row is, but decides nothing: what the row appends and takes back is its text.
-
-    Attributes:
-        source: the negative prompt.
-        scale: see `Guidance`.
-    """
+    """A sequence that a row is guided by. It is fed as a row is, but decides nothing: what the row appends and takes back is its text."""
 
     def __init__(self, source: StateRow, row: GuidedSequence, num_places: int, scale: float = 1.0) -> None:
-        """Stand beside `row`, of which `num_places` tokens may be taken back without a forward."""
-        self.source = source
+        """Begin with the negative prompt, `source`, beside `row`, of which `num_places` tokens may be taken back without a forward."""
+        super().__init__(source, FedTokens(source.cached, source.logits, row.counts))
         self.scale = scale
-        self.feed = FedTokens(source.cached, source.logits, row.counts)
         self.feed.kept.num_places = num_places
         self._row: GuidedSequence = proxy(row)  # which holds this one
         self._offset = len(source.token_ids) - row.piece_start
@@ -74,11 +67,6 @@ class Shadow(FedSequence):
     def num_pending(self) -> int:
         """How many tokens are to be fed before the row can draw one, those included that are expected behind them."""
         return self.feed.num_pending(self.length) if self._row.feeds_all else 0
-
-    @property
-    def base_kv(self) -> RowKV | None:
-        """The keys and values that it begins with."""
-        return self.source.kv
 
     @property
     def source_cached(self) -> int:

@@ -1,4 +1,4 @@
-"""`FedTokens`: how many tokens of a sequence were fed, and the logits that are known of it; `FedSequence`: a sequence that has them.
+"""`FedTokens`: how many tokens of a sequence are in the KV cache, and the logits that are known of it; `FedSequence`: such a sequence.
 
 A row is such a sequence, and its negative prompt another one; what the tokens are is for them to say.
 """
@@ -15,6 +15,7 @@ from outlines_cont.engine.guessing.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.shallow import shallow_copy
+from outlines_cont.state.row import StateRow
 
 
 class FedTokens:
@@ -132,10 +133,13 @@ class FedSequence(ABC):
     """What a batch feeds, as far as it is the same for rows and negative prompts.
 
     Attributes:
+        source: what it began as.
+        base_kv: the keys and values of its first tokens that it begins with: those of its source, or more of others.
         feed: what of it was fed.
     """
 
-    feed: FedTokens
+    def __init__(self, source: StateRow, feed: FedTokens) -> None:
+        self.source, self.base_kv, self.feed = source, source.kv, feed
 
     @property
     @abstractmethod

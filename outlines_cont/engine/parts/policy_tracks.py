@@ -1,14 +1,13 @@
-"""`PolicyTracks`: the policies of one row with their states, and what may not be drawn again because one of them has refused it."""
+"""`PolicyTracks`: the policies of one row with their states, and the tokens that may not be drawn again at a place (backtracking)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
-from outlines_cont.policies.ahead import RowAhead
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.compose import Track, compose, goes_back
+from outlines_cont.policies.compose import Track, compose, goes_back, row_ahead
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.row_view import RowView
 from outlines_cont.shallow import shallow_copy
@@ -39,12 +38,7 @@ class PolicyTracks:
     """
 
     def __init__(self, retries: int = 0, exclusions: Exclusions = NO_EXCLUSIONS) -> None:
-        """Begin without policies.
-
-        Args:
-            retries: how often the piece went back before this run.
-            exclusions: what was refused then.
-        """
+        """Begin without policies; the piece went back `retries` times before this run, which has refused `exclusions`."""
         self.tracks: list[Track] = []
         self.decider: Track | None = None
         self.exclusions = exclusions
@@ -54,7 +48,7 @@ class PolicyTracks:
     def start(self, policies: Sequence[Policy[Any]], row: RowView) -> None:
         """Let policies steer a row. A piece that is resumed is walked again from its start, so that each has its whole history."""
         written = row.token_ids[row.piece_start :]
-        begun = RowAhead([*row.token_ids[: row.piece_start]], row) if written else row
+        begun = row_ahead([*row.token_ids[: row.piece_start]], row) if written else row
         self.tracks = [Track(policy, begun) for policy in policies]
         for token_id in written:
             self.append(token_id)
@@ -65,9 +59,19 @@ class PolicyTracks:
         other.tracks = [track.fork() for track in self.tracks]
         return other
 
-    def checkpoint(self) -> PolicyTracksCheckpoint:
-        """Return what brings the policies back to where they are; lists of states may grow meanwhile."""
-        return PolicyTracksCheckpoint(self)
+    def checkpoint(self) -> Callable[[], PolicyTracks]:
+        """Return what gives the policies as they are now, any number of times; lists of states may grow meanwhile."""
+        now, tracks = (
+            shallow_copy(self),
+            [(track, track.states, len(track.states), track.retries) for track in self.tracks],
+        )
+
+        def restored() -> PolicyTracks:
+            policies = shallow_copy(now)
+            policies.tracks = [track.at(states[:length], retries) for track, states, length, retries in tracks]
+            return policies
+
+        return restored
 
     @property
     def retries(self) -> int:
@@ -143,7 +147,7 @@ class PolicyTracks:
         """Count a retry of the decider; where it has none left, have it give up and return False."""
         if self.decider is None:
             return True
-        if _is_spent(self.decider):
+        if self.decider.is_spent:
             self._give_up(self.decider, row, f"its {self.decider.retries} retries are spent")
             return False
         self.decider.retries += 1
@@ -181,7 +185,7 @@ class PolicyTracks:
         while True:
             earlier = (i for i in range(place.index - 1, row.first_open - 1, -1) if row.was_drawn(i))
             index = next(earlier, None)
-            if index is None or _is_spent(track):
+            if index is None or track.is_spent:
                 self._give_up(track, row, reason if index is None else f"its {track.retries} retries are spent")
                 return
             token_id = row.token_ids[index]
@@ -198,27 +202,6 @@ class PolicyTracks:
         """Have a policy end the row, or let pass what it has refused here."""
         track.give_up(row, reason)
         self.exclusions = self.exclusions.until(len(row.token_ids))
-
-
-class PolicyTracksCheckpoint:
-    """What the policies of a row were between two steps: how many states each had, not the states."""
-
-    __slots__ = ("_policies", "_tracks")
-
-    def __init__(self, policies: PolicyTracks) -> None:
-        self._policies = shallow_copy(policies)
-        self._tracks = [(track, track.states, len(track.states), track.retries) for track in policies.tracks]
-
-    def restored(self) -> PolicyTracks:
-        """Return the policies as they were then; may be asked for several times."""
-        policies = shallow_copy(self._policies)
-        policies.tracks = [track.at(states[:length], retries) for track, states, length, retries in self._tracks]
-        return policies
-
-
-def _is_spent(track: Track) -> bool:
-    most = track.policy.max_retries
-    return most is not None and track.retries >= most
 
 
 def _ids(tokens: TokenSet | None, vocab_size: int) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""`RowLimits`: how long a row may become, and which tokens end its text where."""
+"""`RowLimits`: the limits of a row: length of piece and context, and which tokens end its text, from which length on."""
 
 from __future__ import annotations
 
@@ -12,27 +12,16 @@ from outlines_cont.policies.branch import TokenSet
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowLimits:
-    """What bounds a piece of a row.
+    """What bounds a piece of a row."""
 
-    Attributes:
-        eos: the tokens that end the text: those of the model and the stop tokens.
-        not_eos: the other ones, as wide as the masks.
-        model_eos: the tokens with which the model ends a text.
-        stop_tokens: those of the call.
-        context_length: the most tokens of a row; None for any number.
-        min_length: until the row is so long no end is drawn where something else may follow.
-        max_length: the most tokens of the row; None for any number.
-        max_written: the same where text that was given back is spelled anew, whose tokens do not count.
-    """
-
-    eos: TokenSet
-    not_eos: TokenSet
-    model_eos: TokenSet
-    stop_tokens: TokenSet
-    context_length: int | None
-    min_length: int = 0
-    max_length: int | None = None
-    max_written: int | None = None
+    eos: TokenSet  # the tokens that end the text: those of the model and the stop tokens
+    not_eos: TokenSet  # the other ones, as wide as the masks
+    model_eos: TokenSet  # the tokens with which the model ends a text
+    stop_tokens: TokenSet  # those of the call
+    context_length: int | None  # the most tokens of a row; None for any number
+    min_length: int = 0  # until the row is so long no end is drawn where something else may follow
+    max_length: int | None = None  # the most tokens of the row; None for any number
+    max_written: int | None = None  # the same where text that was given back is spelled anew, whose tokens do not count
 
     @classmethod
     def of(cls, model: LanguageModel, stop_token_ids: Sequence[int]) -> Self:
@@ -52,12 +41,7 @@ class RowLimits:
         return replace(self, eos=TokenSet.none, not_eos=TokenSet.all)
 
     def with_ends(self, mask: TokenSet, num_written: int) -> TokenSet:
-        """Return a mask with the stop tokens where the text may end; without ends as long as the row is too short.
-
-        Args:
-            mask: what the policies let pass.
-            num_written: how many tokens count.
-        """
+        """Return a mask with the stop tokens where the text may end; without ends where too few tokens, `num_written`, are written."""
         if self.stop_tokens and mask & self.model_eos:
             mask = mask | self.stop_tokens
         if num_written < self.min_length:

@@ -119,8 +119,7 @@ class RowTokens:
     def counts(self, *, mirostat: bool) -> TokenCounts:
         """Return how often each token stands in the row, counted when first asked for and kept up from then on.
 
-        Args:
-            mirostat: the next token is drawn with `Mirostat`, which counts from here on if it did not before.
+        With `mirostat` the next token is drawn with `Mirostat`, which counts from here on if it did not before.
         """
         if mirostat and not self._has_mirostat:
             self._has_mirostat = True

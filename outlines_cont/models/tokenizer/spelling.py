@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlines_cont.errors import TokenizerError, shortened
+from outlines_cont.interfaces import Tokenizer
 
 
 class Speller:
@@ -57,3 +58,15 @@ def _cannot_spell(data: bytes, offset: int) -> TokenizerError:
         f"character {text[position]!r} at position {position}. Use other text, or a model whose vocabulary has all "
         "256 bytes."
     )
+
+
+def encode_bytes_inside(tokenizer: Tokenizer, data: bytes, before: Sequence[int]) -> list[int]:
+    """Return ids whose bytes are exactly `data`, which goes on after the ids `before`; it may begin inside a character.
+
+    Raises:
+        TokenizerError: the tokens cannot spell `data`.
+    """
+    try:
+        return tokenizer.encode_inside(data.decode(), before) if data else []
+    except UnicodeDecodeError:
+        return Speller(tokenizer.token_bytes).spell(data)

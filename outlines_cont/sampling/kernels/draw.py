@@ -1,4 +1,4 @@
-"""One token per row out of its logits: the largest, or one at random.
+"""One token per row out of its logits: the largest (`most_probable`), or one at random (`inverse_cdf`).
 
 Rows are read as blocks of neighbours, the last of which may be shorter: the largest value and the sum of every block are one fast pass,
 and tell where to look.

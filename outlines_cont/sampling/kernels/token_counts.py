@@ -1,23 +1,22 @@
-"""`TokenCounts`: how often each token stands in a row, and in which order, kept up token by token."""
+"""`TokenCounts`: how often each token stands in a row, in which order, and how surprising those were that were drawn."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_cont.sampling.kernels.token_history import TokenHistory
-
 
 class TokenCounts:
-    """How often each token stands in one running row: anywhere, and among what was generated.
+    """What penalties, `DRY` and `Mirostat` read of one running row, kept up token by token.
 
-    A token that was met once keeps its place in the arrays, with a count of 0 when it is given back.
+    A token that was met once keeps its place in the arrays of counts, with a count of 0 when it is given back.
 
     Attributes:
-        history: the same tokens in their order.
+        mirostat_start: index of the first token that `Mirostat` counts; None where it has not begun.
     """
 
     def __init__(
@@ -32,40 +31,63 @@ class TokenCounts:
         Args:
             token_ids: T ids, those of the prompt included.
             is_generated: T flags: whether the token counts as generated.
-            drawn, mirostat_start: see `TokenHistory`.
+            drawn: T log-probabilities with which the tokens were drawn, None for a token that was not; None where no token was.
+            mirostat_start: see above.
 
         Cost: O(T log T), in numpy; once per row.
         """
-        self.history = TokenHistory(token_ids, drawn, mirostat_start)
-        ids, places = np.unique(np.asarray(token_ids, dtype=np.int64), return_inverse=True)
-        self._num = len(ids)
-        self._ids = ids
+        self.mirostat_start = mirostat_start
+        self._row, self._length = np.array(token_ids, dtype=np.int64), len(token_ids)
+        # (bits, tokens): the surprise of all tokens that were drawn before each place, and their number.
+        self._sums: list[tuple[float, int]] = [(0.0, 0)]
+        for logprob in drawn if drawn is not None else (None,) * self._length:
+            self._sums.append(_plus(self._sums[-1], logprob))
+        self._ids, places = np.unique(self._row, return_inverse=True)
+        self._num = len(self._ids)
         # Line 0: in the whole row. Line 1: generated.
-        self._counts = np.stack(
-            [np.bincount(places, minlength=len(ids)), np.bincount(places, np.asarray(is_generated, float), len(ids))]
-        ).astype(np.int64)
-        self._place = {token_id: place for place, token_id in enumerate(ids.tolist())}
+        generated = np.bincount(places, np.asarray(is_generated, float), self._num)
+        self._counts = np.stack([np.bincount(places, minlength=self._num), generated]).astype(np.int64)
+        self._place = {token_id: place for place, token_id in enumerate(self._ids.tolist())}
 
     def add(self, token_id: int, is_generated: bool, logprob: float | None = None) -> None:
         """Count a token that was appended; `logprob` is that with which it was drawn. Cost: O(1), amortised."""
-        self.history.add(token_id, logprob)
+        self._row = _with_room(self._row, self._length)
+        self._row[self._length] = token_id
+        self._length += 1
+        self._sums.append(_plus(self._sums[-1], logprob))
         place = self._place.setdefault(token_id, self._num)
         if place == self._num:
-            self._grow()
+            self._ids, self._counts = _with_room(self._ids, place), _with_room(self._counts, place)
             self._ids[place], self._num = token_id, place + 1
         self._counts[: 1 + is_generated, place] += 1
 
     def remove(self, token_id: int, is_generated: bool) -> None:
         """Count one of the last tokens, which are given back, in whatever order. Cost: O(1)."""
-        self.history.remove_last()
+        self._length -= 1
+        self._sums.pop()
+        if self.mirostat_start is not None:
+            self.mirostat_start = min(self.mirostat_start, self._length)
         self._counts[: 1 + is_generated, self._place[token_id]] -= 1
 
     def fork(self) -> TokenCounts:
         """Return a second record that goes on from here by itself. Cost: O(T)."""
         fork = copy(self)
-        fork.history = self.history.fork()
+        fork._row, fork._sums = self._row.copy(), [*self._sums]
         fork._ids, fork._counts, fork._place = self._ids.copy(), self._counts.copy(), {**self._place}
         return fork
+
+    @property
+    def row(self) -> NDArray[np.int64]:
+        """(T,) int64: all ids in their order; a view."""
+        return self._row[: self._length]
+
+    @property
+    def surprise(self) -> tuple[float, int]:
+        """The surprise, in bits, of all tokens that were drawn since `mirostat_start`, and their number."""
+        if self.mirostat_start is None:
+            return 0.0, 0
+        (bits, count), (before, first) = self._sums[-1], self._sums[self.mirostat_start]
+        return bits - before, count - first
 
     @property
     def token_ids(self) -> NDArray[np.int64]:
@@ -82,9 +104,26 @@ class TokenCounts:
         """(D,) int64: how often each was generated; a view."""
         return self._counts[1, : self._num]
 
-    def _grow(self) -> None:
-        """Make room for one more token: twice the room, when there is none."""
-        if self._num == len(self._ids):
-            more = max(self._num, 64)
-            self._ids = np.pad(self._ids, (0, more))
-            self._counts = np.pad(self._counts, ((0, 0), (0, more)))
+
+def counts_of_row(counts: Sequence[TokenCounts | None] | None, row: int, warper: object = None) -> TokenCounts:
+    """Return the counts of row number `row`, which a warper needs, or the penalties of the row where that is None.
+
+    Raises:
+        TypeError: they are missing.
+    """
+    found = None if counts is None else counts[row]
+    if found is None:
+        who = "its penalties need" if warper is None else f"{warper!r} needs"
+        raise TypeError(f"expected the token counts of row {row} as `counts`, which {who}, got None")
+    return found
+
+
+def _with_room(array: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Return an array with room for one more column behind `length` of them: twice the room, where there is none."""
+    if length < array.shape[-1]:
+        return array
+    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, max(length, 64))])
+
+
+def _plus(total: tuple[float, int], logprob: float | None) -> tuple[float, int]:
+    return total if logprob is None else (total[0] - logprob / math.log(2), total[1] + 1)

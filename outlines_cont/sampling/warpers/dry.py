@@ -1,5 +1,4 @@
-"""`DRY` ("don't repeat yourself", p-e-w 2024): lowers the logits of tokens that would extend a repetition of the last
-tokens.
+"""`DRY` ("don't repeat yourself", p-e-w 2024): lowers the logits of tokens that would extend a repetition of the last tokens.
 
 By `multiplier * base ** (n - allowed_length)`, where n tokens are repeated; n is found by comparing backwards from
 every earlier occurrence of the last token, all at once, up to the length where the penalty is as large as it gets.
@@ -19,8 +18,8 @@ from numpy.typing import NDArray
 from outlines_cont.checks import check, is_int, is_number
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, history_of
+from outlines_cont.sampling.kernels.token_counts import TokenCounts, counts_of_row
+from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper
 
 # Far beyond what changes a text; longer repetitions are not followed to their beginning.
 _MOST = 10_000.0
@@ -102,7 +101,7 @@ class DRY(Warper):
 
     @property
     def needs_counts(self) -> bool:
-        """True."""
+        """Whether the step depends on the tokens of the row: always."""
         return True
 
     @classmethod
@@ -156,22 +155,15 @@ def _repetitions(
 
 @dataclass(frozen=True, slots=True)
 class _RowDRY(WholeRowWarper):
-    """The numbers of r rows.
-
-    Attributes:
-        warpers: one per row.
-        penalties: for each row the ids and what is subtracted, in the present draw; None before `at`.
-    """
+    """The numbers of r rows."""
 
     warpers: tuple[DRY, ...]
+    # For each row the ids and what is subtracted, in the present draw; None before `at`.
     penalties: tuple[tuple[NDArray[np.int64], NDArray[np.float64]], ...] | None
 
     def at(self, counts: Sequence[TokenCounts | None] | None) -> _RowDRY:
-        histories = [history_of(counts, row, warper) for row, warper in enumerate(self.warpers)]
-        penalties = [
-            warper.penalties(history.token_ids) for warper, history in zip(self.warpers, histories, strict=True)
-        ]
-        return _RowDRY(self.warpers, tuple(penalties))
+        rows = [counts_of_row(counts, row, warper).row for row, warper in enumerate(self.warpers)]
+        return _RowDRY(self.warpers, tuple(DRY.penalties(*pair) for pair in zip(self.warpers, rows, strict=True)))
 
     def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
         assert self.penalties is not None

@@ -3,62 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar
 
 import torch
 
 from outlines_cont.checks import check, is_number
 from outlines_cont.sampling.kernels.top_blocks import TopBlocks
-from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column
+from outlines_cont.sampling.warpers.warper import NumberWarper
 
 
 @dataclass(frozen=True, slots=True)
-class MinP(Warper):
+class MinP(NumberWarper):
     """Keeps tokens whose probability is at least `p` times that of the most probable one.
 
     Attributes:
         p: from 0 to 1.
     """
 
+    neutral: ClassVar = 0
     p: float
 
     def __post_init__(self) -> None:
         check("min_p", self.p, is_number(self.p) and 0 <= self.p <= 1, "a number from 0 to 1, or None")
 
-    def warp(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits that are at most -log(p) below the largest."""
-        if self.is_neutral:
-            return logits
-        return logits.where(logits >= logits.amax(dim=-1, keepdim=True) + math.log(self.p), -torch.inf)
-
     @property
-    def is_neutral(self) -> bool:
-        """Whether `p` is 0."""
-        return self.p == 0
+    def number(self) -> float:
+        """The logarithm of p: how far below the largest logit a token is kept."""
+        return math.log(self.p) if self.p else -math.inf
 
     @classmethod
-    def for_rows(cls, warpers: Sequence[Self]) -> RowWarper:
-        """Return the step for rows with their own p, all of them above 0."""
-        return _RowMinP(column([warper.p for warper in warpers], torch.float64).log())
+    def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the largest logit plus the logarithm of p."""
+        return logits.amax(dim=-1, keepdim=True) + numbers.to(logits)
 
-
-@dataclass(frozen=True, slots=True)
-class _RowMinP(RowWarper):
-    """The p of r rows.
-
-    Attributes:
-        log_p: (r, 1) float64, the logarithms.
-    """
-
-    log_p: torch.Tensor
-
-    def __getitem__(self, rows: torch.Tensor) -> _RowMinP:
-        return _RowMinP(self.log_p[rows])
-
-    def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
-        return truncate(logits, logits.amax(dim=-1, keepdim=True) + self.log_p.to(logits))
-
-    def narrow(self, top: TopBlocks) -> None:
-        top.raise_floor(top.listed[:, :1] + self.log_p.to(top.listed))
+    @classmethod
+    def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
+        """Do the same with the largest that is listed."""
+        top.raise_floor(top.listed[:, :1] + numbers.to(top.listed))

@@ -1,7 +1,8 @@
-"""`Mirostat`: tokens up to a surprise that is steered so that its mean comes to a target (Basu et al. 2021, arXiv:2007.14966).
+"""`Mirostat`: keeps tokens up to a bound on their surprise, which follows what was drawn, so that the mean comes to a target.
 
-The second version of the algorithm, which needs no estimate of the tail. The bound is computed from the log-probabilities that a
-row holds anyway, so it is that of the row wherever that goes: back, into forks, into the next piece, into a file.
+The second version of the algorithm of Basu et al. 2021 (arXiv:2007.14966), which needs no estimate of the tail. The bound is computed
+from the log-probabilities that a row holds anyway, so it is that of the row wherever that goes: back, into forks, into the next piece,
+into a file.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from typing import ClassVar, Self
 import torch
 
 from outlines_cont.checks import check, is_number
-from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.kernels.token_history import TokenHistory
+from outlines_cont.sampling.kernels.token_counts import TokenCounts, counts_of_row
 from outlines_cont.sampling.kernels.top_blocks import TopBlocks
-from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column, history_of
+from outlines_cont.sampling.warpers.warper import RowWarper, Truncate, Warper, column
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Mirostat(Warper):
         check("mirostat", self.tau, is_number(self.tau) and 0 < self.tau <= 100, "a `tau` above 0 and at most 100")
         check("mirostat", self.eta, is_number(self.eta) and 0 <= self.eta <= 10, "an `eta` from 0 to 10")
 
-    def mu(self, history: TokenHistory) -> float:
+    def mu(self, counts: TokenCounts) -> float:
         """Return the bound for the next token of a row."""
-        bits, count = history.surprise
+        bits, count = counts.surprise
         return 2 * self.tau - self.eta * (bits - self.tau * count)
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
@@ -52,7 +52,7 @@ class Mirostat(Warper):
 
     @property
     def needs_counts(self) -> bool:
-        """True."""
+        """Whether the step depends on the tokens of the row: always."""
         return True
 
     @classmethod
@@ -63,19 +63,14 @@ class Mirostat(Warper):
 
 @dataclass(frozen=True, slots=True)
 class _RowMirostat(RowWarper):
-    """The numbers of r rows.
-
-    Attributes:
-        warpers: one per row.
-        mu: (r, 1) float64, the bounds of the present draw; None before `at`.
-    """
+    """The numbers of r rows."""
 
     warpers: tuple[Mirostat, ...]
-    mu: torch.Tensor | None
+    mu: torch.Tensor | None  # (r, 1) float64, the bounds of the present draw; None before `at`
 
     def at(self, counts: Sequence[TokenCounts | None] | None) -> _RowMirostat:
-        bounds = [warper.mu(history_of(counts, row, warper)) for row, warper in enumerate(self.warpers)]
-        return _RowMirostat(self.warpers, column(bounds, torch.float64))
+        bounds = [warper.mu(counts_of_row(counts, row, warper)) for row, warper in enumerate(self.warpers)]
+        return _RowMirostat(self.warpers, column(bounds))
 
     def __getitem__(self, rows: torch.Tensor) -> _RowMirostat:
         return _RowMirostat(tuple(self.warpers[row] for row in rows.tolist()), self._bounds[rows])

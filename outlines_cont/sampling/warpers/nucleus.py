@@ -1,4 +1,4 @@
-"""Where `top_p` ends: the smallest logit among the fewest that together have a share of the probability."""
+"""The smallest logit of a nucleus (top-p), found by a histogram of the probabilities instead of a sort."""
 
 from __future__ import annotations
 

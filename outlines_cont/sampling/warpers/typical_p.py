@@ -11,7 +11,7 @@ import torch
 from outlines_cont.checks import check, is_number
 from outlines_cont.sampling.kernels.draw import exact
 from outlines_cont.sampling.warpers.nucleus import border_bucket, padded_rows
-from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column
+from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column, warped_by_rows
 
 # So many tokens are looked at apart from those that are left out.
 _FEW = 1024
@@ -36,14 +36,8 @@ class TypicalP(Warper):
         check("typical_p", self.p, is_number(self.p) and 0 < self.p <= 1, "a number above 0 and at most 1, or None")
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits of the tokens that are near; the plain form, which sorts whole rows."""
-        if self.is_neutral:
-            return logits
-        distances, probs, _ = _distances(logits)
-        ranked = distances.sort(dim=-1)
-        probs = exact(probs.gather(-1, ranked.indices))
-        needed = ((probs.cumsum(dim=-1) - probs) < self.p).sum(dim=-1, keepdim=True).clamp_min(1)
-        return logits.where(distances <= ranked.values.gather(-1, needed.to(logits.device) - 1), -torch.inf)
+        """Return the logits of the tokens that are near."""
+        return warped_by_rows(self, logits)
 
     @property
     def is_neutral(self) -> bool:
@@ -53,18 +47,14 @@ class TypicalP(Warper):
     @classmethod
     def for_rows(cls, warpers: Sequence[Self]) -> WholeRowWarper:
         """Return the step for rows with their own p, all of them below 1."""
-        return _RowTypicalP(column([warper.p for warper in warpers], torch.float64))
+        return _RowTypicalP(column([warper.p for warper in warpers]))
 
 
 @dataclass(frozen=True, slots=True)
 class _RowTypicalP(WholeRowWarper):
-    """The p of r rows.
+    """The p of r rows."""
 
-    Attributes:
-        p: (r, 1) float64, below 1.
-    """
-
-    p: torch.Tensor
+    p: torch.Tensor  # (r, 1) float64, below 1
 
     def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
         """Return what `warp` does, but put only those in order among which the last one is.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
 import torch
 
 from outlines_cont.sampling.kernels.token_counts import TokenCounts
-from outlines_cont.sampling.kernels.token_history import TokenHistory
 from outlines_cont.sampling.kernels.top_blocks import TopBlocks
 
 Truncate = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -88,7 +87,7 @@ class WholeRowWarper(ABC):
 
     __slots__ = ()
 
-    def at(self, counts: Sequence[TokenCounts | None] | None) -> WholeRowWarper:
+    def at(self, counts: Sequence[TokenCounts | None] | None) -> Self:
         """Return the same step for what the r rows hold now; the step itself, where it does not depend on that."""
         return self
 
@@ -101,10 +100,6 @@ class RowWarper(WholeRowWarper):
     """One that leaves out what is below a floor, if anything, and finds that among the largest logits of a row."""
 
     __slots__ = ()
-
-    def at(self, counts: Sequence[TokenCounts | None] | None) -> RowWarper:
-        """Return the same step for what the r rows hold now."""
-        return self
 
     @property
     def reach(self) -> int:
@@ -125,18 +120,98 @@ class RowWarper(WholeRowWarper):
         """Do the same by the largest logits of each row, and say for which rows these do not tell."""
 
 
-def column(values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
-    """Return (r, 1) numbers on the CPU, one for each row."""
-    return torch.tensor(values, dtype=dtype)[:, None]
+class NumberWarper(Warper):
+    """A standard warper with one number, its only field. Those of r rows are one (r, 1) tensor, which its class methods take.
 
-
-def history_of(counts: Sequence[TokenCounts | None] | None, row: int, warper: object) -> TokenHistory:
-    """Return what row number `row` holds, which a warper needs.
-
-    Raises:
-        TypeError: it is missing.
+    Attributes:
+        neutral: the number that changes nothing; None where each changes something.
+        is_limit: see `RowWarper`.
     """
-    found = None if counts is None else counts[row]
-    if found is None:
-        raise TypeError(f"expected the token counts of row {row} as `counts`, which {warper!r} needs, got None")
-    return found.history
+
+    __slots__ = ()
+    neutral: ClassVar[float | None] = None
+    is_limit: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Return the (r, 1) smallest logits that are kept of (r, V) ones."""
+
+    @classmethod
+    @abstractmethod
+    def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
+        """Do the same by the largest logits of each row; see `RowWarper.narrow`."""
+
+    @classmethod
+    def whole(cls, logits: torch.Tensor, numbers: torch.Tensor, truncate: Truncate) -> torch.Tensor:
+        """Return (r, V) logits of the distribution that is left; see `WholeRowWarper.whole`."""
+        return truncate(logits, cls.floor(logits, numbers))
+
+    @classmethod
+    def reach(cls, numbers: torch.Tensor) -> int:
+        """Return how many of the largest logits of a row nearly always tell what is kept; see `RowWarper.reach`."""
+        return 1
+
+    @property
+    def number(self) -> float:
+        """The number in the form that rows hold."""
+        number: float = getattr(self, type(self).__match_args__[0])  # type: ignore[attr-defined]
+        return number
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether the number changes nothing."""
+        return getattr(self, type(self).__match_args__[0]) == self.neutral  # type: ignore[attr-defined, no-any-return]
+
+    def warp(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the logits without what is below the floor."""
+        return warped_by_rows(self, logits)
+
+    @classmethod
+    def for_rows(cls, warpers: Sequence[Self]) -> RowWarper:
+        """Return the step for rows with their own numbers, none of them neutral."""
+        return _NumberRows(cls, column([warper.number for warper in warpers]))
+
+
+@dataclass(frozen=True, slots=True)
+class _NumberRows(RowWarper):
+    """A kind of warper with the (r, 1) float64 numbers of r rows."""
+
+    kind: type[NumberWarper]
+    numbers: torch.Tensor
+
+    @property
+    def reach(self) -> int:
+        return self.kind.reach(self.numbers)
+
+    @property
+    def is_limit(self) -> bool:
+        return self.kind.is_limit
+
+    def __getitem__(self, rows: torch.Tensor) -> _NumberRows:
+        return _NumberRows(self.kind, self.numbers[rows])
+
+    def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
+        return self.kind.whole(logits, self.numbers, truncate)
+
+    def narrow(self, top: TopBlocks) -> None:
+        self.kind.narrow(top, self.numbers)
+
+
+def warped_by_rows(warper: Warper, logits: torch.Tensor) -> torch.Tensor:
+    """Return what a warper makes of (r, V) logits by its form for many rows; `logits` themselves where it is neutral."""
+    if warper.is_neutral:
+        return logits
+    rows = type(warper).for_rows([warper] * len(logits))
+    assert rows is not None
+    return rows.whole(logits, where_not_below)
+
+
+def where_not_below(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
+    """Return the logits that are not below the (r, 1) floors, as they are: what comes next may ask for more than their differences."""
+    return logits.where(logits >= floor, -torch.inf)
+
+
+def column(values: Sequence[float]) -> torch.Tensor:
+    """Return (r, 1) float64 numbers on the CPU, one for each row."""
+    return torch.tensor(values, dtype=torch.float64)[:, None]

@@ -1,4 +1,4 @@
-"""`XTC`: now and then all likely tokens but the last of them are excluded ("exclude top choices", p-e-w 2024).
+"""`XTC` ("exclude top choices", p-e-w 2024): with some probability all likely tokens but the least likely of them are excluded.
 
 Whether they are is a coin for each token. No coin is thrown: the law of the token is a mixture of both cases, and one number
 draws from it. So the log-probability is that of the token, whatever the coin would have been, and there is nothing to keep.
@@ -14,7 +14,7 @@ from typing import Self
 import torch
 
 from outlines_cont.checks import check, is_int, is_number
-from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column
+from outlines_cont.sampling.warpers.warper import Truncate, Warper, WholeRowWarper, column, warped_by_rows
 
 _SMALLEST = 1e-6
 
@@ -46,7 +46,7 @@ class XTC(Warper):
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logits of the mixture: what is excluded at times is lower, all else higher."""
-        return logits if self.is_neutral else XTC.for_rows([self] * len(logits)).whole(logits, torch.maximum)
+        return warped_by_rows(self, logits)
 
     def __str__(self) -> str:
         return f"xtc {self.threshold} {self.probability}"
@@ -61,24 +61,19 @@ class XTC(Warper):
         """Return the step for rows with their own numbers."""
         kept = [(row, i) for row, warper in enumerate(warpers) for i in warper.keep]
         return RowXTC(
-            column([math.log(warper.threshold) for warper in warpers], torch.float64),
-            column([warper.probability for warper in warpers], torch.float64),
+            column([math.log(warper.threshold) for warper in warpers]),
+            column([warper.probability for warper in warpers]),
             torch.tensor(kept, dtype=torch.int64).view(-1, 2),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RowXTC(WholeRowWarper):
-    """The numbers of r rows.
+    """The numbers of r rows."""
 
-    Attributes:
-        log_threshold, probability: (r, 1) float64.
-        keep: (n, 2) int64, (row, token id) pairs.
-    """
-
-    log_threshold: torch.Tensor
-    probability: torch.Tensor
-    keep: torch.Tensor
+    log_threshold: torch.Tensor  # (r, 1) float64
+    probability: torch.Tensor  # (r, 1) float64
+    keep: torch.Tensor  # (n, 2) int64, (row, token id) pairs
 
     def whole(self, logits: torch.Tensor, truncate: Truncate) -> torch.Tensor:
         """Return the logits of the mixture, where nothing but the draw comes after."""

@@ -1,4 +1,4 @@
-"""`Guessing`: speculative decoding. Tokens that rows may write next are guessed before a forward, which then verifies them all at once.
+"""`Speculation`: speculative decoding. Tokens that rows may write next are guessed before a forward, which then verifies them all at once.
 
 The law: a token that was guessed is drawn like any other, from the logits of the model under the mask, with the random number of the row.
 It stays as long as it is what was guessed; the first that is another one takes its place, and what was guessed behind it is let go. So
@@ -15,13 +15,8 @@ from outlines_cont.engine.guessing.row_draft import Drafter, Wish
 from outlines_cont.engine.row import Row
 
 
-class Guessing:
-    """What an engine guesses with.
-
-    Args:
-        device_type: of the model; see `GuessLength`.
-        clock: what time is measured by, in seconds.
-    """
+class Speculation:
+    """Has drafters guess for the rows of an engine, and measures by `clock`, in seconds, what that costs."""
 
     def __init__(self, device_type: str, clock: Callable[[], float] = perf_counter) -> None:
         self.clock = clock
@@ -30,7 +25,7 @@ class Guessing:
         self._since = 0.0
 
     def guess(self, rows: Sequence[Row]) -> None:
-        """Guess what comes behind the pending tokens of the rows of one forward, which begins when this returns."""
+        """Have guessed what comes behind the pending tokens of the rows of one forward, which begins when this returns."""
         asked = [row for row in rows if row.can_guess]
         if asked:
             num_pending = max(1, *(row.num_pending for row in rows))
@@ -69,7 +64,7 @@ class Guessing:
 
     def note_draw(self) -> None:
         """Take note that a draw without a forward is over."""
-        self.length.note_draw(self._lap())
+        self.length.draws.note(self._lap())
 
     def _lap(self) -> float:
         before, self._since = self._since, self.clock()
