@@ -94,12 +94,12 @@ class _Guess:
         for size in SIZES:
             place = index.find(context, size)
             if place is not None:
-                kind = (size, index.is_only(place, size), place < self._memory.prompt_length)
-                found.append((share(kind, _EXPECTED[kind[:2]]), place, kind))
+                is_only, is_in_prompt = index.is_only(place, size), place < self._memory.prompt_length
+                kind = (size, is_only, is_in_prompt)
+                found.append((share(kind, _EXPECTED[size, is_only]), place, kind))
         if (place := self._next_place()) is not None:
             found.append((share(_NEXT, _EXPECTED_NEXT), place, _NEXT))
-        for _, place, kind in sorted(found, key=lambda entry: -entry[0]):
-            yield place, kind
+        return ((place, how) for _, place, how in sorted(found, key=lambda entry: -entry[0]))
 
     def _next_place(self) -> int | None:
         """Return the first place a little behind the end of the last copy whose token may come; None where there is none."""
