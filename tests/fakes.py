@@ -191,7 +191,7 @@ class ScriptedNetwork(transformers.LlamaForCausalLM):
     def forward(  # type: ignore[override]
         self,
         input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
+        attention_mask: torch.Tensor | None,
         past_key_values: Any,
         position_ids: torch.Tensor | None = None,
         use_cache: bool = True,
@@ -202,10 +202,11 @@ class ScriptedNetwork(transformers.LlamaForCausalLM):
         ids, _values = past_key_values.update(keys, keys, 0)
         columns = ids[:, 0, :, 0].long()
         start = columns.shape[1] - input_ids.shape[1]
+        mask = torch.ones_like(columns) if attention_mask is None else attention_mask
         logits = torch.zeros(*input_ids.shape, VOCAB_SIZE)
         for row in range(input_ids.shape[0]):
             for at in range(input_ids.shape[1]):
-                seen = attention_mask[row, : start + at + 1].bool()
+                seen = mask[row, : start + at + 1].bool()
                 ids_so_far = columns[row, : start + at + 1][seen].tolist()
                 for token_id, value in (self.script(ids_so_far) if ids_so_far else {}).items():
                     logits[row, at, token_id] = value
