@@ -16,7 +16,6 @@ from outlines_cont.models import HuggingFaceModel
 
 FOLDER = Path(__file__).parent
 KINDS = ("order", "invoice", "shipment", "complaint", "quote", "meeting", "application", "other")
-DEMO_REACHED = 13  # of fourteen
 
 
 class Reading(pydantic.BaseModel):
@@ -46,12 +45,12 @@ def _kinds(rows: list[dict[str, Any]]) -> Any:
 
 @pytest.mark.parametrize(
     ("name", "count", "fields", "records", "kinds"),
-    [("other_styles.jsonl", 40, 0.86, 0.52, 0.80), ("fresh_styles.jsonl", 20, 0.93, 0.70, 0.75)],
+    [("other_styles.jsonl", 40, 0.93, 0.65, 0.87), ("fresh_styles.jsonl", 20, 0.94, 0.75, 0.80)],
 )
-def test_fields_records_and_kinds_of_messages_in_other_styles_are_no_worse_than_they_were(
+def test_fields_records_and_kinds_of_messages_in_other_styles_are_read(
     name: str, count: int, fields: float, records: float, kinds: float
 ) -> None:
-    """The shares that the weights reach; 0.85, 0.60 and 0.85 are the aims for the forty."""
+    """The shares that the weights reach, with a message or two to spare; 0.85, 0.60 and 0.85 are the aims for the forty."""
     rows = _gold(name)
     record = continuous(generate.json(_tiny(), Reading, whitespace="none"))
     state = record([f"Message: {row['text']}\nRecord: " for row in rows], max_tokens=200)
@@ -77,7 +76,7 @@ def test_messages_of_the_demo_are_read_without_a_slip() -> None:
         (kind, record.model_dump(), due) == (row["kind"], row["record"], row["due"])
         for row, ((kind,), (record,), (due,)) in zip(rows, read, strict=True)
     ]
-    assert sum(right) >= DEMO_REACHED, right
+    assert all(right), right
 
 
 def test_required_texts_are_copied_where_null_is_not_allowed() -> None:
@@ -94,5 +93,4 @@ def test_required_texts_are_copied_where_null_is_not_allowed() -> None:
     write = generate.json(_tiny(), schema, whitespace="none")
     found = write([f"Message: {text}\nRecord: " for text in texts], max_tokens=100)
     assert all(written in text for text, value in zip(texts, found, strict=True) for written in value.values())
-    right = [(value["customer"], value["item"]) == wanted for value, wanted in zip(found, texts.values(), strict=True)]
-    assert sum(right) >= 4, found
+    assert [(value["customer"], value["item"]) for value in found] == [*texts.values()]
