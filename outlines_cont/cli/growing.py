@@ -1,18 +1,56 @@
-"""`GrowingRecords`: shows records while they are written: a table that grows on a terminal, elsewhere a line per complete field."""
+"""What is shown while rows run (rich): a progress bar, or `GrowingRecords`, a table of records that grow as they are written."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
 from pydantic_core import to_json
 from rich.console import Console
 from rich.live import Live
+from rich.progress import Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from outlines_cont.pipelines.extraction import Tally
+from outlines_cont.progress import bar_columns
+
 _MOST_ROWS = 20
+
+
+@contextmanager
+def progress_bar(tally: Tally, show: bool | None) -> Iterator[Progress | None]:
+    """Yield a bar that `advance` moves, None where none is shown.
+
+    Args:
+        tally: where the work stands at the beginning.
+        show: whether to show it; None shows it on a terminal only.
+    """
+    console = Console(stderr=True, force_terminal=True if show else None)
+    if show is False or not console.is_terminal:
+        yield None
+        return
+    with Progress(*bar_columns(TextColumn("{task.fields[notes]}")), console=console) as progress:
+        progress.add_task("loading", total=tally.total, completed=tally.skipped, failed=tally.failed, notes="")
+        yield progress
+
+
+def advance(progress: Progress | None, tally: Tally) -> None:
+    """Move the bar to where the work stands now."""
+    if progress is not None:
+        done = tally.skipped + tally.rows
+        task = progress.task_ids[0]
+        progress.update(task, description="rows", completed=done, failed=tally.failed, notes=_notes(progress, tally))
+
+
+def _notes(progress: Progress, tally: Tally) -> str:
+    """Return how fast it is, and what was saved."""
+    elapsed = progress.tasks[0].elapsed or 0.0
+    seconds = elapsed - tally.loading_seconds
+    rate = f"{tally.rows / seconds:,.1f} rows/s" if seconds > 0 else ""
+    return rate + (f", {tally.reused_tokens:,} tokens reused" if tally.reused_tokens else "")
 
 
 class ShowOne(Protocol):

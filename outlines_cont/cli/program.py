@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from outlines_cont.checks import file_text
-from outlines_cont.cli.options import DType
+from outlines_cont.cli.options import ProgramOptions
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
 from outlines_cont.pipelines.rows.outcome import Failure
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
-from outlines_cont.pipelines.rows.row import InputFormat, InputRow
+from outlines_cont.pipelines.rows.row import InputRow
 from outlines_cont.pipelines.tables.output import FileOutput, Output, StreamOutput, check_output, json_line
 
 if TYPE_CHECKING:
@@ -23,39 +23,6 @@ if TYPE_CHECKING:
 
 PROGRAM_FIELDS = ("_line", "output", "captures", "error")
 """The fields that the output adds to those of a row."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramOptions:
-    """One attribute per option of `outlines-cont run`.
-
-    Attributes:
-        template: the file of the template.
-        values: for all rows, by name.
-        rows: an input as for `extract`; None for one run.
-        output: a file; None is the standard output.
-        overwrite: replace an output that exists.
-        input_format: what the lines of the input are.
-        model: hub id or path; None is the bundled model.
-        device: where the model runs.
-        dtype: the float type of the weights.
-        sampler: how tokens are chosen where a generator does not say.
-        seed: of the random numbers.
-        max_tokens: the most tokens of a run, text included.
-    """
-
-    template: Path
-    values: dict[str, str]
-    rows: str | None = None
-    output: Path | None = None
-    overwrite: bool = False
-    input_format: InputFormat = InputFormat.AUTO
-    model: str | None = None
-    device: str | None = None
-    dtype: DType | None = None
-    sampler: str = "greedy"
-    seed: int = 0
-    max_tokens: int
 
 
 def parse_values(settings: Sequence[str]) -> dict[str, str]:
@@ -89,9 +56,10 @@ class ProgramRun:
         from outlines_cont.templates import Template
 
         self._options = options
+        self._values = parse_values(options.settings or [])
         self._stdout = stdout
         self._template: Template = Template.from_file(options.template, special=True)
-        self._template.check_values(options.values)
+        self._template.check_values(self._values)
         self._has_output = options.output is not None and options.output.exists()
         if options.rows is None and options.output is not None:
             raise SetupError(
@@ -130,7 +98,7 @@ class ProgramRun:
 
         options = self._options
         budget = TemplateBudget(tokens=options.max_tokens)
-        return {"sampler": make_sampler(options.sampler), "rng": options.seed, "budget": budget, **options.values}
+        return {"sampler": make_sampler(options.sampler), "rng": options.seed, "budget": budget, **self._values}
 
     def _output(self) -> Output:
         if self._options.output is None:
