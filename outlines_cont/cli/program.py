@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -15,7 +16,7 @@ from outlines_cont.pipelines.rows.errors import RowError, SetupError
 from outlines_cont.pipelines.rows.outcome import Failure
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
 from outlines_cont.pipelines.rows.row import InputRow
-from outlines_cont.pipelines.tables.output import FileOutput, Output, StreamOutput, check_output, json_line
+from outlines_cont.pipelines.tables.output import WriteLine, check_output, file_output, json_line, stream_output
 
 if TYPE_CHECKING:
     from outlines_cont.models import HuggingFaceModel
@@ -84,13 +85,13 @@ class ProgramRun:
         """Run the template for each row, write a line for each in their order, and yield the tally after each."""
         assert self._source is not None
         waiting: deque[InputRow] = deque()
-        with self._output() as output:
+        with self._opened() as write:
             for result in self._template.iterate(model, _usable(self._source, waiting), **self._given()):
                 while waiting[0].error is not None:
-                    yield self._write(output, waiting[0], waiting.popleft().error)
-                yield self._write(output, waiting.popleft(), result)
+                    yield self._write(write, waiting[0], waiting.popleft().error)
+                yield self._write(write, waiting.popleft(), result)
             for row in waiting:
-                yield self._write(output, row, row.error)
+                yield self._write(write, row, row.error)
 
     def _given(self) -> dict[str, Any]:
         from outlines_cont.cli.sampler import make_sampler
@@ -100,16 +101,16 @@ class ProgramRun:
         budget = TemplateBudget(tokens=options.max_tokens)
         return {"sampler": make_sampler(options.sampler), "rng": options.seed, "budget": budget, **self._values}
 
-    def _output(self) -> Output:
+    def _opened(self) -> AbstractContextManager[WriteLine]:
         if self._options.output is None:
-            return StreamOutput(self._stdout)
-        return FileOutput(self._options.output, 0 if self._has_output else None)
+            return stream_output(self._stdout)
+        return file_output(self._options.output, 0 if self._has_output else None)
 
-    def _write(self, output: Output, row: InputRow, result: Any) -> Tally:
+    def _write(self, write: WriteLine, row: InputRow, result: Any) -> Tally:
         error = result if isinstance(result, Exception) else result.error
         failure = None if error is None else Failure.of(error)
         told = json_fields(result) if failure is None else {"error": asdict(failure)}
-        output.write([json_line({**row.fields, "_line": row.line, **told})])
+        write(json_line({**row.fields, "_line": row.line, **told}))
         self.tally.count(row.line, failure)
         return self.tally
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass
 from itertools import chain, tee
 from pathlib import Path
@@ -18,15 +18,15 @@ from outlines_cont.pipelines.rows.row import InputRow
 from outlines_cont.pipelines.rows.table_rows import pyarrow
 from outlines_cont.pipelines.tables.output import (
     Done,
-    FileOutput,
-    Output,
-    StreamOutput,
+    WriteLine,
     check_output,
+    file_output,
     json_line,
     match_done,
+    stream_output,
 )
 from outlines_cont.pipelines.tables.shape import Shape
-from outlines_cont.pipelines.tables.table_output import TableOutput, lines_path
+from outlines_cont.pipelines.tables.table_output import lines_path, table_output
 
 
 class ShowRecord(Protocol):
@@ -163,9 +163,9 @@ class Extraction:
         started = monotonic()
         runner = load()
         self.tally.loading_seconds = monotonic() - started
-        with self._opened() as output:
+        with self._opened() as write:
             for row, outcome in self._ended(chain([first], self._rows), runner, show):
-                output.write([self._line(row, outcome)])
+                write(self._line(row, outcome))
                 self._count(row, outcome)
                 yield self.tally
             self._finish()
@@ -189,14 +189,13 @@ class Extraction:
                 yield next(kept), outcome
         assert next(kept, None) is None, "a row without an outcome"
 
-    def _opened(self) -> Output:
+    def _opened(self) -> AbstractContextManager[WriteLine]:
         if self._path is None:
             assert not isinstance(self._output, Path)
-            return StreamOutput(self._output)
-        is_table = self._lines != self._path
-        if is_table:
-            return TableOutput(self._path, self._keep, self._options.shape)
-        return FileOutput(self._path, self._keep)
+            return stream_output(self._output)
+        if self._lines != self._path:
+            return table_output(self._path, self._keep, self._options.shape)
+        return file_output(self._path, self._keep)
 
     def _count(self, row: InputRow, outcome: Outcome) -> None:
         self.tally.count(row.line, outcome.failure)

@@ -1,34 +1,22 @@
-"""`FileOutput` and `StreamOutput`: output of whole lines, to a file that can be resumed, or to a stream."""
+"""Output as JSON lines: `file_output`, to a file that can be resumed, and `stream_output`; `match_done` reads an earlier output again."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Protocol, Self
+from typing import Any, BinaryIO
 
 from outlines_cont.pipelines.rows.errors import OutputError, SetupError
 from outlines_cont.pipelines.rows.row import InputRow
 
-
-class Output(Protocol):
-    """Something that takes lines."""
-
-    def __enter__(self) -> Self:
-        """Open it."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it; what was written is whole lines."""
-
-    def write(self, lines: Sequence[bytes]) -> None:
-        """Write lines, line ends included."""
+WriteLine = Callable[[bytes], None]
+"""Writes one line, its line end included."""
 
 
 def json_line(fields: Mapping[str, Any]) -> bytes:
@@ -36,79 +24,54 @@ def json_line(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
 
 
-class StreamOutput:
-    """Lines to a binary stream, at once."""
+@contextmanager
+def stream_output(stream: BinaryIO) -> Iterator[WriteLine]:
+    """Yield a function that writes lines to a binary stream, and flushes it after each."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def write(line: bytes) -> None:
+        stream.write(line)
+        stream.flush()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    def write(self, lines: Sequence[bytes]) -> None:
-        """Write and flush."""
-        self._stream.write(b"".join(lines))
-        self._stream.flush()
+    yield write
 
 
-class FileOutput:
-    """Lines to a file.
-
-    It is touched on entering, which is after everything that can be checked beforehand.
+@contextmanager
+def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
+    """Yield a function that writes lines to a file, unbuffered. However the block ends, the file holds whole lines.
 
     Args:
         path: the file.
         keep: how many of its first bytes stay, whole lines; None for a file that must not exist yet.
+
+    Raises:
+        SetupError: the file cannot be opened; before the block begins.
+        OutputError: the system refuses a line, for example because the disk is full.
     """
+    end = keep or 0
+    try:
+        file = FileIO(path, "xb" if keep is None else "r+b")
+        file.truncate(end)
+        file.seek(end)
+    except OSError as error:
+        raise SetupError(f"expected an output that can be written, but {str(path)!r}: {error.strerror}") from error
 
-    def __init__(self, path: Path, keep: int | None) -> None:
-        self._path = path
-        self._keep = keep
-        self._end = keep or 0
-        self._file: FileIO | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self._file = FileIO(self._path, "xb" if self._keep is None else "r+b")
-            self._file.truncate(self._end)
-            self._file.seek(self._end)
-        except OSError as error:
-            raise SetupError(
-                f"expected an output that can be written, but {str(self._path)!r}: {error.strerror}"
-            ) from error
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._file is not None
-        if self._file.tell() != self._end:
-            # An interrupt or a full disk came between two parts of a write: half a line would follow the whole ones.
-            self._file.truncate(self._end)
-        self._file.close()
-
-    def write(self, lines: Sequence[bytes]) -> None:
-        """Write lines, unbuffered.
-
-        Raises:
-            OutputError: the system refuses, for example because the disk is full.
-        """
-        assert self._file is not None
-        rest = memoryview(b"".join(lines))
-        size = len(rest)
+    def write(line: bytes) -> None:
+        nonlocal end
+        rest = memoryview(line)
         try:
             while rest:
-                rest = rest[self._file.write(rest) :]
+                rest = rest[file.write(rest) :]
         except OSError as error:
-            raise OutputError(
-                f"writing to {str(self._path)!r} failed: {error.strerror}. It holds whole lines."
-            ) from error
-        self._end += size
+            raise OutputError(f"writing to {str(path)!r} failed: {error.strerror}. It holds whole lines.") from error
+        end += len(line)
+
+    with file:
+        try:
+            yield write
+        finally:
+            if file.tell() != end:
+                # An interrupt or a full disk came between two parts of a write: half a line would follow the whole ones.
+                file.truncate(end)
 
 
 @dataclass(frozen=True, slots=True)
