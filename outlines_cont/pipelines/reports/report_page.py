@@ -10,7 +10,8 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outlines_cont.checks import shortened
 from outlines_cont.pipelines.reports.report import Report, shares
@@ -33,7 +34,9 @@ def page(report: Report, title: str) -> str:
         report: what came out.
         title: what stands at the top, such as the name of the input.
     """
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = ImmutableSandboxedEnvironment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters |= {
         "exp": math.exp,
         "json": partial(json.dumps, ensure_ascii=False),
