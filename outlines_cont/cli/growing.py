@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from pydantic_core import to_json
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outlines_cont.pipelines.extraction import Tally
+from outlines_cont.pipelines.rows.outcome import ShowValue
 from outlines_cont.progress import bar_columns
 
 _MOST_ROWS = 20
@@ -53,13 +54,6 @@ def _notes(progress: Progress, tally: Tally) -> str:
     return rate + (f", {tally.reused_tokens:,} tokens reused" if tally.reused_tokens else "")
 
 
-class ShowOne(Protocol):
-    """Shows the record so far of a call with only one."""
-
-    def __call__(self, number: int, value: Any, is_whole: bool) -> None:
-        """Show the value so far, the final one where `is_whole`; None before there is one."""
-
-
 class GrowingRecords:
     """Records while they are written: `with growing:` around those that are shown together.
 
@@ -90,7 +84,7 @@ class GrowingRecords:
         for name, field in [*fields.items()][told : self._num_told[label]]:
             self._console.print(f"{label}: {name}: {_shown(field)}", markup=False, highlight=False, soft_wrap=True)
 
-    def show_one(self, label: str) -> ShowOne:
+    def show_one(self, label: str) -> ShowValue:
         """Return a function that shows the record of a call with only one."""
         return lambda _, value, is_whole: self.show(label, value, is_whole)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass
-from itertools import chain, tee
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO, Protocol
 
 from outlines_cont.pipelines.reports.calibration import Calibration
 from outlines_cont.pipelines.rows.errors import SetupError
-from outlines_cont.pipelines.rows.outcome import Failure, Outcome
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome, ShowValue
 from outlines_cont.pipelines.rows.reading import RowSource
 from outlines_cont.pipelines.rows.row import InputRow
 from outlines_cont.pipelines.rows.table_rows import pyarrow
@@ -29,19 +30,12 @@ from outlines_cont.pipelines.tables.shape import Shape
 from outlines_cont.pipelines.tables.table_output import lines_path, table_output
 
 
-class ShowRecord(Protocol):
-    """Takes a record so far."""
-
-    def __call__(self, label: str, value: Any, is_whole: bool) -> None:
-        """Show the value so far of a row, the final one where `is_whole`; None before there is one, with `is_whole` the row is over."""
-
-
 class Outcomes(Protocol):
     """An object that turns rows into outcomes: an `Extractor`, or workers with one each."""
 
     def outcomes(
-        self, rows: Iterable[Mapping[str, Any] | Exception], show: Callable[[Any, Any, bool], None] | None = None
-    ) -> Iterator[Outcome]:
+        self, rows: Iterable[Mapping[str, Any] | Exception], show: ShowValue | None = None
+    ) -> Generator[Outcome, None, None]:
         """Yield what becomes of each row, in their order. Rows are taken as there is room for them."""
 
 
@@ -150,7 +144,7 @@ class Extraction:
                 self.tally.skipped, self.tally.failed = self._done.rows, self._done.failed
             self._keep = self._done.size
 
-    def run(self, load: Callable[[], Outcomes], show: ShowRecord | None = None) -> Iterator[Tally]:
+    def run(self, load: Callable[[], Outcomes], show: ShowValue | None = None) -> Iterator[Tally]:
         """Load the model, write row by row, and yield the tally after each; show the records while they are written.
 
         Whatever stops it, the output holds whole lines. Nothing is loaded where no row is left.
@@ -175,19 +169,28 @@ class Extraction:
             self._at_end(self._lines)
 
     def _ended(
-        self, rows: Iterator[InputRow], runner: Outcomes, show: ShowRecord | None
+        self, rows: Iterator[InputRow], runner: Outcomes, show: ShowValue | None
     ) -> Iterator[tuple[InputRow, Outcome]]:
         """Yield the rows with what became of them."""
-        given, kept = tee(rows)
-        lines: dict[int, int] = {}
-        fields = (row.fields if row.error is None else row.error for row in _noted(given, lines if show else None))
-        shown = None if show is None else _shower(show, lines)
-        with closing(_generator(runner.outcomes(fields, shown))) as outcomes:
-            for number, outcome in enumerate(outcomes):
+        waiting: deque[InputRow] = deque()  # rows without an outcome so far
+        num_ended = 0
+
+        def fields() -> Iterator[Mapping[str, Any] | Exception]:
+            for row in rows:
+                waiting.append(row)
+                yield row.fields if row.error is None else row.error
+
+        def show_row(number: int, value: Any, is_whole: bool) -> None:
+            assert show is not None
+            show(f"line {waiting[number - num_ended].line}", value, is_whole)
+
+        with closing(runner.outcomes(fields(), None if show is None else show_row)) as outcomes:
+            for outcome in outcomes:
                 if show is not None:
-                    show(f"line {lines.pop(number)}", None, True)
-                yield next(kept), outcome
-        assert next(kept, None) is None, "a row without an outcome"
+                    show_row(num_ended, None, True)
+                num_ended += 1
+                yield waiting.popleft(), outcome
+        assert next(chain(waiting, rows), None) is None, "a row without an outcome"
 
     def _opened(self) -> AbstractContextManager[WriteLine]:
         if self._path is None:
@@ -275,22 +278,3 @@ def _check_column(columns: list[str] | None, name: str, advice: str) -> None:
         return
     known = ", ".join(map(repr, columns[:12])) + (", ..." if len(columns) > 12 else "")
     raise SetupError(f"expected a table with the column {name!r}, got one with {known}. {advice}")
-
-
-def _noted(rows: Iterator[InputRow], lines: dict[int, int] | None) -> Iterator[InputRow]:
-    """Yield rows; note on which line each number stands."""
-    for number, row in enumerate(rows):
-        if lines is not None:
-            lines[number] = row.line
-        yield row
-
-
-def _shower(show: ShowRecord, lines: Mapping[int, int]) -> Callable[[Any, Any, bool], None]:
-    return lambda number, value, is_whole: show(f"line {lines[number]}", value, is_whole)
-
-
-def _generator(outcomes: Iterator[Outcome]) -> Any:
-    """Return an iterator that can be closed."""
-    if hasattr(outcomes, "close"):
-        return outcomes
-    return (outcome for outcome in outcomes)

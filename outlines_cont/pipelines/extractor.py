@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -22,12 +22,11 @@ from outlines_cont.pipelines.flow import Flow, Recipe
 from outlines_cont.pipelines.prompts.row_prompt import MakePrompt, RowPrompt
 from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, PromptTemplate
 from outlines_cont.pipelines.rows.errors import RowError
-from outlines_cont.pipelines.rows.outcome import Outcome
+from outlines_cont.pipelines.rows.outcome import Outcome, ShowValue
 from outlines_cont.pipelines.rows.schema import RecordSchema
 from outlines_cont.pipelines.tables.columns import RecordColumns
 from outlines_cont.pipelines.tables.containers import extracted
 from outlines_cont.pipelines.tables.shape import shape_of
-from outlines_cont.pipelines.window import ShowValue
 from outlines_cont.samplers import BeamSearch, BestOf, Sampler
 from outlines_cont.state.tokens import Tokens, start_ids
 from outlines_cont.unknown_option import names_of, unknown_option
@@ -159,7 +158,9 @@ class Extractor:
         parts = [self.model.fingerprint, self.schema.json_schema, self._source, sorted(options.items())]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def outcomes(self, rows: Iterable[Row | Exception], show: ShowValue | None = None) -> Iterator[Outcome]:
+    def outcomes(
+        self, rows: Iterable[Row | Exception], show: ShowValue | None = None
+    ) -> Generator[Outcome, None, None]:
         """Yield what becomes of each row, in their order, while others are on their way.
 
         Rows are taken when there is room for them, so there may be any number of them: a few hundred are held at once.

@@ -7,7 +7,7 @@ docs/pipelines.md. No other module imports ray.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,9 @@ class RayWorkers:
         self._make = make
         self._options = options
 
-    def outcomes(self, rows: Iterable[Mapping[str, Any] | Exception], show: Any = None) -> Iterator[Outcome]:
+    def outcomes(
+        self, rows: Iterable[Mapping[str, Any] | Exception], show: Any = None
+    ) -> Generator[Outcome, None, None]:
         """Yield what becomes of each row, in their order. Rows are taken as there is room for them.
 
         Raises:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any
 
 import torch
 
@@ -18,20 +18,14 @@ from outlines_cont.events.feed import Feed
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.run import EndedRow, Run
+from outlines_cont.generation.run import Run
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
+from outlines_cont.pipelines.rows.outcome import ShowValue
 from outlines_cont.state.row import StateRow
 
 # Errors of rows, as opposed to bugs: the group is bisected to find the rows that cause them.
 _OF_ROWS = (OutlinesContError, FSMError, torch.OutOfMemoryError)
-
-
-class ShowValue(Protocol):
-    """Takes a value so far."""
-
-    def __call__(self, key: Any, value: Any, is_whole: bool) -> None:
-        """Show the value so far of the prompt `key`, the final one where `is_whole`; None before there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,7 @@ class WindowEntry:
 
     Attributes:
         key: identifies it when it ends.
-        generator: the generator that continues it.
+        generator: the generator that continues it, with one sample.
         given: the prompt.
         seed: of its random numbers; None where none are drawn.
         show: takes the value while it is written; None shows nothing.
@@ -52,11 +46,6 @@ class WindowEntry:
     seed: int | None = None
     show: ShowValue | None = None
 
-    @property
-    def num_rows(self) -> int:
-        """How many rows of the engine it takes."""
-        return self.generator.sampler.num_samples or 1
-
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -64,13 +53,13 @@ class Ended:
 
     Attributes:
         key: that of its entry.
-        rows: a row for each sample, with value and error; empty where no row could be made.
+        row: its row, with value and error; None where no row could be made.
         error: why not, else None.
         steps: how many steps were taken meanwhile.
     """
 
     key: Any
-    rows: tuple[StateRow, ...] = ()
+    row: StateRow | None = None
     error: Exception | None = None
     steps: int = 0
 
@@ -82,11 +71,10 @@ class _Call:
         self.entries = entries
         self._run = run
         self._begun = step
-        self._samples = len(run.rows) // len(entries)
         is_shown = entries[0].show is not None
         self._feeds = run.feeds(StreamOptions.of(True, 0, False, True)) if is_shown else None
         self._job: Job | None = None
-        self._rows: dict[int, list[EndedRow]] = {at: [] for at in range(len(entries))}  # of entries that have not ended
+        self._unended = dict(enumerate(entries))
 
     def begin(self) -> None:
         """Give the rows to the engine."""
@@ -109,23 +97,14 @@ class _Call:
     @property
     def unended(self) -> list[WindowEntry]:
         """The entries whose end was not reported."""
-        return [self.entries[at] for at in self._rows]
+        return [*self._unended.values()]
 
     def take_ended(self, step: int) -> list[Ended]:
         """Return the entries that have ended since this was asked last."""
         if self._feeds is not None:
             self._show(self._feeds)
-        found = []
-        for ended in self._run.take_ended():
-            at = ended.number // self._samples
-            rows = self._rows[at]
-            rows.append(ended)
-            if len(rows) == self._samples:
-                del self._rows[at]
-                rows.sort(key=lambda one: one.number)
-                state_rows = tuple(one.row for one in rows)
-                found.append(Ended(self.entries[at].key, state_rows, steps=step - self._begun))
-        return found
+        ended = self._run.take_ended()
+        return [Ended(self._unended.pop(one.number).key, one.row, steps=step - self._begun) for one in ended]
 
     def _show(self, feeds: list[Feed | None]) -> None:
         for event in self._run.pull(feeds):
@@ -152,21 +131,13 @@ class Window:
         self._options = options
         self._scores_end = scores_end
         self._calls: list[_Call] = []
-        self._waiting: deque[WindowEntry] = (
-            deque()
-        )  # those that were taken out again, because there was no memory for them
+        # Those that were taken out again, because there was no memory for them.
+        self._waiting: deque[WindowEntry] = deque()
         self._failed: list[Ended] = []
         self._steps = 0
         self._opened: AbstractContextManager[Meter] = model.meter()  # type: ignore[attr-defined]
         self.meter = self._opened.__enter__()
         """The work of the model since the window was made."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Cancel all rows in flight."""
-        self.close()
 
     def close(self) -> None:
         """Cancel all rows in flight."""
@@ -213,13 +184,13 @@ class Window:
 
     def _begin(self, entries: list[WindowEntry]) -> None:
         """Give entries of one generator to the engine; where that is an error, in halves, until those that cause it are alone."""
-        seeds = [entry.seed for entry in entries]
+        seeds = [entry.seed for entry in entries if entry.seed is not None]
         try:
             run = Run(
                 entries[0].generator,
                 [entry.given for entry in entries],
                 self._options,
-                rng=None if None in seeds else [seed for seed in seeds if seed is not None],
+                rng=seeds or None,
                 score_last=self._scores_end,
             )
         except _OF_ROWS as error:
