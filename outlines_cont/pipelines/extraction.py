@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, BinaryIO, Protocol
 
 from outlines_cont.pipelines.reports.calibration import Calibration
-from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.rows.errors import SetupError, listed
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome, ShowValue
 from outlines_cont.pipelines.rows.reading import RowSource
 from outlines_cont.pipelines.rows.row import InputRow
@@ -276,5 +276,4 @@ def _check_column(columns: list[str] | None, name: str, advice: str) -> None:
     """
     if columns is None or name in columns:
         return
-    known = ", ".join(map(repr, columns[:12])) + (", ..." if len(columns) > 12 else "")
-    raise SetupError(f"expected a table with the column {name!r}, got one with {known}. {advice}")
+    raise SetupError(f"expected a table with the column {name!r}, got one with {listed(columns)}. {advice}")

@@ -19,8 +19,7 @@ from outlines_cont.generation.prompt import Item
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
 from outlines_cont.pipelines.flow import Flow, Recipe
-from outlines_cont.pipelines.prompts.row_prompt import MakePrompt, RowPrompt
-from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
 from outlines_cont.pipelines.rows.errors import RowError
 from outlines_cont.pipelines.rows.outcome import Outcome, ShowValue
 from outlines_cont.pipelines.rows.schema import RecordSchema

@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from outlines_cont.pipelines.prompts.sandbox import compiled, filled
@@ -61,9 +61,7 @@ class TemplateProcess:
             TemplateError: the template fails on this row, or comes to a limit; or the row holds what JSON cannot.
         """
         try:
-            request = json.dumps(
-                [source, dict(values), limits.max_characters, limits.max_seconds, limits.max_memory_bytes]
-            )
+            request = json.dumps([source, dict(values), *astuple(limits)])
         except (TypeError, ValueError, RecursionError) as error:
             raise TemplateError(
                 f"expected a row of values that JSON can hold, got one that it cannot: {error}"
