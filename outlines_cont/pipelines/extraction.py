@@ -18,7 +18,6 @@ from outlines_cont.pipelines.rows.reading import RowSource
 from outlines_cont.pipelines.rows.row import InputRow
 from outlines_cont.pipelines.rows.table_rows import pyarrow
 from outlines_cont.pipelines.tables.output import (
-    Done,
     WriteLine,
     check_output,
     file_output,
@@ -136,13 +135,10 @@ class Extraction:
                 source.columns(), options.gold, "Name the column of the right records with --gold, or `gold=`."
             )
         self._rows = iter(source)
-        self._done = Done()
         self._keep: int | None = None
         if self._lines is not None and has_output:
-            if resume:
-                self._done = match_done(self._lines, self._rows, options.settings)
-                self.tally.skipped, self.tally.failed = self._done.rows, self._done.failed
-            self._keep = self._done.size
+            done = match_done(self._lines, self._rows, options.settings) if resume else (0, 0, 0)
+            self.tally.skipped, self.tally.failed, self._keep = done
 
     def run(self, load: Callable[[], Outcomes], show: ShowValue | None = None) -> Iterator[Tally]:
         """Load the model, write row by row, and yield the tally after each; show the records while they are written.

@@ -80,18 +80,8 @@ class Extractor:
         is_scored: bool = True,
         **options: Any,
     ) -> None:
-        self._arguments: dict[str, Any] = {
-            **{
-                "model": model,
-                "schema": schema,
-                "prompt": prompt,
-                "chat": chat,
-                "text_field": text_field,
-                "max_tokens": max_tokens,
-            },
-            **{"sampler": sampler, "seed": seed, "samples": samples, "batch_size": batch_size, "draft": draft},
-            **{"is_scored": is_scored, **options},
-        }
+        named = {name: value for name, value in locals().items() if name not in ("self", "options")}
+        self._arguments: dict[str, Any] = {**named, **options}
         _check_arguments(model, options)
         check_int("samples", samples, 0)
         check_int("batch_size", batch_size, 1)

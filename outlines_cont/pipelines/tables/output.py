@@ -7,7 +7,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -74,21 +73,6 @@ def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
                 file.truncate(end)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The contents of an existing output.
-
-    Attributes:
-        rows: how many rows.
-        failed: how many of them have an error.
-        size: bytes of their lines; what follows is an unfinished line.
-    """
-
-    rows: int = 0
-    failed: int = 0
-    size: int = 0
-
-
 def check_output(path: Path, input_path: Path | None, *, resume: bool, overwrite: bool) -> None:
     """Raise `SetupError` where `path` cannot be the output, before any work is done."""
     try:
@@ -122,13 +106,16 @@ def _check_folder(path: Path) -> None:
         raise SetupError(f"expected an output that can be written, but the folder {str(folder)!r} is read-only for you")
 
 
-def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> Done:
-    """Take from `rows` those that the file `path` holds, and say how many they are.
+def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int, int, int]:
+    """Take from `rows` those that the file `path` holds, and count them.
 
     Args:
         path: an output of an earlier run.
         rows: the rows of the input, from the first.
         settings: the digest of what, beside the row, decides a record.
+
+    Returns:
+        How many rows, how many of them with an error, and the bytes of their lines; what follows is an unfinished line.
 
     Raises:
         SetupError: the file is not such an output, or its input or the settings have changed since.
@@ -148,7 +135,7 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> Done:
                 )
             _check_same(fields, row, settings, where)
             done, failed, size = done + 1, failed + ("error" in fields), size + len(line)
-    return Done(done, failed, size)
+    return done, failed, size
 
 
 def _earlier(line: bytes, where: str) -> dict[str, Any]:
