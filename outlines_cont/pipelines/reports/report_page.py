@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -15,9 +16,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outlines_cont.checks import shortened
 from outlines_cont.pipelines.reports.report import Report, shares
-from outlines_cont.pipelines.reports.report_charts import histogram, reliability
 
 _LONGEST = 160
+_MOST_COLUMNS = 28
 
 
 def write_page(report: Report, path: Path, title: str) -> None:
@@ -50,8 +51,7 @@ def page(report: Report, title: str) -> str:
         agreement=shares((share, is_right, count) for (_, share, is_right), count in report.answers.items()),
         chances=_mean_chances(report),
         percent=_percent,
-        histogram=histogram,
-        reliability=reliability,
+        histogram=_histogram,
     )
 
 
@@ -66,6 +66,16 @@ def _cards(report: Report) -> list[tuple[str, str]]:
         mean = sum(number * count for number, count in report.tokens.items()) / report.tokens.total()
         cards.append(("tokens per record", f"{mean:.0f}"))
     return cards
+
+
+def _histogram(counts: Mapping[int, int]) -> list[tuple[int, int, int]]:
+    """Return columns of how often numbers occur: first number, last number, count; neighbours share one where there are many."""
+    low, high = min(counts), max(counts)
+    step = -(-(high - low + 1) // _MOST_COLUMNS)
+    columns = [0] * ((high - low) // step + 1)
+    for number, count in counts.items():
+        columns[(number - low) // step] += count
+    return [(low + at * step, low + (at + 1) * step - 1, count) for at, count in enumerate(columns)]
 
 
 def _mean_chances(report: Report) -> list[tuple[float, int, int]]:
