@@ -12,8 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import typer
 
-from outlines_cont.checks import shortened
-from outlines_cont.errors import OutlinesContError
+from outlines_cont.errors import OutlinesContError, shortened
 
 FAILED_ROWS, UNUSABLE, INTERRUPTED = 1, 2, 130
 _LONGEST_ERROR = 600

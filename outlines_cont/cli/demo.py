@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from outlines_cont import continuous, generate, samplers
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput
-from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.hugging_face import HuggingFaceModel
 from outlines_cont.pipelines.rows.outcome import ShowValue
 from outlines_cont.state.sequence_state import SequenceState
 

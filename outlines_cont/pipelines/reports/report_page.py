@@ -14,7 +14,7 @@ from pathlib import Path
 from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from outlines_cont.checks import shortened
+from outlines_cont.errors import shortened
 from outlines_cont.pipelines.reports.report import Report, shares
 
 _LONGEST = 160
