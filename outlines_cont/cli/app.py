@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outlines_cont import __version__
-from outlines_cont.cli.command import FAILED_ROWS, app, command, one_line, plain_warnings
+from outlines_cont.cli.command import FAILED_ROWS, app, check_picture, command, one_line, plain_warnings, write_picture
 from outlines_cont.cli.options import (
     ChatOptions,
     DemoOptions,
@@ -28,6 +28,7 @@ from outlines_cont.cli.options import (
     TreeOptions,
 )
 from outlines_cont.cli.threads import wait_passively
+from outlines_cont.pipelines.rows.errors import SetupError
 
 if TYPE_CHECKING:
     from outlines_cont.cli.demo import DemoRow
@@ -142,7 +143,6 @@ def extract(options: ExtractOptions) -> None:
     from outlines_cont.cli.extract import ExtractCommand
     from outlines_cont.cli.growing import GrowingRecords, advance, progress_bar
     from outlines_cont.generation.lengths import named_lengths
-    from outlines_cont.pipelines.rows.errors import SetupError
 
     if options.stream and options.progress:
         raise SetupError("expected --stream or --progress, got both. Leave out one: both are shown at one place.")
@@ -263,11 +263,12 @@ def schema(options: SchemaOptions) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from outlines_cont.cli.describe import check_picture, describe, write_picture
+    from fsm import draw
+    from outlines_cont.cli.describe import describe
     from outlines_cont.generation.lengths import named_lengths
     from outlines_cont.pipelines.rows.schema import load_schema
 
-    check_picture(options.draw)
+    check_picture(options.draw, "draw", ".svg")
     key_order = "any" if options.any_order else "schema"
     expression, found = describe(load_schema(options.source).schema, strict=options.strict, key_order=key_order)
     table = Table("keyword", "where", "enforced", box=None)
@@ -291,7 +292,7 @@ def schema(options: SchemaOptions) -> None:
         note = "" if found.example_passes else "  (fails a check)"
         console.print(f"example: {found.example}{note}", markup=False, highlight=False)
     if options.draw is not None:
-        write_picture(expression, options.draw)
+        write_picture(draw(expression), options.draw)
 
 
 @command(
@@ -311,11 +312,14 @@ def tree(options: TreeOptions) -> None:
 
     from outlines_cont.cli.extractor import load_or_refuse
     from outlines_cont.cli.threads import set_threads
-    from outlines_cont.cli.tree import check_options, show_growing, write_picture
+    from outlines_cont.cli.tree import show_growing
     from outlines_cont.conversation.tree import CompletionTree
+    from outlines_cont.conversation.tree_picture import to_html, to_svg
 
     prompt = _tree_prompt(options.prompt, options.model)
-    check_options(prompt, options.output)
+    if not prompt:
+        raise SetupError("expected a text that the tree begins with as PROMPT, got an empty one")
+    check_picture(options.output, "output", ".svg", ".html")
     model = load_or_refuse(options.model, options.device, options.dtype)
     set_threads(model, 4)
     grown = CompletionTree(
@@ -330,7 +334,8 @@ def tree(options: TreeOptions) -> None:
         f"{leaves * options.depth:,}), {seconds:.1f} s; {grown.kv_bytes / 1e6:.1f} MB of keys and values"
     )
     if options.output is not None:
-        write_picture(grown, options.output)
+        is_svg = options.output.suffix.lower() == ".svg"
+        write_picture(to_svg(grown) if is_svg else to_html(grown), options.output)
         typer.echo(f"Picture: {options.output}")
 
 

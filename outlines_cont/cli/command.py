@@ -1,4 +1,7 @@
-"""`command`: makes a function of a dataclass of options a command of typer, whose errors are one line and an exit status."""
+"""`command`: makes a function of a dataclass of options a command of typer, whose errors are one line and an exit status.
+
+Also what several commands share: warnings without source lines, and files of pictures.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import typer
 
 from outlines_cont.errors import OutlinesContError, shortened
+from outlines_cont.pipelines.rows.errors import OutputError, SetupError
 
 FAILED_ROWS, UNUSABLE, INTERRUPTED = 1, 2, 130
 _LONGEST_ERROR = 600
@@ -114,3 +119,24 @@ def plain_warnings() -> Iterator[None]:
 def one_line(text: str) -> str:
     """Return a text as one line, shortened where it is long."""
     return shortened(" ".join(text.split()), _LONGEST_ERROR)
+
+
+def check_picture(path: Path | None, option: str, *suffixes: str) -> None:
+    """Raise `SetupError` for a picture whose name ends in none of `suffixes`."""
+    if path is not None and path.suffix.lower() not in suffixes:
+        expected = f"expected a file that ends in {' or '.join(suffixes)} as --{option}, got {str(path)!r}"
+        raise SetupError(f"{expected}. Browsers show such files, and print them.")
+
+
+def write_picture(text: str, path: Path) -> None:
+    """Write a picture.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"expected to write the picture, but {str(path)!r} cannot be written: {error.strerror}"
+        ) from error

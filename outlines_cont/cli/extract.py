@@ -35,7 +35,10 @@ LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes
 
 
 class ExtractCommand:
-    """One run of `outlines-cont extract`.
+    """One call of `outlines-cont extract`.
+
+    Attributes:
+        tally: how far it has come.
 
     Raises:
         SetupError, fsm.FSMError: an option cannot be used. The output is untouched.
@@ -62,11 +65,7 @@ class ExtractCommand:
         )
         output = stdout if options.output is None else options.output
         self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=self._write_reports)
-
-    @property
-    def tally(self) -> Tally:
-        """How far it has come."""
-        return self._extraction.tally
+        self.tally = self._extraction.tally
 
     def run(self, load: LoadOutcomes, growing: GrowingRecords | None = None) -> Iterator[Tally]:
         """Load the model, write the rows, and yield the tally after each; show the records while they are written."""
@@ -121,14 +120,11 @@ class WorkerLoad:
 def _template(options: ExtractOptions) -> PromptTemplate:
     if options.prompt is not None:
         return PromptTemplate.from_file(options.prompt)
-    return PromptTemplate(_default_source(options))
-
-
-def _default_source(options: ExtractOptions) -> str:
-    """Return the prompt of a command that names none."""
     if not options.chat:
-        return DEFAULT_SOURCE
-    return CHAT_SOURCE if options.model is not None else "{{ text }}"  # the bundled model knows messages alone
+        return PromptTemplate(DEFAULT_SOURCE)
+    return PromptTemplate(
+        CHAT_SOURCE if options.model is not None else "{{ text }}"
+    )  # the bundled model knows messages alone
 
 
 def _check_options(options: ExtractOptions) -> None:

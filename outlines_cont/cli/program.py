@@ -48,6 +48,7 @@ class ProgramRun:
     """One call of `outlines-cont run`.
 
     Attributes:
+        has_rows: whether there is an input.
         tally: how many rows there are, were written, and have failed.
 
     Raises:
@@ -71,12 +72,8 @@ class ProgramRun:
             input_path = None if options.rows in (None, STDIN) else Path(str(options.rows))
             check_output(options.output, input_path, resume=False, overwrite=options.overwrite)
         self._source = None if options.rows is None else RowSource(options.rows, options.input_format, "text", stdin)
+        self.has_rows = self._source is not None
         self.tally = Tally(None if self._source is None else self._source.count())
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether there is an input."""
-        return self._source is not None
 
     def once(self, model: HuggingFaceModel) -> TemplateResult:
         """Run the template once."""
