@@ -61,7 +61,7 @@ class RowMasks:
         return self._ends if state == OVER else TokenSet.of_bitmask(self.token_fsm.bitmask(state))
 
     def is_refused(self, token_ids: NDArray[np.int64]) -> bool:
-        """Return whether the last token of a text is refused: it neither goes on with the text nor ends it."""
+        """Return whether the last token of a text is refused: it neither continues the text nor ends it."""
         return self.states.after(token_ids) == OVER and int(token_ids[-1]) not in self.table.vocabulary.eos_token_ids
 
 

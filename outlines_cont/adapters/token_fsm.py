@@ -1,4 +1,4 @@
-"""Token FSMs per tokenizer: its vocabulary is read once, and equal constraints over it are compiled once."""
+"""Token FSMs per tokenizer: its vocabulary is read once, and the token FSMs of the last constraints are kept (LRU)."""
 
 from __future__ import annotations
 

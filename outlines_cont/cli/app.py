@@ -179,7 +179,7 @@ def _load_extractor(
 
 def _extract_summary(tally: Tally, output: Path | None, seconds: float, *, has_workers: bool = False) -> str:
     text = f"{tally.skipped + tally.rows} rows, {tally.failed} failed, {seconds:.1f} s"
-    if tally.loading_seconds and not has_workers:  # workers load models of their own, beside each other
+    if tally.loading_seconds and not has_workers:  # workers load their own models, in parallel
         text += f", {tally.loading_seconds:.1f} of them loading the model"
     if tally.skipped:
         text += f"; {tally.skipped} of them were there already"

@@ -44,7 +44,7 @@ def command(
     Args:
         kind: the dataclass; a field is annotated with its `typer.Option` or `typer.Argument`, but for `given`, the names of those that
             the command line has.
-        interrupted: returns what is told after Ctrl-C.
+        interrupted: returns what is printed after Ctrl-C.
         **settings: of the command, such as its `epilog`.
     """
 

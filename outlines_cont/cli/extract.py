@@ -130,12 +130,12 @@ def _template(options: ExtractOptions) -> PromptTemplate:
 def _check_options(options: ExtractOptions) -> None:
     if options.system is not None and not options.chat:
         raise SetupError(
-            "expected --chat beside --system, got none. Without --chat a prompt is plain text; write what the system says into the "
+            "expected --chat with --system, got none. Without --chat a prompt is plain text; write what the system says into the "
             "template of --prompt."
         )
     if options.output is None and (options.resume or options.overwrite):
         raise SetupError(
-            "expected --output FILE beside --resume or --overwrite, got none: the standard output has no earlier rows."
+            "expected --output FILE with --resume or --overwrite, got none: the standard output has no earlier rows."
         )
     if options.model is not None:
         _check_model(options.model)
@@ -146,15 +146,15 @@ def _check_options(options: ExtractOptions) -> None:
         check_ray()
     for name, path in (("--report", options.report), ("--save-calibration", options.save_calibration)):
         if path is not None and options.output is None:
-            raise SetupError(f"expected --output FILE beside {name}, got none: both are made of its rows.")
+            raise SetupError(f"expected --output FILE with {name}, got none: both are made of its rows.")
         if path is not None and not path.parent.is_dir():
             raise SetupError(f"expected a folder that exists for {name}, got {str(path)!r}.")
     if options.save_calibration is not None and not (options.gold and options.samples):
-        raise SetupError("expected --gold NAME and --samples N beside --save-calibration: it compares them.")
+        raise SetupError("expected --gold NAME and --samples N with --save-calibration: it compares them.")
     if options.gold is not None and options.report is None and options.save_calibration is None:
-        raise SetupError("expected --report FILE or --save-calibration FILE beside --gold: nothing else looks at it.")
+        raise SetupError("expected --report FILE or --save-calibration FILE with --gold: nothing else uses it.")
     if options.calibration is not None and not options.samples:
-        raise SetupError("expected --samples N beside --calibration: it says what their agreement is worth.")
+        raise SetupError("expected --samples N with --calibration: it says what their agreement is worth.")
 
 
 def _check_model(name: str) -> None:
@@ -168,7 +168,7 @@ def _check_model(name: str) -> None:
 
 
 def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: RecordSchema) -> str:
-    """Return 12 hexadecimal digits that change with anything that decides a record beside its row."""
+    """Return 12 hexadecimal digits of everything but the row that a record depends on."""
     model = options.model or f"bundled {__version__}"
     parts = [
         schema.json_schema,

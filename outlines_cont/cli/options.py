@@ -298,7 +298,9 @@ class TreeOptions:
     depth: Annotated[int, Option(min=1, metavar="N", help="Tokens of each completion.")] = 72
     every: Annotated[int, Option(min=1, metavar="N", help="Tokens between two forks.")] = 16
     seed: Annotated[int, Option(min=0, metavar="N", help="Of the random numbers.")] = 0
-    distinct: Annotated[bool, Option("--distinct", help="Let the two halves of a fork begin with different tokens.")] = False
+    distinct: Annotated[
+        bool, Option("--distinct", help="Let the two halves of a fork begin with different tokens.")
+    ] = False
     model: ModelName = None
     output: Annotated[
         Path | None, Option("--output", "-o", metavar="FILE.svg|FILE.html", help="Write a picture, too.")

@@ -65,9 +65,7 @@ class ProgramRun:
         self._template.check_values(self._values)
         self._has_output = options.output is not None and options.output.exists()
         if options.rows is None and options.output is not None:
-            raise SetupError(
-                "expected --rows beside --output, got none: one run writes its text to the standard output"
-            )
+            raise SetupError("expected --rows with --output, got none: one run writes its text to the standard output")
         if options.output is not None:
             input_path = None if options.rows in (None, STDIN) else Path(str(options.rows))
             check_output(options.output, input_path, resume=False, overwrite=options.overwrite)

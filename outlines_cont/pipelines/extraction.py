@@ -1,4 +1,4 @@
-"""`Extraction`: reads rows, writes records in the same order, and can be interrupted and resumed at any time."""
+"""`Extraction`: reads rows and writes their records in the same order; digests of rows let a later run resume after the last whole line."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LineOptions:
         details: whether `_details` stands in the output: log-probabilities, tokens, and how many samples agree.
         calibration: what the agreement of samples is worth; None where that is not known.
         shape: that of the records, for the types of a table; None goes by the values.
-        settings: a digest of what decides a record beside its row.
+        settings: a digest of everything but the row that a record depends on.
         gold: the field of a row that holds the right record, or None; a table must have it.
     """
 

@@ -1,4 +1,4 @@
-"""`Extractor`: turns rows into records with one model."""
+"""`Extractor`: turns rows into records by constrained generation with one model, in the order of the rows, as many at once as fit."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Extractor:
 
     @property
     def digest(self) -> str:
-        """Hexadecimal digits that change with what decides a record beside its row: model, schema, prompt and options.
+        """Hexadecimal digits of everything but the row that a record depends on: model, schema, prompt and options.
 
         A function that makes prompts counts by its name.
         """

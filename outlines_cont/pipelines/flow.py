@@ -1,4 +1,4 @@
-"""`Flow`: rows in flight through a model: prompts, records, votes of samples, and an outcome for each."""
+"""`Flow`: continuous batching of rows: makes their prompts, runs them in a `Window`, and joins a record and its samples to an outcome."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def _start(row: StateRow) -> int:
 
 
 def _seed(generator: Generator, text: str) -> int | None:
-    """Return the seed of a row, of its prompt: whatever rows run beside it, and in whatever order, its record is the same."""
+    """Return the seed of a row, a digest of its prompt: the record does not depend on the other rows or their order."""
     if not getattr(generator.sampler, "needs_random", False):
         return None
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:7])

@@ -45,7 +45,7 @@ def check_ray() -> Any:
     Raises:
         SetupError: it is not installed.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody; it is read when ray is imported
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics; it is read when ray is imported
     try:
         import ray
     except ImportError as error:
@@ -109,7 +109,7 @@ class RayWorkers:
                 "num_cpus": max(self._options.workers * self._cpus, num_cores()),
                 "include_dashboard": False,  # it answers to anybody who reaches its port
                 "object_store_memory": _OBJECT_STORE_BYTES,
-                # Workers are what the machine is for: with the niceness of Ray, 15, they stand still beside anything else that runs.
+                # With the niceness of Ray, 15, workers stand still as soon as anything else runs on the machine.
                 "_system_config": {"worker_niceness": 0},
             }
         try:

@@ -52,7 +52,7 @@ class Ended:
         key: that of its entry.
         row: its row, with value and error; None where no row could be made.
         error: why not, else None.
-        steps: how many steps were taken meanwhile.
+        steps: how many steps were taken while it ran.
     """
 
     key: Any

@@ -1,7 +1,7 @@
 """`Sandbox`: Jinja's immutable sandbox for prompt templates, and `filled`, which renders one with a limit on its length.
 
 Jinja's immutable sandbox with strict names: no attribute that leads to Python, no change of a row. It bounds neither time nor memory;
-`template_process` does, for a template may make much of little in ways that no list of operators and filters has all of.
+`template_process` does, because a template can make huge results in more ways than a list of operators and filters could name.
 """
 
 from __future__ import annotations

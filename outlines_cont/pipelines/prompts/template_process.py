@@ -134,7 +134,7 @@ def _start_process() -> subprocess.Popen[bytes]:
 def _time_limit_message(limits: TemplateLimits) -> str:
     return (
         f"expected a template that is filled in within {limits.max_seconds:g} s of processor time, the limit `max_seconds`, but it goes "
-        "on beyond it. Leave out loops inside of loops and what makes much of little, or raise the limit: "
+        "on beyond it. Leave out nested loops and expressions with huge results, or raise the limit: "
         "`PromptTemplate(source, max_seconds=...)`."
     )
 
@@ -142,7 +142,7 @@ def _time_limit_message(limits: TemplateLimits) -> str:
 def _memory_limit_message(limit: int) -> str:
     return (
         f"expected a template that is filled in with {limit:,} bytes of memory, the limit `max_memory_bytes`, but it takes more. "
-        "Leave out what makes much of little, or raise the limit: `PromptTemplate(source, max_memory_bytes=...)`."
+        "Leave out expressions with huge results, or raise the limit: `PromptTemplate(source, max_memory_bytes=...)`."
     )
 
 

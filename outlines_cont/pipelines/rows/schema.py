@@ -27,8 +27,8 @@ class RecordSchema:
 
     Attributes:
         schema: what `generate.json` takes: a JSON Schema, or a Python type.
-        json_schema: the JSON Schema as compact text, keys sorted nowhere.
-        dump: from a value of a generator to what stands in the output as JSON.
+        json_schema: the JSON Schema as compact text, keys in their order.
+        dump: from a value of a generator to what is written to the output as JSON.
     """
 
     schema: Any
@@ -40,7 +40,7 @@ class RecordSchema:
         """Return a JSON Schema (as a dict, as text, or a boolean) or a Python type as what a record must be.
 
         Args:
-            schema: it.
+            schema: the schema or the type.
             source: what an error calls it; None for its `repr`.
 
         Raises:

@@ -127,7 +127,7 @@ def _parquet_file(path: Path) -> Any:
     try:
         return arrow.parquet.ParquetFile(path)
     except (OSError, arrow.ArrowException) as error:
-        raise SetupError(f"expected a Parquet file, but {str(path)!r} is none that can be read: {error}") from error
+        raise SetupError(f"expected a Parquet file, but {str(path)!r} cannot be read as one: {error}") from error
 
 
 def _plain(value: Any) -> Any:

@@ -87,7 +87,7 @@ def check_output(path: Path, input_path: Path | None, *, resume: bool, overwrite
             f"expected a file as the output, but {str(path)!r} is a folder or a device. Name a file in it."
         )
     if input_path is not None and input_path.exists() and os.path.samefile(path, input_path):
-        raise SetupError(f"expected an output beside the input, got {str(path)!r} for both")
+        raise SetupError(f"expected an output other than the input, got {str(path)!r} for both")
     if not (resume or overwrite):
         raise SetupError(
             f"the output {str(path)!r} exists. Go on with it by --resume, replace it by --overwrite, or name another file."
@@ -112,7 +112,7 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
     Args:
         path: an output of an earlier run.
         rows: the rows of the input, from the first.
-        settings: the digest of what, beside the row, decides a record.
+        settings: the digest of everything but the row that a record depends on.
 
     Returns:
         How many rows, how many of them with an error, and the bytes of their lines; what follows is an unfinished line.
@@ -145,7 +145,7 @@ def _earlier(line: bytes, where: str) -> dict[str, Any]:
         fields = None
     if not isinstance(fields, dict) or not isinstance(fields.get("_digest"), str):
         raise SetupError(
-            f"expected an output of an earlier run to go on with, but {where} is none of its lines. "
+            f"expected an output of an earlier run to continue, but {where} is not a line of one. "
             "Name another file, or start again with --overwrite."
         )
     return fields
