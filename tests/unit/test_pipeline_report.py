@@ -293,7 +293,7 @@ def test_a_table_without_the_column_of_right_records_is_refused(folder: Path) ->
     made = pipelines.Extractor(random_model("llama"), SCHEMA)
     with pytest.raises(SetupError, match="with --gold, or `gold=`"):
         pipelines.run("in.csv", made, "o.jsonl", report="r.html", gold="gld")
-    with pytest.raises(OptionError, match="expected `report` beside `gold='gold'`"):
+    with pytest.raises(OptionError, match="expected `report` with `gold='gold'`"):
         pipelines.run("in.csv", made, "o.jsonl", gold="gold")
 
 
