@@ -13,9 +13,8 @@ import torch
 from fsm import FSMError
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.events.stream_options import StreamOptions
-from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.run import Run
+from outlines_cont.generation.run import PieceMaker, Run
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.pipelines.rows.outcome import ShowValue
@@ -38,7 +37,7 @@ class WindowEntry:
     """
 
     key: Any
-    generator: Generator
+    generator: PieceMaker
     given: Any
     seed: int | None = None
     show: ShowValue | None = None
