@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from outlines_cont.cli.options import ExtractOptions
-from outlines_cont.pipelines.prompts.row_prompt import RowPrompt
-from outlines_cont.pipelines.prompts.template import PromptTemplate
+from outlines_cont.pipelines.prompts.template import PromptTemplate, RowPrompt
 from outlines_cont.pipelines.rows.outcome import Failure, Outcome
 from outlines_cont.pipelines.rows.schema import RecordSchema
 

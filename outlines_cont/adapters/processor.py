@@ -61,8 +61,44 @@ class RowMasks:
         return self._ends if state == OVER else TokenSet.of_bitmask(self.token_fsm.bitmask(state))
 
     def is_refused(self, token_ids: NDArray[np.int64]) -> bool:
-        """Return whether the last token of a text is refused: it neither goes on with the text nor ends it."""
+        """Return whether the last token of a text is refused: it neither continues the text nor ends it."""
         return self.states.after(token_ids) == OVER and int(token_ids[-1]) not in self.table.vocabulary.eos_token_ids
+
+
+class ConstraintAdapter:
+    """What both adapters have in common.
+
+    Args:
+        masks: those of the constraint.
+        prompts: those that `of` was given; None where they are found in the rows.
+    """
+
+    def __init__(self, masks: RowMasks, prompts: Prompts | None = None) -> None:
+        self._masks = masks
+        self._prompts = prompts
+
+    def of(self, inputs: Any) -> Self:
+        """Return the same constraint for one call of `generate`, whose texts begin after `inputs`.
+
+        Args:
+            inputs: what `tokenizer(prompts, return_tensors="pt", padding=True)` returns, the `input_ids` in it, or their number of columns.
+                To go on with texts that were cut, give the inputs that they began with.
+
+        Raises:
+            OptionError: it is something else.
+        """
+        return type(self)(self._masks, GivenPrompts(inputs))
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return a copy that shares the compiled constraint, without the state of a call."""
+        return type(self)(self._masks, self._prompts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse; see `RowMasks`."""
+        return self._masks.__reduce__()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._masks!r}{'' if self._prompts is None else ', of given prompts'}>"
 
 
 class _ThreadLocal(threading.local):
@@ -86,7 +122,7 @@ class _ThreadLocal(threading.local):
             self.masker, self._device = Masker(), device
 
 
-class ConstraintProcessor(LogitsProcessor):
+class ConstraintProcessor(ConstraintAdapter, LogitsProcessor):
     """Lets only such tokens pass as a constraint allows. Make one with `adapters.logits_processor`.
 
     The mask of a row depends on its ids alone, so rows may come in any order, as in beam search, be left-padded, and be given
@@ -99,32 +135,8 @@ class ConstraintProcessor(LogitsProcessor):
     """
 
     def __init__(self, masks: RowMasks, prompts: Prompts | None = None) -> None:
-        self._masks = masks
-        self._prompts = prompts
+        super().__init__(masks, prompts)
         self._local = _ThreadLocal(masks.is_refused)
-
-    def of(self, inputs: Any) -> ConstraintProcessor:
-        """Return the same constraint for one call of `generate`, whose texts begin after `inputs`.
-
-        Args:
-            inputs: what `tokenizer(prompts, return_tensors="pt", padding=True)` returns, the `input_ids` in it, or their number of columns.
-                To go on with texts that were cut, give the inputs that they began with.
-
-        Raises:
-            OptionError: it is something else.
-        """
-        return ConstraintProcessor(self._masks, GivenPrompts(inputs))
-
-    def __deepcopy__(self, memo: object) -> ConstraintProcessor:
-        """Return a copy that shares the compiled constraint, without the state of a call."""
-        return ConstraintProcessor(self._masks, self._prompts)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Refuse; see `RowMasks`."""
-        return self._masks.__reduce__()
-
-    def __repr__(self) -> str:
-        return f"<ConstraintProcessor: {self._masks!r}{'' if self._prompts is None else ', of given prompts'}>"
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Return the scores with minus infinity for tokens that the constraint does not allow.

@@ -1,6 +1,6 @@
-"""Where the generated text of a row begins: after prompts that were given, or after those seen in the first step of a call.
+"""Finds where the prompt of a row ends and its generated text begins: prompts are given, or inferred by comparing rows of successive steps.
 
-A logits processor sees whole rows of prompt and text, not where the prompt ends; `GivenPrompts` is told.
+A logits processor sees whole rows of prompt and text, not where the prompt ends; `GivenPrompts` is given the prompts.
 `SeenPrompts` distinguishes a new call from the next step of the last one by the contents of the rows: a step has each row of the
 step before with one more token. It never takes the length of the first prompt for that of another call.
 """
@@ -80,7 +80,7 @@ class SeenPrompts:
     """Finds where prompts end by comparing the rows of successive steps. See the docstring of this module.
 
     Args:
-        is_refused: whether the constraint refuses the last of the (T,) ids of a text: it neither goes on with it nor ends it.
+        is_refused: whether the constraint refuses the last of the (T,) ids of a text: it neither continues it nor ends it.
     """
 
     def __init__(self, is_refused: IsRefused) -> None:
@@ -119,7 +119,7 @@ class SeenPrompts:
 
         A call that writes one row may look at guesses of the next tokens and go back (assisted generation), so that a row which goes on
         from an earlier place is a step or a new prompt. Of several rows all go on or none does; a search returns rows that have ended
-        earlier beside such that go on.
+        earlier together with some that have not.
         """
         width = rows.shape[1]
         is_alone = len(rows) == 1 and width > 0

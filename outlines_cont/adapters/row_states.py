@@ -1,4 +1,4 @@
-"""`RowStates`: the state of a token FSM after given token ids, memoized by prefix."""
+"""`RowStates`: the state of a token FSM after given token ids, in an LRU cache keyed by the ids, so that a step looks up its prefix."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class ChatSession:
 
     @property
     def chat(self) -> Chat:
-        """The conversation that goes on now."""
+        """The current conversation."""
         return self._chats[self._at]
 
     def run(self, lines: Iterator[str]) -> None:

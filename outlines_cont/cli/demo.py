@@ -15,10 +15,10 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from outlines_cont import continuous, generate, samplers
-from outlines_cont.cli.growing import ShowOne
 from outlines_cont.continuation import Continuation
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.models.hugging_face import HuggingFaceModel
+from outlines_cont.pipelines.rows.outcome import ShowValue
 from outlines_cont.state.sequence_state import SequenceState
 
 KINDS = ("order", "invoice", "shipment", "complaint", "quote", "meeting", "application", "other")
@@ -96,7 +96,7 @@ class Demo:
         sampler = samplers.multinomial(VOTES)
         self._vote = continuous(generate.json(model, Record, whitespace="none", sampler=sampler))
 
-    def read(self, text: str, show: ShowOne | None = None) -> DemoRow:
+    def read(self, text: str, show: ShowValue | None = None) -> DemoRow:
         """Return the steps of one message; show the record while it is written."""
         state, kind = self._step("kind", self._kind, f"Message: {text}\nKind: ", str)
         state, record = self._step("record", self._record, state + "\nRecord: ", BaseModel.model_dump, show)
@@ -118,7 +118,7 @@ class Demo:
         generator: Continuation,
         start: str | SequenceState,
         to_json: Callable[[Any], Any],
-        show: ShowOne | None = None,
+        show: ShowValue | None = None,
     ) -> tuple[SequenceState, DemoStep]:
         with self._model.meter() as meter:
             state = generator(start, max_tokens=_MAX_TOKENS) if show is None else _streamed(generator, start, show)
@@ -129,7 +129,7 @@ class Demo:
         return state, DemoStep(name, value, error, meter.fed_tokens, meter.reused_tokens, meter.forced_tokens)
 
 
-def _streamed(generator: Continuation, start: str | SequenceState, show: ShowOne) -> SequenceState:
+def _streamed(generator: Continuation, start: str | SequenceState, show: ShowValue) -> SequenceState:
     """Return the state after a generator; show the value while it is written."""
     stream = generator.stream(start, partial=True, max_tokens=_MAX_TOKENS)
     for event in stream:

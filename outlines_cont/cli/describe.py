@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import fsm
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.automaton.shortest import shortest_text
-from outlines_cont.pipelines.rows.errors import OutputError, SetupError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +49,3 @@ def describe(schema: Any, **options: Any) -> tuple[fsm.Expression, Description]:
     shown = None if text is None else text.decode()
     passes = text is not None and expression.accepts(text)
     return expression, Description(expression.report, expression.checks, shown, passes, len(automaton) - 1, ways)
-
-
-def check_picture(path: Path | None) -> None:
-    """Raise `SetupError` for a picture of another kind than SVG."""
-    if path is not None and path.suffix.lower() != ".svg":
-        raise SetupError(
-            f"expected a file that ends in .svg as --draw, got {str(path)!r}. Browsers show SVG files, and print them."
-        )
-
-
-def write_picture(expression: fsm.Expression, path: Path) -> None:
-    """Write the automaton as SVG.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
-    try:
-        path.write_text(fsm.draw(expression), encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"expected to write the picture, but {str(path)!r} cannot be written: {error}") from error

@@ -35,7 +35,10 @@ LoadOutcomes = Callable[[ExtractOptions, RecordSchema, PromptTemplate], Outcomes
 
 
 class ExtractCommand:
-    """One run of `outlines-cont extract`.
+    """One call of `outlines-cont extract`.
+
+    Attributes:
+        tally: how far it has come.
 
     Raises:
         SetupError, fsm.FSMError: an option cannot be used. The output is untouched.
@@ -62,11 +65,7 @@ class ExtractCommand:
         )
         output = stdout if options.output is None else options.output
         self._extraction = Extraction(source, output, lines, resume=options.resume, at_end=self._write_reports)
-
-    @property
-    def tally(self) -> Tally:
-        """How far it has come."""
-        return self._extraction.tally
+        self.tally = self._extraction.tally
 
     def run(self, load: LoadOutcomes, growing: GrowingRecords | None = None) -> Iterator[Tally]:
         """Load the model, write the rows, and yield the tally after each; show the records while they are written."""
@@ -121,25 +120,22 @@ class WorkerLoad:
 def _template(options: ExtractOptions) -> PromptTemplate:
     if options.prompt is not None:
         return PromptTemplate.from_file(options.prompt)
-    return PromptTemplate(_default_source(options))
-
-
-def _default_source(options: ExtractOptions) -> str:
-    """Return the prompt of a command that names none."""
     if not options.chat:
-        return DEFAULT_SOURCE
-    return CHAT_SOURCE if options.model is not None else "{{ text }}"  # the bundled model knows messages alone
+        return PromptTemplate(DEFAULT_SOURCE)
+    return PromptTemplate(
+        CHAT_SOURCE if options.model is not None else "{{ text }}"
+    )  # the bundled model knows messages alone
 
 
 def _check_options(options: ExtractOptions) -> None:
     if options.system is not None and not options.chat:
         raise SetupError(
-            "expected --chat beside --system, got none. Without --chat a prompt is plain text; write what the system says into the "
+            "expected --chat with --system, got none. Without --chat a prompt is plain text; write what the system says into the "
             "template of --prompt."
         )
     if options.output is None and (options.resume or options.overwrite):
         raise SetupError(
-            "expected --output FILE beside --resume or --overwrite, got none: the standard output has no earlier rows."
+            "expected --output FILE with --resume or --overwrite, got none: the standard output has no earlier rows."
         )
     if options.model is not None:
         _check_model(options.model)
@@ -150,15 +146,15 @@ def _check_options(options: ExtractOptions) -> None:
         check_ray()
     for name, path in (("--report", options.report), ("--save-calibration", options.save_calibration)):
         if path is not None and options.output is None:
-            raise SetupError(f"expected --output FILE beside {name}, got none: both are made of its rows.")
+            raise SetupError(f"expected --output FILE with {name}, got none: both are made of its rows.")
         if path is not None and not path.parent.is_dir():
             raise SetupError(f"expected a folder that exists for {name}, got {str(path)!r}.")
     if options.save_calibration is not None and not (options.gold and options.samples):
-        raise SetupError("expected --gold NAME and --samples N beside --save-calibration: it compares them.")
+        raise SetupError("expected --gold NAME and --samples N with --save-calibration: it compares them.")
     if options.gold is not None and options.report is None and options.save_calibration is None:
-        raise SetupError("expected --report FILE or --save-calibration FILE beside --gold: nothing else looks at it.")
+        raise SetupError("expected --report FILE or --save-calibration FILE with --gold: nothing else uses it.")
     if options.calibration is not None and not options.samples:
-        raise SetupError("expected --samples N beside --calibration: it says what their agreement is worth.")
+        raise SetupError("expected --samples N with --calibration: it says what their agreement is worth.")
 
 
 def _check_model(name: str) -> None:
@@ -172,7 +168,7 @@ def _check_model(name: str) -> None:
 
 
 def _settings_digest(options: ExtractOptions, template: PromptTemplate, schema: RecordSchema) -> str:
-    """Return 12 hexadecimal digits that change with anything that decides a record beside its row."""
+    """Return 12 hexadecimal digits of everything but the row that a record depends on."""
     model = options.model or f"bundled {__version__}"
     parts = [
         schema.json_schema,

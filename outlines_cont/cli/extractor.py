@@ -68,7 +68,7 @@ def _chat(model: HuggingFaceModel, options: ExtractOptions) -> Chat:
         return begun_chat(model, None, options.system, options.seed)
     except NoChatTemplate as error:
         raise SetupError(
-            f"expected a model with a chat template beside --chat, got {options.model!r}, whose tokenizer has none. Leave out --chat, and "
+            f"expected a model with a chat template with --chat, got {options.model!r}, whose tokenizer has none. Leave out --chat, and "
             "say in the template of --prompt what the model is to do."
         ) from error
 

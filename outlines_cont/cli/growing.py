@@ -1,25 +1,57 @@
-"""`GrowingRecords`: shows records while they are written: a table that grows on a terminal, elsewhere a line per complete field."""
+"""What is shown while rows run (rich): a progress bar, or `GrowingRecords`, a table of records that grow as they are written."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
 
 from pydantic_core import to_json
 from rich.console import Console
 from rich.live import Live
+from rich.progress import Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
+
+from outlines_cont.pipelines.extraction import Tally
+from outlines_cont.pipelines.rows.outcome import ShowValue
+from outlines_cont.progress import bar_columns
 
 _MOST_ROWS = 20
 
 
-class ShowOne(Protocol):
-    """Shows the record so far of a call with only one."""
+@contextmanager
+def progress_bar(tally: Tally, show: bool | None) -> Iterator[Progress | None]:
+    """Yield a bar that `advance` moves, None where none is shown.
 
-    def __call__(self, number: int, value: Any, is_whole: bool) -> None:
-        """Show the value so far, the final one where `is_whole`; None before there is one."""
+    Args:
+        tally: where the work stands at the beginning.
+        show: whether to show it; None shows it on a terminal only.
+    """
+    console = Console(stderr=True, force_terminal=True if show else None)
+    if show is False or not console.is_terminal:
+        yield None
+        return
+    with Progress(*bar_columns(TextColumn("{task.fields[notes]}")), console=console) as progress:
+        progress.add_task("loading", total=tally.total, completed=tally.skipped, failed=tally.failed, notes="")
+        yield progress
+
+
+def advance(progress: Progress | None, tally: Tally) -> None:
+    """Move the bar to where the work stands now."""
+    if progress is not None:
+        done = tally.skipped + tally.rows
+        task = progress.task_ids[0]
+        progress.update(task, description="rows", completed=done, failed=tally.failed, notes=_notes(progress, tally))
+
+
+def _notes(progress: Progress, tally: Tally) -> str:
+    """Return how fast it is, and what was saved."""
+    elapsed = progress.tasks[0].elapsed or 0.0
+    seconds = elapsed - tally.loading_seconds
+    rate = f"{tally.rows / seconds:,.1f} rows/s" if seconds > 0 else ""
+    return rate + (f", {tally.reused_tokens:,} tokens reused" if tally.reused_tokens else "")
 
 
 class GrowingRecords:
@@ -52,7 +84,7 @@ class GrowingRecords:
         for name, field in [*fields.items()][told : self._num_told[label]]:
             self._console.print(f"{label}: {name}: {_shown(field)}", markup=False, highlight=False, soft_wrap=True)
 
-    def show_one(self, label: str) -> ShowOne:
+    def show_one(self, label: str) -> ShowValue:
         """Return a function that shows the record of a call with only one."""
         return lambda _, value, is_whole: self.show(label, value, is_whole)
 

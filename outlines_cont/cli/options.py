@@ -1,11 +1,13 @@
-"""`ExtractOptions`: the options of `outlines-cont extract` as a dataclass, and the enumerations of their values."""
+"""The options of each command as a frozen dataclass: every field is an option (typer), with its name, default and help."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Argument, Option
 
 from outlines_cont.defaults import DEFAULT_MAX_TOKENS
 from outlines_cont.pipelines.rows.row import InputFormat
@@ -34,71 +36,177 @@ class Whitespace(StrEnum):
     SPACED = "spaced"
 
 
+# Options of several commands.
+ModelName = Annotated[
+    str | None,
+    Option(
+        "--model",
+        "-m",
+        metavar="HUB_ID|PATH",
+        help="A Hugging Face causal language model.",
+        show_default="the bundled one",
+    ),
+]
+Device = Annotated[
+    str | None, Option(metavar="DEVICE", help="Where the model runs, such as cuda or mps.", show_default="cpu")
+]
+WeightType = Annotated[DType | None, Option(help="Float type of the weights.", show_default="the checkpoint's")]
+Sampler = Annotated[
+    str,
+    Option(
+        metavar="NAME", help="How tokens are chosen: greedy, multinomial, 'multinomial(temperature=0.7, top_p=0.9)'."
+    ),
+]
+Seed = Annotated[
+    int,
+    Option(min=0, metavar="N", help="Of the random numbers. A row's record depends on it and on its prompt alone."),
+]
+System = Annotated[str | None, Option(metavar="TEXT", help="How the model is to behave.")]
+AnyOrder = Annotated[bool, Option("--any-order", help="Allow the members of an object in any order.")]
+Overwrite = Annotated[bool, Option("--overwrite", help="Replace OUT.jsonl if it exists.")]
+LineFormat = Annotated[InputFormat, Option(help="What the lines of INPUT are; auto goes by its name.")]
+Progress = Annotated[
+    bool | None,
+    Option("--progress/--no-progress", help="A progress bar on the standard error.", show_default="on a terminal"),
+]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Say what was chosen, such as the number of threads.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """The options of `outlines-cont demo`."""
+
+    output: Annotated[Path, Option("--output", "-o", help="Where to write the records, one JSON object per line.")] = (
+        Path("records.jsonl")
+    )
+    stream: Annotated[
+        bool,
+        Option(
+            "--stream",
+            help="Show each record while it is written: growing on a terminal, else a line for each field that is whole.",
+        ),
+    ] = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractOptions:
-    """One attribute per option.
+    """The options of `outlines-cont extract`, and in `given` the names of those that the command line has."""
 
-    Attributes:
-        input: a .jsonl, .txt, .csv or .parquet file, or `-`.
-        schema: a JSON Schema file, or `module:Class`.
-        model: hub id or path; None is the bundled model.
-        prompt: a Jinja template file; None is the default prompt.
-        chat: whether a prompt is a message of the user, to which the record is the reply.
-        system: the system message before it, or None.
-        output: a file; None is the standard output.
-        resume: continue an existing output.
-        overwrite: replace an output that exists.
-        batch_size: rows that run together, 1 or more.
-        max_tokens: the most tokens of a record, 1 or more.
-        text_field: the field of a JSON row that holds the message.
-        keep_text: whether the message stands in the output, too.
-        input_format: what the lines of the input are.
-        device: where the model runs; None leaves it to transformers, that is the CPU.
-        dtype: the float type of the weights; None is the checkpoint's.
-        whitespace: the spaces in a record as the model writes it.
-        any_order: whether the members of an object may come in any order.
-        sampler: how tokens are chosen; see `sampler.parse_sampler`.
-        seed: of the random numbers; each row has its own, by its prompt.
-        draft: what guesses the next tokens, for fewer forwards.
-        samples: how many samples are compared with each record.
-        details: whether log-probabilities, tokens and agreement stand in the output.
-        report: an HTML page to write.
-        gold: the field of a row that holds the right record, for the report.
-        calibration: what `save_calibration` of an earlier run has written.
-        save_calibration: where to write what the agreement of samples is worth.
-        workers: how many processes run the model, each with one of its own.
-        ray_address: of a cluster of Ray; None is this machine.
-    """
-
-    input: str
-    schema: str
-    model: str | None = None
-    prompt: Path | None = None
-    chat: bool = False
-    system: str | None = None
-    output: Path | None = None
-    resume: bool = False
-    overwrite: bool = False
-    batch_size: int = 32
-    max_tokens: int = DEFAULT_MAX_TOKENS
-    text_field: str = "text"
-    keep_text: bool = False
-    input_format: InputFormat = InputFormat.AUTO
-    device: str | None = None
-    dtype: DType | None = None
-    whitespace: Whitespace = Whitespace.ONE_SPACE
-    any_order: bool = False
-    sampler: str = "greedy"
-    seed: int = 0
-    draft: Draft = Draft.NONE
-    samples: int = 0
-    details: bool = False
-    report: Path | None = None
-    gold: str | None = None
-    calibration: Path | None = None
-    save_calibration: Path | None = None
-    workers: int = 1
-    ray_address: str | None = None
+    input: Annotated[
+        str,
+        Argument(
+            metavar="INPUT",
+            help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .csv or .parquet table (with a `text` "
+            "column), a .txt file (a message per line), or - for the standard input (JSON lines if the first line is a JSON object, else "
+            "text).",
+        ),
+    ]
+    schema: Annotated[
+        str,
+        Option(
+            "--schema",
+            "-s",
+            metavar="FILE.json|module:Class",
+            help="What a record is: a JSON Schema file, or a pydantic model (module:Class, looked up in the current directory "
+            "first, or FILE.py:Class).",
+        ),
+    ]
+    model: ModelName = None
+    prompt: Annotated[
+        Path | None,
+        Option(
+            "--prompt",
+            "-p",
+            metavar="TEMPLATE.jinja",
+            help="A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and "
+            "{{ schema }} (the JSON Schema).",
+            show_default=r'"Message: {{ text }}\nRecord: "; with --chat a request for a JSON object, with the schema',
+        ),
+    ] = None
+    chat: Annotated[
+        bool,
+        Option(
+            "--chat",
+            help="The prompt is a message of the user, in the chat template of the model; the record is the reply.",
+        ),
+    ] = False
+    system: System = None
+    output: Annotated[
+        Path | None,
+        Option(
+            "--output",
+            "-o",
+            metavar="OUT.jsonl|.csv|.parquet",
+            help="Where to write: lines of JSON, or a table, made when all rows are there.",
+            show_default="standard output",
+        ),
+    ] = None
+    resume: Annotated[
+        bool,
+        Option(
+            "--resume",
+            help="Go on with OUT.jsonl: skip the rows that it holds. Starts from the beginning if it does not exist.",
+        ),
+    ] = False
+    overwrite: Overwrite = False
+    batch_size: Annotated[int, Option(min=1, metavar="N", help="Rows that run together.")] = 32
+    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a record.")] = DEFAULT_MAX_TOKENS
+    text_field: Annotated[str, Option(metavar="NAME", help="The field of a JSON row that holds the message.")] = "text"
+    keep_text: Annotated[bool, Option("--keep-text", help="Write the message beside the record, too.")] = False
+    input_format: LineFormat = InputFormat.AUTO
+    device: Device = None
+    dtype: WeightType = None
+    whitespace: Annotated[Whitespace, Option(help="Spaces after : and , of the JSON that the model writes.")] = (
+        Whitespace.ONE_SPACE
+    )
+    any_order: AnyOrder = False
+    sampler: Sampler = "greedy"
+    seed: Seed = 0
+    draft: Annotated[
+        Draft, Option(help="Speculative decoding by prompt lookup: the same records in fewer forwards.")
+    ] = Draft.NONE
+    samples: Annotated[
+        int,
+        Option(
+            min=0,
+            metavar="N",
+            help="Sample N more records for each row, and say for each value how many have the same.",
+        ),
+    ] = 0
+    details: Annotated[
+        bool, Option("--details", help="Write log-probabilities, tokens and agreement beside each record.")
+    ] = False
+    report: Annotated[
+        Path | None, Option(metavar="FILE.html", help="Write a page on what came out, with what to look at first.")
+    ] = None
+    gold: Annotated[
+        str | None, Option(metavar="NAME", help="The field of a row that holds the right record, for the report.")
+    ] = None
+    calibration: Annotated[
+        Path | None,
+        Option(metavar="FILE.json", help="What agreement is worth: the chance that a value is right stands beside it."),
+    ] = None
+    save_calibration: Annotated[
+        Path | None, Option(metavar="FILE.json", help="Learn that from --gold and --samples, for other messages.")
+    ] = None
+    workers: Annotated[
+        int,
+        Option(min=1, metavar="N", help="Processes that run the model, each with its own. More than one need Ray."),
+    ] = 1
+    ray_address: Annotated[
+        str | None, Option(metavar="ADDRESS", help="A cluster of Ray, such as auto.", show_default="this machine")
+    ] = None
+    progress: Progress = None
+    stream: Annotated[
+        bool,
+        Option(
+            "--stream",
+            help="Show records while they are written, on the standard error: a table that grows on a terminal, else a line for "
+            "each field that is whole. The output stays whole lines.",
+        ),
+    ] = False
+    verbose: Verbose = False
+    given: frozenset[str] = frozenset()
 
     @property
     def has_details(self) -> bool:
@@ -114,3 +222,104 @@ class ExtractOptions:
     def schema_options(self) -> dict[str, Any]:
         """The options of `fsm.json_schema`."""
         return {"whitespace": self.whitespace.value, "key_order": "any" if self.any_order else "schema"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramOptions:
+    """The options of `outlines-cont run`."""
+
+    template: Annotated[
+        Path,
+        Argument(
+            metavar="TEMPLATE.jinja",
+            help="A Jinja template with generators: gen, choice, json, grammar. Special tokens in its text are such tokens, those in "
+            "values are letters.",
+        ),
+    ]
+    settings: Annotated[
+        list[str] | None,
+        Option("--set", metavar="NAME=VALUE", help="A value, a text; @FILE is the text of a file. May be repeated."),
+    ] = None
+    rows: Annotated[
+        str | None,
+        Option(
+            "--rows",
+            "-r",
+            metavar="INPUT",
+            help="Run once for each row: a .jsonl, .csv, .parquet or .txt file (a line is `text`), or - for the standard input. Its "
+            "fields are values.",
+        ),
+    ] = None
+    output: Annotated[
+        Path | None,
+        Option(
+            "--output", "--out", "-o", metavar="OUT.jsonl", help="Where the rows go.", show_default="standard output"
+        ),
+    ] = None
+    overwrite: Overwrite = False
+    as_json: Annotated[
+        bool, Option("--json", help="Without --rows: write a line of JSON with the captures, not the text.")
+    ] = False
+    input_format: LineFormat = InputFormat.AUTO
+    model: ModelName = None
+    device: Device = None
+    dtype: WeightType = None
+    sampler: Sampler = "greedy"
+    seed: Annotated[int, Option(min=0, metavar="N", help="Of the random numbers; each row has its own.")] = 0
+    max_tokens: Annotated[
+        int, Option(min=1, metavar="N", help="The most tokens of a run, the text of the template included.")
+    ] = 16_384
+    progress: Progress = None
+    verbose: Verbose = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaOptions:
+    """The options of `outlines-cont schema`."""
+
+    source: Annotated[str, Argument(metavar="FILE.json|module:Class", help="What a record is, as for `extract`.")]
+    strict: Annotated[bool, Option("--strict", help="Reject what is not exact, and what looks misspelt.")] = False
+    any_order: AnyOrder = False
+    draw: Annotated[Path | None, Option("--draw", metavar="FILE.svg", help="Write a picture of the automaton.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeOptions:
+    """The options of `outlines-cont tree`."""
+
+    prompt: Annotated[
+        str | None,
+        Argument(
+            metavar="PROMPT",
+            help="Where all completions begin.",
+            show_default='a message for the bundled model, "Not many people know that" for others',
+        ),
+    ] = None
+    depth: Annotated[int, Option(min=1, metavar="N", help="Tokens of each completion.")] = 72
+    every: Annotated[int, Option(min=1, metavar="N", help="Tokens between two forks.")] = 16
+    seed: Annotated[int, Option(min=0, metavar="N", help="Of the random numbers.")] = 0
+    distinct: Annotated[
+        bool, Option("--distinct", help="Let the two halves of a fork begin with different tokens.")
+    ] = False
+    model: ModelName = None
+    output: Annotated[
+        Path | None, Option("--output", "-o", metavar="FILE.svg|FILE.html", help="Write a picture, too.")
+    ] = None
+    device: Device = None
+    dtype: WeightType = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOptions:
+    """The options of `outlines-cont chat`."""
+
+    model: Annotated[str | None, Argument(metavar="MODEL", help="A chat model.", show_default="the bundled one")] = None
+    system: System = None
+    template: Annotated[
+        Path | None, Option(metavar="FILE.jinja", help="A chat template.", show_default="that of the tokenizer")
+    ] = None
+    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a reply.")] = 512
+    sampler: Sampler = "greedy"
+    seed: Seed = 0
+    device: Device = None
+    dtype: WeightType = None

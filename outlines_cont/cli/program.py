@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from outlines_cont.checks import file_text
-from outlines_cont.cli.options import DType
+from outlines_cont.cli.options import ProgramOptions
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.rows.errors import RowError, SetupError
 from outlines_cont.pipelines.rows.outcome import Failure
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
-from outlines_cont.pipelines.rows.row import InputFormat, InputRow
-from outlines_cont.pipelines.tables.output import FileOutput, Output, StreamOutput, check_output, json_line
+from outlines_cont.pipelines.rows.row import InputRow
+from outlines_cont.pipelines.tables.output import WriteLine, check_output, file_output, json_line, stream_output
 
 if TYPE_CHECKING:
     from outlines_cont.models.hugging_face import HuggingFaceModel
@@ -24,39 +25,6 @@ if TYPE_CHECKING:
 
 PROGRAM_FIELDS = ("_line", "output", "captures", "error")
 """The fields that the output adds to those of a row."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramOptions:
-    """One attribute per option of `outlines-cont run`.
-
-    Attributes:
-        template: the file of the template.
-        values: for all rows, by name.
-        rows: an input as for `extract`; None for one run.
-        output: a file; None is the standard output.
-        overwrite: replace an output that exists.
-        input_format: what the lines of the input are.
-        model: hub id or path; None is the bundled model.
-        device: where the model runs.
-        dtype: the float type of the weights.
-        sampler: how tokens are chosen where a generator does not say.
-        seed: of the random numbers.
-        max_tokens: the most tokens of a run, text included.
-    """
-
-    template: Path
-    values: dict[str, str]
-    rows: str | None = None
-    output: Path | None = None
-    overwrite: bool = False
-    input_format: InputFormat = InputFormat.AUTO
-    model: str | None = None
-    device: str | None = None
-    dtype: DType | None = None
-    sampler: str = "greedy"
-    seed: int = 0
-    max_tokens: int
 
 
 def parse_values(settings: Sequence[str]) -> dict[str, str]:
@@ -80,6 +48,7 @@ class ProgramRun:
     """One call of `outlines-cont run`.
 
     Attributes:
+        has_rows: whether there is an input.
         tally: how many rows there are, were written, and have failed.
 
     Raises:
@@ -90,24 +59,19 @@ class ProgramRun:
         from outlines_cont.templates.template import Template
 
         self._options = options
+        self._values = parse_values(options.settings or [])
         self._stdout = stdout
         self._template: Template = Template.from_file(options.template, special=True)
-        self._template.check_values(options.values)
+        self._template.check_values(self._values)
         self._has_output = options.output is not None and options.output.exists()
         if options.rows is None and options.output is not None:
-            raise SetupError(
-                "expected --rows beside --output, got none: one run writes its text to the standard output"
-            )
+            raise SetupError("expected --rows with --output, got none: one run writes its text to the standard output")
         if options.output is not None:
             input_path = None if options.rows in (None, STDIN) else Path(str(options.rows))
             check_output(options.output, input_path, resume=False, overwrite=options.overwrite)
         self._source = None if options.rows is None else RowSource(options.rows, options.input_format, "text", stdin)
+        self.has_rows = self._source is not None
         self.tally = Tally(None if self._source is None else self._source.count())
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether there is an input."""
-        return self._source is not None
 
     def once(self, model: HuggingFaceModel) -> TemplateResult:
         """Run the template once."""
@@ -117,13 +81,13 @@ class ProgramRun:
         """Run the template for each row, write a line for each in their order, and yield the tally after each."""
         assert self._source is not None
         waiting: deque[InputRow] = deque()
-        with self._output() as output:
+        with self._opened() as write:
             for result in self._template.iterate(model, _usable(self._source, waiting), **self._given()):
                 while waiting[0].error is not None:
-                    yield self._write(output, waiting[0], waiting.popleft().error)
-                yield self._write(output, waiting.popleft(), result)
+                    yield self._write(write, waiting[0], waiting.popleft().error)
+                yield self._write(write, waiting.popleft(), result)
             for row in waiting:
-                yield self._write(output, row, row.error)
+                yield self._write(write, row, row.error)
 
     def _given(self) -> dict[str, Any]:
         from outlines_cont.cli.sampler import make_sampler
@@ -131,18 +95,18 @@ class ProgramRun:
 
         options = self._options
         budget = TemplateBudget(tokens=options.max_tokens)
-        return {"sampler": make_sampler(options.sampler), "rng": options.seed, "budget": budget, **options.values}
+        return {"sampler": make_sampler(options.sampler), "rng": options.seed, "budget": budget, **self._values}
 
-    def _output(self) -> Output:
+    def _opened(self) -> AbstractContextManager[WriteLine]:
         if self._options.output is None:
-            return StreamOutput(self._stdout)
-        return FileOutput(self._options.output, 0 if self._has_output else None)
+            return stream_output(self._stdout)
+        return file_output(self._options.output, 0 if self._has_output else None)
 
-    def _write(self, output: Output, row: InputRow, result: Any) -> Tally:
+    def _write(self, write: WriteLine, row: InputRow, result: Any) -> Tally:
         error = result if isinstance(result, Exception) else result.error
         failure = None if error is None else Failure.of(error)
         told = json_fields(result) if failure is None else {"error": asdict(failure)}
-        output.write([json_line({**row.fields, "_line": row.line, **told})])
+        write(json_line({**row.fields, "_line": row.line, **told}))
         self.tally.count(row.line, failure)
         return self.tally
 

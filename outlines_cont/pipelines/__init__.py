@@ -35,29 +35,23 @@ __all__ = [
     "write_page",
 ]
 
-_WHERE = {
-    "Answer": "reports.calibration",
-    "Calibration": "reports.calibration",
-    "Extractor": "extractor",
-    "Failure": "rows.outcome",
-    "Outcome": "rows.outcome",
-    "OutputError": "rows.errors",
-    "Report": "reports.report",
-    "RowError": "rows.errors",
-    "SetupError": "rows.errors",
-    "TemplateError": "rows.errors",
-    "Usage": "rows.outcome",
-    "WorkersFailed": "rows.errors",
-    "run": "pipeline",
-    "write_page": "reports.report_page",
+_MODULES = {
+    "extractor": "Extractor",
+    "pipeline": "run",
+    "reports.calibration": "Answer Calibration",
+    "reports.report": "Report",
+    "reports.report_page": "write_page",
+    "rows.errors": "OutputError RowError SetupError TemplateError WorkersFailed",
+    "rows.outcome": "Failure Outcome Usage",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first asked for."""
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names.split():
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -183,7 +183,7 @@ class BlockRunner:
     def _receive(self, report: BlockReport) -> None:
         worker = next((worker for worker in self._workers if worker.handle is report.worker), None)
         if worker is None or report.start not in worker.blocks:
-            return  # from a worker that was released meanwhile
+            return  # from a worker that was stopped before
         if report.outcomes is None:
             self._requeue_blocks(worker, report.why)
             return

@@ -1,47 +1,40 @@
-"""`Extraction`: reads rows, writes records in the same order, and can be interrupted and resumed at any time."""
+"""`Extraction`: reads rows and writes their records in the same order; digests of rows let a later run resume after the last whole line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass
-from itertools import chain, tee
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO, Protocol
 
 from outlines_cont.pipelines.reports.calibration import Calibration
-from outlines_cont.pipelines.rows.errors import SetupError
-from outlines_cont.pipelines.rows.outcome import Failure, Outcome
+from outlines_cont.pipelines.rows.errors import SetupError, listed
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome, ShowValue
 from outlines_cont.pipelines.rows.reading import RowSource
 from outlines_cont.pipelines.rows.row import InputRow
 from outlines_cont.pipelines.rows.table_rows import pyarrow
 from outlines_cont.pipelines.tables.output import (
-    Done,
-    FileOutput,
-    Output,
-    StreamOutput,
+    WriteLine,
     check_output,
+    file_output,
     json_line,
     match_done,
+    stream_output,
 )
 from outlines_cont.pipelines.tables.shape import Shape
-from outlines_cont.pipelines.tables.table_output import TableOutput, lines_path
-
-
-class ShowRecord(Protocol):
-    """Takes a record so far."""
-
-    def __call__(self, label: str, value: Any, is_whole: bool) -> None:
-        """Show the value so far of a row, the final one where `is_whole`; None before there is one, with `is_whole` the row is over."""
+from outlines_cont.pipelines.tables.table_output import lines_path, table_output
 
 
 class Outcomes(Protocol):
     """An object that turns rows into outcomes: an `Extractor`, or workers with one each."""
 
     def outcomes(
-        self, rows: Iterable[Mapping[str, Any] | Exception], show: Callable[[Any, Any, bool], None] | None = None
-    ) -> Iterator[Outcome]:
+        self, rows: Iterable[Mapping[str, Any] | Exception], show: ShowValue | None = None
+    ) -> Generator[Outcome, None, None]:
         """Yield what becomes of each row, in their order. Rows are taken as there is room for them."""
 
 
@@ -88,7 +81,7 @@ class LineOptions:
         details: whether `_details` stands in the output: log-probabilities, tokens, and how many samples agree.
         calibration: what the agreement of samples is worth; None where that is not known.
         shape: that of the records, for the types of a table; None goes by the values.
-        settings: a digest of what decides a record beside its row.
+        settings: a digest of everything but the row that a record depends on.
         gold: the field of a row that holds the right record, or None; a table must have it.
     """
 
@@ -142,15 +135,12 @@ class Extraction:
                 source.columns(), options.gold, "Name the column of the right records with --gold, or `gold=`."
             )
         self._rows = iter(source)
-        self._done = Done()
         self._keep: int | None = None
         if self._lines is not None and has_output:
-            if resume:
-                self._done = match_done(self._lines, self._rows, options.settings)
-                self.tally.skipped, self.tally.failed = self._done.rows, self._done.failed
-            self._keep = self._done.size
+            done = match_done(self._lines, self._rows, options.settings) if resume else (0, 0, 0)
+            self.tally.skipped, self.tally.failed, self._keep = done
 
-    def run(self, load: Callable[[], Outcomes], show: ShowRecord | None = None) -> Iterator[Tally]:
+    def run(self, load: Callable[[], Outcomes], show: ShowValue | None = None) -> Iterator[Tally]:
         """Load the model, write row by row, and yield the tally after each; show the records while they are written.
 
         Whatever stops it, the output holds whole lines. Nothing is loaded where no row is left.
@@ -163,9 +153,9 @@ class Extraction:
         started = monotonic()
         runner = load()
         self.tally.loading_seconds = monotonic() - started
-        with self._opened() as output:
+        with self._opened() as write:
             for row, outcome in self._ended(chain([first], self._rows), runner, show):
-                output.write([self._line(row, outcome)])
+                write(self._line(row, outcome))
                 self._count(row, outcome)
                 yield self.tally
             self._finish()
@@ -175,28 +165,36 @@ class Extraction:
             self._at_end(self._lines)
 
     def _ended(
-        self, rows: Iterator[InputRow], runner: Outcomes, show: ShowRecord | None
+        self, rows: Iterator[InputRow], runner: Outcomes, show: ShowValue | None
     ) -> Iterator[tuple[InputRow, Outcome]]:
         """Yield the rows with what became of them."""
-        given, kept = tee(rows)
-        lines: dict[int, int] = {}
-        fields = (row.fields if row.error is None else row.error for row in _noted(given, lines if show else None))
-        shown = None if show is None else _shower(show, lines)
-        with closing(_generator(runner.outcomes(fields, shown))) as outcomes:
-            for number, outcome in enumerate(outcomes):
-                if show is not None:
-                    show(f"line {lines.pop(number)}", None, True)
-                yield next(kept), outcome
-        assert next(kept, None) is None, "a row without an outcome"
+        waiting: deque[InputRow] = deque()  # rows without an outcome so far
+        num_ended = 0
 
-    def _opened(self) -> Output:
+        def fields() -> Iterator[Mapping[str, Any] | Exception]:
+            for row in rows:
+                waiting.append(row)
+                yield row.fields if row.error is None else row.error
+
+        def show_row(number: int, value: Any, is_whole: bool) -> None:
+            assert show is not None
+            show(f"line {waiting[number - num_ended].line}", value, is_whole)
+
+        with closing(runner.outcomes(fields(), None if show is None else show_row)) as outcomes:
+            for outcome in outcomes:
+                if show is not None:
+                    show_row(num_ended, None, True)
+                num_ended += 1
+                yield waiting.popleft(), outcome
+        assert next(chain(waiting, rows), None) is None, "a row without an outcome"
+
+    def _opened(self) -> AbstractContextManager[WriteLine]:
         if self._path is None:
             assert not isinstance(self._output, Path)
-            return StreamOutput(self._output)
-        is_table = self._lines != self._path
-        if is_table:
-            return TableOutput(self._path, self._keep, self._options.shape)
-        return FileOutput(self._path, self._keep)
+            return stream_output(self._output)
+        if self._lines != self._path:
+            return table_output(self._path, self._keep, self._options.shape)
+        return file_output(self._path, self._keep)
 
     def _count(self, row: InputRow, outcome: Outcome) -> None:
         self.tally.count(row.line, outcome.failure)
@@ -274,24 +272,4 @@ def _check_column(columns: list[str] | None, name: str, advice: str) -> None:
     """
     if columns is None or name in columns:
         return
-    known = ", ".join(map(repr, columns[:12])) + (", ..." if len(columns) > 12 else "")
-    raise SetupError(f"expected a table with the column {name!r}, got one with {known}. {advice}")
-
-
-def _noted(rows: Iterator[InputRow], lines: dict[int, int] | None) -> Iterator[InputRow]:
-    """Yield rows; note on which line each number stands."""
-    for number, row in enumerate(rows):
-        if lines is not None:
-            lines[number] = row.line
-        yield row
-
-
-def _shower(show: ShowRecord, lines: Mapping[int, int]) -> Callable[[Any, Any, bool], None]:
-    return lambda number, value, is_whole: show(f"line {lines[number]}", value, is_whole)
-
-
-def _generator(outcomes: Iterator[Outcome]) -> Any:
-    """Return an iterator that can be closed."""
-    if hasattr(outcomes, "close"):
-        return outcomes
-    return (outcome for outcome in outcomes)
+    raise SetupError(f"expected a table with the column {name!r}, got one with {listed(columns)}. {advice}")

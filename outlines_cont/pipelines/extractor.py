@@ -1,10 +1,10 @@
-"""`Extractor`: turns rows into records with one model."""
+"""`Extractor`: turns rows into records by constrained generation with one model, in the order of the rows, as many at once as fit."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -19,15 +19,13 @@ from outlines_cont.generation.prompt import Item
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
 from outlines_cont.pipelines.flow import Flow, Recipe
-from outlines_cont.pipelines.prompts.row_prompt import MakePrompt, RowPrompt
-from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, PromptTemplate
+from outlines_cont.pipelines.prompts.template import DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
 from outlines_cont.pipelines.rows.errors import RowError
-from outlines_cont.pipelines.rows.outcome import Outcome
+from outlines_cont.pipelines.rows.outcome import Outcome, ShowValue
 from outlines_cont.pipelines.rows.schema import RecordSchema
 from outlines_cont.pipelines.tables.columns import RecordColumns
 from outlines_cont.pipelines.tables.containers import extracted
 from outlines_cont.pipelines.tables.shape import shape_of
-from outlines_cont.pipelines.window import ShowValue
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.sampler import Sampler
 from outlines_cont.state.tokens import Tokens, start_ids
@@ -83,18 +81,8 @@ class Extractor:
         is_scored: bool = True,
         **options: Any,
     ) -> None:
-        self._arguments: dict[str, Any] = {
-            **{
-                "model": model,
-                "schema": schema,
-                "prompt": prompt,
-                "chat": chat,
-                "text_field": text_field,
-                "max_tokens": max_tokens,
-            },
-            **{"sampler": sampler, "seed": seed, "samples": samples, "batch_size": batch_size, "draft": draft},
-            **{"is_scored": is_scored, **options},
-        }
+        named = {name: value for name, value in locals().items() if name not in ("self", "options")}
+        self._arguments: dict[str, Any] = {**named, **options}
         _check_arguments(model, options)
         check_int("samples", samples, 0)
         check_int("batch_size", batch_size, 1)
@@ -151,7 +139,7 @@ class Extractor:
 
     @property
     def digest(self) -> str:
-        """Hexadecimal digits that change with what decides a record beside its row: model, schema, prompt and options.
+        """Hexadecimal digits of everything but the row that a record depends on: model, schema, prompt and options.
 
         A function that makes prompts counts by its name.
         """
@@ -160,7 +148,9 @@ class Extractor:
         parts = [self.model.fingerprint, self.schema.json_schema, self._source, sorted(options.items())]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def outcomes(self, rows: Iterable[Row | Exception], show: ShowValue | None = None) -> Iterator[Outcome]:
+    def outcomes(
+        self, rows: Iterable[Row | Exception], show: ShowValue | None = None
+    ) -> Generator[Outcome, None, None]:
         """Yield what becomes of each row, in their order, while others are on their way.
 
         Rows are taken when there is room for them, so there may be any number of them: a few hundred are held at once.

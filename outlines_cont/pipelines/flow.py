@@ -1,4 +1,4 @@
-"""`Flow`: rows in flight through a model: prompts, records, votes of samples, and an outcome for each."""
+"""`Flow`: continuous batching of rows: makes their prompts, runs them in a `Window`, and joins a record and its samples to an outcome."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Self
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.run import PieceMaker
-from outlines_cont.pipelines.prompts.row_prompt import MakePrompt
+from outlines_cont.pipelines.prompts.template import MakePrompt
 from outlines_cont.pipelines.reports.scores import agreement, value_logprobs
-from outlines_cont.pipelines.rows.outcome import Failure, Outcome, Usage
+from outlines_cont.pipelines.rows.outcome import Failure, Outcome, ShowValue, Usage
 from outlines_cont.pipelines.rows.schema import RecordSchema
-from outlines_cont.pipelines.window import Ended, ShowValue, Window, WindowEntry
+from outlines_cont.pipelines.window import Ended, Window, WindowEntry
 from outlines_cont.state.row import FORCED, StateRow
 from outlines_cont.state.tokens import Tokens
 
@@ -164,7 +164,8 @@ class Flow:
         except Exception as refused:
             # A serializer of the user's class may raise anything, or return what is not JSON; only this row is lost.
             return Outcome(failure=Failure.of(refused), usage=usage)
-        row, is_scored = ended.rows[0], self._recipe.is_scored
+        assert ended.row is not None
+        row, is_scored = ended.row, self._recipe.is_scored
         return Outcome(
             record,
             value=value,
@@ -176,11 +177,9 @@ class Flow:
 
     def _value(self, ended: Ended) -> tuple[Any, Exception | None]:
         """Return the value of a row, or what it failed with."""
-        if ended.error is not None:
-            return None, ended.error
-        row = ended.rows[0]
-        if row.error is not None:
-            return None, row.error
+        row, error = ended.row, ended.error
+        if row is None or row.error is not None:
+            return None, error if row is None else row.error
         if row.finish_reason == "length":
             limit = f"max_tokens={self._options.max_tokens}"
             return None, IncompleteOutput(
@@ -192,16 +191,12 @@ class Flow:
         return row.value, None
 
     def _dumped(self, vote: Ended) -> Any:
-        """Return a sample as JSON; what it has failed with agrees with nothing."""
+        """Return a sample as JSON; for one that has failed a value that is equal to no other."""
         value, error = self._value(vote)
         try:
-            return _UnequalToAll() if error is not None else self._recipe.schema.dump(value)
+            return object() if error is not None else self._recipe.schema.dump(value)
         except Exception:
-            return _UnequalToAll()
-
-
-class _UnequalToAll:
-    """A value that is equal to no other."""
+            return object()
 
 
 def _shown(show: ShowValue) -> ShowValue:
@@ -209,14 +204,12 @@ def _shown(show: ShowValue) -> ShowValue:
 
 
 def _usage(ended: Ended, votes: Sequence[Ended]) -> Usage:
-    own = ended.rows[0] if ended.rows else None
-    return Usage(
-        prompt_tokens=0 if own is None else _start(own),
-        tokens=0 if own is None else _length(own),
-        forced_tokens=0 if own is None else own.kinds[_start(own) :].count(FORCED),
-        sample_tokens=sum(_length(row) for vote in votes for row in vote.rows),
-        steps=ended.steps,
-    )
+    sample_tokens = sum(_length(vote.row) for vote in votes if vote.row is not None)
+    row = ended.row
+    if row is None:
+        return Usage(sample_tokens=sample_tokens, steps=ended.steps)
+    start = _start(row)
+    return Usage(start, _length(row), row.kinds[start:].count(FORCED), sample_tokens, ended.steps)
 
 
 def _length(row: StateRow) -> int:
@@ -228,7 +221,7 @@ def _start(row: StateRow) -> int:
 
 
 def _seed(generator: PieceMaker, text: str) -> int | None:
-    """Return the seed of a row, of its prompt: whatever rows run beside it, and in whatever order, its record is the same."""
+    """Return the seed of a row, a digest of its prompt: the record does not depend on the other rows or their order."""
     if not getattr(generator.sampler, "needs_random", False):
         return None
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:7])

@@ -1,4 +1,4 @@
-"""`run`: extracts records from a file of rows into a file, in this process or on workers."""
+"""`run`: extracts records from a file of rows into a file, in this process or on several Ray workers."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def run(
     is_made = isinstance(extractor, Extractor)
     if resume and not is_made and not settings:
         raise OptionError(
-            "expected `settings` beside a function that makes extractors and `resume`, got none: a text that changes with what decides a "
+            "expected `settings` with a function that makes extractors and `resume`, got none: a text that changes with what decides a "
             "record, such as a version.",
             "settings",
         )
     if gold is not None and report is None:
-        raise OptionError(f"expected `report` beside `gold={gold!r}`, got none: nothing else looks at it.", "report")
+        raise OptionError(f"expected `report` with `gold={gold!r}`, got none: nothing else uses it.", "report")
     path, output = Path(source), Path(destination)
     check_destination(output, path, resume=resume, overwrite=overwrite)
     options = WorkerOptions(

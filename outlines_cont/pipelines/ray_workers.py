@@ -7,7 +7,7 @@ docs/pipelines.md. No other module imports ray.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,7 @@ def check_ray() -> Any:
     Raises:
         SetupError: it is not installed.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody; it is read when ray is imported
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics; it is read when ray is imported
     try:
         import ray
     except ImportError as error:
@@ -69,7 +69,9 @@ class RayWorkers:
         self._make = make
         self._options = options
 
-    def outcomes(self, rows: Iterable[Mapping[str, Any] | Exception], show: Any = None) -> Iterator[Outcome]:
+    def outcomes(
+        self, rows: Iterable[Mapping[str, Any] | Exception], show: Any = None
+    ) -> Generator[Outcome, None, None]:
         """Yield what becomes of each row, in their order. Rows are taken as there is room for them.
 
         Raises:
@@ -107,7 +109,7 @@ class RayWorkers:
                 "num_cpus": max(self._options.workers * self._cpus, num_cores()),
                 "include_dashboard": False,  # it answers to anybody who reaches its port
                 "object_store_memory": _OBJECT_STORE_BYTES,
-                # Workers are what the machine is for: with the niceness of Ray, 15, they stand still beside anything else that runs.
+                # With the niceness of Ray, 15, workers stand still as soon as anything else runs on the machine.
                 "_system_config": {"worker_niceness": 0},
             }
         try:

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any
 
 import torch
 
 from fsm import FSMError
-from outlines_cont.engine.job import Job
 from outlines_cont.errors import OutlinesContError
-from outlines_cont.events.feed import Feed
 from outlines_cont.events.stream_options import StreamOptions
 from outlines_cont.generation.options import Options
-from outlines_cont.generation.run import EndedRow, PieceMaker, Run
+from outlines_cont.generation.run import PieceMaker, Run
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
+from outlines_cont.pipelines.rows.outcome import ShowValue
 from outlines_cont.state.row import StateRow
 
-# Errors of rows, as opposed to bugs: the group is bisected to find the rows that cause them.
+# Errors of rows, as opposed to bugs.
 _OF_ROWS = (OutlinesContError, FSMError, torch.OutOfMemoryError)
-
-
-class ShowValue(Protocol):
-    """Takes a value so far."""
-
-    def __call__(self, key: Any, value: Any, is_whole: bool) -> None:
-        """Show the value so far of the prompt `key`, the final one where `is_whole`; None before there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +30,7 @@ class WindowEntry:
 
     Attributes:
         key: identifies it when it ends.
-        generator: the generator that continues it.
+        generator: the generator that continues it, with one sample.
         given: the prompt.
         seed: of its random numbers; None where none are drawn.
         show: takes the value while it is written; None shows nothing.
@@ -50,11 +42,6 @@ class WindowEntry:
     seed: int | None = None
     show: ShowValue | None = None
 
-    @property
-    def num_rows(self) -> int:
-        """How many rows of the engine it takes."""
-        return self.generator.sampler.num_samples or 1
-
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -62,80 +49,45 @@ class Ended:
 
     Attributes:
         key: that of its entry.
-        rows: a row for each sample, with value and error; empty where no row could be made.
+        row: its row, with value and error; None where no row could be made.
         error: why not, else None.
-        steps: how many steps were taken meanwhile.
+        steps: how many steps were taken while it ran.
     """
 
     key: Any
-    rows: tuple[StateRow, ...] = ()
+    row: StateRow | None = None
     error: Exception | None = None
     steps: int = 0
 
 
 class _Call:
-    """Entries that were given to the engine together."""
+    """A prompt that the engine continues.
 
-    def __init__(self, entries: list[WindowEntry], run: Run, step: int) -> None:
-        self.entries = entries
-        self._run = run
+    Args:
+        entry: the prompt.
+        run: its call of the generator.
+        step: the number of the step at which it is given to the engine.
+    """
+
+    def __init__(self, entry: WindowEntry, run: Run, step: int) -> None:
+        self.entry = entry
+        self.run = run
         self._begun = step
-        self._samples = len(run.rows) // len(entries)
-        is_shown = entries[0].show is not None
-        self._feeds = run.feeds(StreamOptions.of(True, 0, False, True)) if is_shown else None
-        self._job: Job | None = None
-        self._rows: dict[int, list[EndedRow]] = {at: [] for at in range(len(entries))}  # of entries that have not ended
+        self._feeds = None if entry.show is None else run.feeds(StreamOptions.of(True, 0, False, True))
 
-    def begin(self) -> None:
-        """Give the rows to the engine."""
-        self._job = self._run.submit()
-
-    def cancel(self) -> None:
-        """Take the rows from the engine."""
-        self._run.cancel()
-
-    @property
-    def job(self) -> Job | None:
-        """The job of the engine; None once it is over."""
-        return None if self._job is None or self._job.is_over else self._job
-
-    @property
-    def num_running(self) -> int:
-        """How many rows have not ended."""
-        return 0 if self._job is None else len(self._job.rows)
-
-    @property
-    def unended(self) -> list[WindowEntry]:
-        """The entries whose end was not reported."""
-        return [self.entries[at] for at in self._rows]
-
-    def take_ended(self, step: int) -> list[Ended]:
-        """Return the entries that have ended since this was asked last."""
-        if self._feeds is not None:
-            self._show(self._feeds)
-        found = []
-        for ended in self._run.take_ended():
-            at = ended.number // self._samples
-            rows = self._rows[at]
-            rows.append(ended)
-            if len(rows) == self._samples:
-                del self._rows[at]
-                rows.sort(key=lambda one: one.number)
-                state_rows = tuple(one.row for one in rows)
-                found.append(Ended(self.entries[at].key, state_rows, steps=step - self._begun))
-        return found
-
-    def _show(self, feeds: list[Feed | None]) -> None:
-        for event in self._run.pull(feeds):
-            entry = self.entries[event.batch]
-            if entry.show is not None:
+    def ended(self, step: int) -> Ended | None:
+        """Show what was written since this was asked last; return the prompt with its row if that has ended."""
+        entry = self.entry
+        if entry.show is not None and self._feeds is not None:
+            for event in self.run.pull(self._feeds):
                 entry.show(entry.key, event.value, event.finish_reason not in ("", "length", "error"))
+        return next((Ended(entry.key, one.row, steps=step - self._begun) for one in self.run.take_ended()), None)
 
 
 class Window:
     """At most so many rows on the engine at once: put prompts in while there is room, take steps, and take out what has ended.
 
-    Memory: what the rows in flight take; a prompt that has ended is released with the last of those that were put in with it.
+    Memory: what the rows in flight take.
 
     Args:
         model: the model.
@@ -150,105 +102,75 @@ class Window:
         self._options = options
         self._scores_end = scores_end
         self._calls: list[_Call] = []
-        self._waiting: deque[WindowEntry] = (
-            deque()
-        )  # those that were taken out again, because there was no memory for them
-        self._failed: list[Ended] = []
+        # Those that were taken out again, because there was no memory for them.
+        self._waiting: deque[WindowEntry] = deque()
+        self._ended: list[Ended] = []
         self._steps = 0
         self._opened: AbstractContextManager[Meter] = model.meter()  # type: ignore[attr-defined]
         self.meter = self._opened.__enter__()
         """The work of the model since the window was made."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Cancel all rows in flight."""
-        self.close()
 
     def close(self) -> None:
         """Cancel all rows in flight."""
         calls, self._calls = self._calls, []
         self._waiting.clear()
         for call in calls:
-            call.cancel()
+            call.run.cancel()
         self._opened.__exit__(None, None, None)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is in flight, and every end was reported."""
-        return not (self._calls or self._waiting or self._failed)
+        return not (self._calls or self._waiting or self._ended)
 
     @property
     def num_free(self) -> int:
-        """How many rows may be put in now."""
-        return 0 if self._waiting else self._width - self._num_running
+        """How many prompts may be put in now."""
+        return 0 if self._waiting else self._width - len(self._calls)
 
-    @property
-    def _num_running(self) -> int:
-        return sum(call.num_running for call in self._calls)
-
-    def add(self, entries: Sequence[WindowEntry]) -> None:
-        """Put prompts in; those of one generator are read together. What cannot run is reported by the next `step`."""
-        for generator in {id(entry.generator): entry.generator for entry in entries}.values():
-            self._begin([entry for entry in entries if entry.generator is generator])
+    def add(self, entries: Iterable[WindowEntry]) -> None:
+        """Put prompts in. What cannot run is reported by the next `step`."""
+        for entry in entries:
+            seeds = None if entry.seed is None else [entry.seed]
+            try:
+                run = Run(entry.generator, [entry.given], self._options, rng=seeds, score_last=self._scores_end)
+            except _OF_ROWS as error:
+                self._ended.append(Ended(entry.key, error=error))
+                continue
+            self._calls.append(
+                _Call(entry, run, self._steps)
+            )  # first of all: an interrupt may come before anything else
+            run.submit()
 
     def step(self) -> list[Ended]:
         """Take a step of the engine, for all rows that it runs, and return the prompts that have ended."""
-        self._begin_again()
-        job = next((call.job for call in self._calls if call.job is not None), None)
+        while self._waiting and len(self._calls) < self._width:
+            self.add([self._waiting.popleft()])
+        job = next((call.run.job for call in self._calls if not call.run.job.is_over), None)
         if job is not None:
             self._steps += 1
             try:
                 self._model.engine.advance(job)
             except _OF_ROWS as error:
                 self._take_out(error)
-        ended, self._failed = self._failed, []
-        for call in self._calls:
-            ended += call.take_ended(self._steps)
-        self._calls = [call for call in self._calls if call.unended]
+        self._take_ended()
+        ended, self._ended = self._ended, []
         return ended
 
-    def _begin(self, entries: list[WindowEntry]) -> None:
-        """Give entries of one generator to the engine; where that is an error, in halves, until those that cause it are alone."""
-        seeds = [entry.seed for entry in entries]
-        try:
-            run = Run(
-                entries[0].generator,
-                [entry.given for entry in entries],
-                self._options,
-                rng=None if None in seeds else [seed for seed in seeds if seed is not None],
-                score_last=self._scores_end,
-            )
-        except _OF_ROWS as error:
-            if len(entries) == 1:
-                self._failed.append(Ended(entries[0].key, error=error))
-                return
-            half = len(entries) // 2
-            self._begin(entries[:half])
-            self._begin(entries[half:])
-            return
-        call = _Call(entries, run, self._steps)
-        self._calls.append(call)  # first of all: an interrupt may come before anything else
-        call.begin()
-
-    def _begin_again(self) -> None:
-        """Give the engine what had no room, one by one."""
-        while self._waiting and self._num_running < self._width:
-            self._begin([self._waiting.popleft()])
+    def _take_ended(self) -> None:
+        found = [(call, call.ended(self._steps)) for call in self._calls]
+        self._calls = [call for call, ended in found if ended is None]
+        self._ended += [ended for _, ended in found if ended is not None]
 
     def _take_out(self, error: Exception) -> None:
         """After an error of a whole step: run half as many rows from now on; a prompt that is alone with it fails."""
-        for call in self._calls:
-            self._failed += call.take_ended(self._steps)
-        running = [call for call in self._calls if call.unended]
-        out = running if len(running) == 1 else running[len(running) // 2 :]
+        self._take_ended()
+        kept, out = self._calls[: len(self._calls) // 2], self._calls[len(self._calls) // 2 :]
         for call in out:
-            call.cancel()
-        entries = [entry for call in out for entry in call.unended]
-        if len(running) == 1 and len(entries) == 1:
-            self._failed.append(Ended(entries[0].key, error=error))
+            call.run.cancel()
+        if len(self._calls) == 1:
+            self._ended.append(Ended(out[0].entry.key, error=error))
         else:
             self._width = max(self._width // 2, 1)
-            self._waiting.extend(entries)
-        self._calls = [call for call in running if call not in out]
+            self._waiting.extend(call.entry for call in out)
+        self._calls = kept

@@ -20,6 +20,7 @@ DEFAULTS = {
     field.name: field.default
     for field in dataclasses.fields(ExtractOptions)
     if field.default is not dataclasses.MISSING
+    and field.name != "given"  # no option: the names of those that were given
 }
 
 

@@ -275,7 +275,7 @@ def test_the_progress_bar_stays_off_the_standard_output(saved_model: Path, folde
         (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl"], "--resume, replace it by --overwrite"),
         (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--resume", "--overwrite"], "got both"),
         (["in.jsonl", "-s", "schema.json", "--resume"], "expected --output"),
-        (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--resume"], "none of its lines"),
+        (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--resume"], "not a line of one"),
         (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--overwrite", "-p", "bad.jinja"], "malformed"),
         (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--overwrite", "--device", "nosuch"], "cannot be loaded"),
         (["in.jsonl", "-s", "schema.json", "-o", "new.jsonl", "--device", "nosuch"], "cannot be loaded"),
@@ -392,7 +392,7 @@ def test_a_longer_input_is_gone_on_with(saved_model: Path, folder: Path, whole: 
         ("", ("--whitespace", "none"), "was made with others"),
         ("", ("--any-order",), "was made with others"),
         ("", ("--seed", "7"), "was made with others"),
-        ("garbage", (), "line 2 of 'out.jsonl' is none of its lines"),
+        ("garbage", (), "line 2 of 'out.jsonl' is not a line of one"),
     ],
 )
 def test_resuming_something_else_is_refused(

@@ -74,12 +74,12 @@ def test_without_a_template_the_user_asks_for_the_schema(chat_folder: Path) -> N
 def test_what_cannot_be_a_conversation_is_refused_before_the_first_row(chat_folder: Path, tmp_path: Path) -> None:
     alone = run(chat_folder, "--system", "Be short.")
     assert (alone.exit_code, alone.stdout) == (2, "")
-    assert "expected --chat beside --system" in alone.stderr
+    assert "expected --chat with --system" in alone.stderr
     plain = shutil.copytree(chat_folder, tmp_path / "plain")
     (plain / "chat_template.jinja").unlink()
     refused = run(plain, "--chat")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "expected a model with a chat template beside --chat" in refused.stderr
+    assert "expected a model with a chat template with --chat" in refused.stderr
     assert "Leave out --chat" in refused.stderr
 
 

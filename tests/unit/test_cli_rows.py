@@ -19,7 +19,7 @@ from outlines_cont.pipelines.rows.errors import RowError, SetupError
 from outlines_cont.pipelines.rows.reading import STDIN, RowSource
 from outlines_cont.pipelines.rows.row import InputFormat, InputRow
 from outlines_cont.pipelines.rows.schema import RecordSchema, load_schema
-from outlines_cont.pipelines.tables.output import FileOutput
+from outlines_cont.pipelines.tables.output import file_output
 from tests.stand_in import standing_in
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -224,11 +224,20 @@ def test_a_file_holds_whole_lines_when_a_write_breaks_in_the_middle(
 ) -> None:
     path = tmp_path / "out.jsonl"
 
-    with pytest.raises(KeyboardInterrupt), FileOutput(path, None) as output:
-        output.write([b"one\n"])
-        assert output._file is not None
-        output._file.write(b"two, but")  # as a signal between two parts of a write leaves it
-        raise KeyboardInterrupt
+    class Interrupted(io.FileIO):
+        """A file whose writes are interrupted after some bytes, as a signal does it."""
+
+        def write(self, data: Any) -> int:
+            count = super().write(data[:8])
+            if len(data) > 8:
+                raise KeyboardInterrupt
+            return count
+
+    monkeypatch.setattr("outlines_cont.pipelines.tables.output.FileIO", Interrupted)
+    with pytest.raises(KeyboardInterrupt), file_output(path, None) as write:
+        write(b"one\n")
+        assert path.read_bytes() == b"one\n"
+        write(b"two, but not to its end\n")
     assert path.read_bytes() == b"one\n"
 
 
@@ -236,7 +245,7 @@ def test_a_file_that_appeared_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_bytes(b"precious")
 
-    with pytest.raises(SetupError, match="exists"), FileOutput(path, None):
+    with pytest.raises(SetupError, match="exists"), file_output(path, None):
         pass
     assert path.read_bytes() == b"precious"
 

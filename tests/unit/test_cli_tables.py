@@ -227,9 +227,9 @@ def test_a_table_that_was_interrupted_is_gone_on_with(folder: Path, name: str, m
 
 def test_what_is_no_parquet_file_is_refused(folder: Path) -> None:
     (folder / "in.parquet").write_bytes(b"text\nhello\n")
-    with pytest.raises(SetupError, match="is none that can be read"):
+    with pytest.raises(SetupError, match="cannot be read as one"):
         extract(input="in.parquet")
-    with pytest.raises(SetupError, match="expected a file beside --input-format parquet"):
+    with pytest.raises(SetupError, match="expected a file with --input-format parquet"):
         extract(input=STDIN, input_format=InputFormat.PARQUET)
 
 

@@ -74,7 +74,7 @@ chats.replies        <- chats continuation events generate generation models.tok
 chat                 <- fsm chats chats.replies continuation generate generation samplers sampling state
 control              <- fsm drafts engine engine.guessing generate generation models.tokenizer policies samplers
                         sampling state
-pipelines            <- fsm chat engine events generate generation models.tokenizer pipelines.prompts
+pipelines            <- fsm chat events generate generation models.tokenizer pipelines.prompts
                         pipelines.reports pipelines.rows pipelines.tables samplers sampling state
 templates            <- fsm engine events generate generation models.tokenizer policies samplers sampling state
 cli                  <- fsm fsm.automaton chat continuation conversation generate generation models outlines_cont

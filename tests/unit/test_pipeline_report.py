@@ -266,11 +266,11 @@ def test_the_command_writes_a_report_and_learns_what_agreement_is_worth(folder: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--report", "r.html"], "expected --output FILE beside --report"),
+        (["--report", "r.html"], "expected --output FILE with --report"),
         (["-o", "o.jsonl", "--report", "no/r.html"], "expected a folder that exists for --report"),
         (["-o", "o.jsonl", "--save-calibration", "c.json"], "expected --gold NAME and --samples N"),
-        (["-o", "o.jsonl", "--gold", "gold"], "expected --report FILE or --save-calibration FILE beside --gold"),
-        (["-o", "o.jsonl", "--calibration", "c.json"], "expected --samples N beside --calibration"),
+        (["-o", "o.jsonl", "--gold", "gold"], "expected --report FILE or --save-calibration FILE with --gold"),
+        (["-o", "o.jsonl", "--calibration", "c.json"], "expected --samples N with --calibration"),
         (["-o", "o.jsonl", "--calibration", "c.json", "--samples", "2"], "expected a calibration"),
         (["--workers", "2", "--stream"], "expected --stream or --workers"),
     ],
@@ -293,7 +293,7 @@ def test_a_table_without_the_column_of_right_records_is_refused(folder: Path) ->
     made = pipelines.Extractor(random_model("llama"), SCHEMA)
     with pytest.raises(SetupError, match="with --gold, or `gold=`"):
         pipelines.run("in.csv", made, "o.jsonl", report="r.html", gold="gld")
-    with pytest.raises(OptionError, match="expected `report` beside `gold='gold'`"):
+    with pytest.raises(OptionError, match="expected `report` with `gold='gold'`"):
         pipelines.run("in.csv", made, "o.jsonl", gold="gold")
 
 

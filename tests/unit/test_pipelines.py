@@ -6,6 +6,7 @@ import datetime
 import json
 import pickle
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from functools import cache
 from typing import Any, Literal
@@ -475,7 +476,7 @@ def test_an_extractor_names_the_option_that_was_meant_and_what_comes_first() -> 
 def test_a_window_whose_prompts_have_ended_is_empty_and_takes_more() -> None:
     model = random_model()
     write = generate.regex(model, "[ab]{1,3}")
-    with Window(model, 4, Options.of({"max_tokens": 5})) as window:
+    with closing(Window(model, 4, Options.of({"max_tokens": 5}))) as window:
         for turn in range(2):
             window.add([WindowEntry((turn, n), write, text) for n, text in enumerate("ab")])
             ended = []

@@ -1,7 +1,7 @@
 """`Sandbox`: Jinja's immutable sandbox for prompt templates, and `filled`, which renders one with a limit on its length.
 
 Jinja's immutable sandbox with strict names: no attribute that leads to Python, no change of a row. It bounds neither time nor memory;
-`template_process` does, for a template may make much of little in ways that no list of operators and filters has all of.
+`template_process` does, because a template can make huge results in more ways than a list of operators and filters could name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jinja2.exceptions import SecurityError, UndefinedError
 from jinja2.runtime import Context
 
 from outlines_cont.jinja_sandbox import BoundedSandbox
-from outlines_cont.pipelines.rows.errors import TemplateError
+from outlines_cont.pipelines.rows.errors import TemplateError, listed
 
 
 class Sandbox(BoundedSandbox):
@@ -68,13 +68,8 @@ def filled(template: Template, values: Mapping[str, Any], max_characters: int) -
     except (TemplateError, MemoryError):
         raise
     except UndefinedError as error:
-        raise TemplateError(f"{error.message}; the row has {_listing(values)}") from error
+        raise TemplateError(f"{error.message}; the row has {listed(values)}") from error
     except Exception as error:
         # Expressions of a template may raise anything that Python can.
         raise TemplateError(f"the template fails on this row with {type(error).__name__}: {error}") from error
     return "".join(parts)
-
-
-def _listing(values: Mapping[str, Any]) -> str:
-    names = [repr(str(name)) for name in values]
-    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")

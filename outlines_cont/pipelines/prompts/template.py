@@ -1,4 +1,4 @@
-"""`PromptTemplate`: a Jinja template that renders the prompt of a row.
+"""`PromptTemplate`: a Jinja template that renders the prompt of a row, and `RowPrompt`, which gives it the fields of the row.
 
 It runs in Jinja's immutable sandbox with strict names, without includes, in a process of its own. Its text, its time and its memory
 are bounded, whatever it does.
@@ -6,7 +6,7 @@ are bounded, whatever it does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from jinja2 import TemplateSyntaxError, meta
 from outlines_cont.checks import file_text
 from outlines_cont.pipelines.prompts.sandbox import Sandbox
 from outlines_cont.pipelines.prompts.template_process import SHARED, TemplateLimits
-from outlines_cont.pipelines.rows.errors import SetupError
+from outlines_cont.pipelines.rows.errors import RowError, SetupError, listed
 
 DEFAULT_SOURCE = "Message: {{ text }}\nRecord: "
 CHAT_SOURCE = (
@@ -25,6 +25,9 @@ MAX_CHARACTERS = 1_000_000
 MAX_SECONDS = 1.0
 MAX_MEMORY_BYTES = 2**28
 
+MakePrompt = Callable[[Mapping[str, Any]], Any]
+"""From the fields of a row to its prompt: a text, `Tokens`, token ids or messages."""
+
 
 class PromptTemplate:
     """A template, compiled and checked.
@@ -32,9 +35,7 @@ class PromptTemplate:
     Attributes:
         source: the text of the template.
         names: the variables that it may ask for.
-        max_characters: the longest prompt that it may make.
-        max_seconds: the most processor time that one prompt may take.
-        max_memory_bytes: the most memory that it may take.
+        limits: of the length of a prompt, and of the time and memory that it may take.
     """
 
     def __init__(
@@ -69,9 +70,7 @@ class PromptTemplate:
                 "every prompt would be the same."
             )
         self.source = source
-        self.max_characters = max_characters
-        self.max_seconds = max_seconds
-        self.max_memory_bytes = max_memory_bytes
+        self.limits = TemplateLimits(max_characters, max_seconds, max_memory_bytes)
 
     @classmethod
     def from_file(cls, path: str | Path) -> PromptTemplate:
@@ -93,5 +92,49 @@ class PromptTemplate:
 
         Cost: 0.2 ms, and 0.1 s for the first one; see `template_process`.
         """
-        limits = TemplateLimits(self.max_characters, self.max_seconds, self.max_memory_bytes)
-        return SHARED.fill(self.source, values, limits)
+        return SHARED.fill(self.source, values, self.limits)
+
+
+class RowPrompt:
+    """Makes the prompts of rows.
+
+    Args:
+        template: a template that may name `text`, any field of the row, `row` (all fields) and `schema`.
+        text_field: the field that holds the message, which the template calls `text`.
+        json_schema: what a record must be, as JSON.
+    """
+
+    def __init__(self, template: PromptTemplate, text_field: str, json_schema: str) -> None:
+        self._template = template
+        self._text_field = text_field
+        self._json_schema = json_schema
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether a row without a message has no prompt."""
+        return "text" in self._template.names
+
+    def text(self, fields: Mapping[str, Any], marked: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
+        """Return the prompt of a row.
+
+        Args:
+            fields: those of the row.
+            marked: marks in the values what must not become a special token.
+
+        Raises:
+            RowError: the message is missing, blank or no text.
+            TemplateError: the template names what the row does not have, or goes beyond a limit.
+        """
+        name = self._text_field
+        values = {**fields, "row": dict(fields), "schema": self._json_schema}
+        if name in fields:
+            text = values["text"] = fields[name]
+            if not isinstance(text, str) or not text.strip():
+                got = "a blank one" if isinstance(text, str) else type(text).__name__
+                raise RowError(f"expected a text in the field {name!r}, got {got}")
+        elif self.needs_text:
+            raise RowError(
+                f"expected a field {name!r}, got {listed(fields) or 'no fields'}. Name the field of the message with --text-field, or "
+                "`text_field=`."
+            )
+        return self._template.render(marked(values))

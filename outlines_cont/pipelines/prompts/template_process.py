@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from outlines_cont.pipelines.prompts.sandbox import compiled, filled
@@ -61,9 +61,7 @@ class TemplateProcess:
             TemplateError: the template fails on this row, or comes to a limit; or the row holds what JSON cannot.
         """
         try:
-            request = json.dumps(
-                [source, dict(values), limits.max_characters, limits.max_seconds, limits.max_memory_bytes]
-            )
+            request = json.dumps([source, dict(values), *astuple(limits)])
         except (TypeError, ValueError, RecursionError) as error:
             raise TemplateError(
                 f"expected a row of values that JSON can hold, got one that it cannot: {error}"
@@ -136,7 +134,7 @@ def _start_process() -> subprocess.Popen[bytes]:
 def _time_limit_message(limits: TemplateLimits) -> str:
     return (
         f"expected a template that is filled in within {limits.max_seconds:g} s of processor time, the limit `max_seconds`, but it goes "
-        "on beyond it. Leave out loops inside of loops and what makes much of little, or raise the limit: "
+        "on beyond it. Leave out nested loops and expressions with huge results, or raise the limit: "
         "`PromptTemplate(source, max_seconds=...)`."
     )
 
@@ -144,7 +142,7 @@ def _time_limit_message(limits: TemplateLimits) -> str:
 def _memory_limit_message(limit: int) -> str:
     return (
         f"expected a template that is filled in with {limit:,} bytes of memory, the limit `max_memory_bytes`, but it takes more. "
-        "Leave out what makes much of little, or raise the limit: `PromptTemplate(source, max_memory_bytes=...)`."
+        "Leave out expressions with huge results, or raise the limit: `PromptTemplate(source, max_memory_bytes=...)`."
     )
 
 

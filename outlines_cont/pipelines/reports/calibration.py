@@ -13,7 +13,7 @@ from typing import Any, Self
 from outlines_cont.pipelines.rows.errors import SetupError
 from outlines_cont.pipelines.rows.json_paths import field_of
 
-# A field of which little is known is taken for one like all others: so many values of these count beside its own.
+# The curve of all fields is the prior of each: it weighs as much as so many values of the field.
 _PRIOR = 10.0
 _ALL = ""
 
@@ -97,7 +97,7 @@ class Calibration:
             curves = {str(name): tuple(_point(point) for point in curve) for name, curve in found.items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise SetupError(
-                f"expected a calibration that `--save-calibration` has written, but {str(path)!r} is none: {error}"
+                f"expected a calibration that `--save-calibration` has written, but {str(path)!r} is not one: {error}"
             ) from error
         if _ALL not in curves or not all(curves.values()):
             raise SetupError(f"expected a calibration with a curve for all fields, but {str(path)!r} has none")

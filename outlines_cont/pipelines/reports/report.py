@@ -31,7 +31,7 @@ class Value:
     Attributes:
         line: of its row in the input.
         path: where it stands in the record.
-        value: it.
+        value: the value itself.
         logprob: the log-probability of its tokens; None where that is not known.
         agreement: the share of the samples that have the same; None where there are none.
         confidence: the chance that it is right, by calibration; None without one.

@@ -1,6 +1,8 @@
-"""Errors of pipelines: those raised before a run begins, and those of a single row."""
+"""Errors of pipelines: those raised before anything runs, and those of a single row."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from outlines_cont.errors import OutlinesContError
 
@@ -23,3 +25,9 @@ class TemplateError(RowError):
 
 class WorkersFailed(OutlinesContError, RuntimeError):
     """Workers die one after the other, so that nothing can be run on them. What was written stays, and can be resumed."""
+
+
+def listed(names: Iterable[object]) -> str:
+    """Return names for a message, at most 12 of them."""
+    shown = [repr(str(name)) for name in names]
+    return ", ".join(shown[:12]) + (", ..." if len(shown) > 12 else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s,:{}\[\]"]+', re.DOTALL)
@@ -37,7 +36,8 @@ def places(text: bytes) -> dict[str, tuple[int, int]]:
     # For each object and list that is open its path, and the next key or number.
     stack: list[tuple[str, str | int | None]] = []
     empty: int | None = None  # where an object or a list began that holds nothing yet
-    for start, end, token in _tokens(text):
+    for match in _TOKEN.finditer(text):
+        (start, end), token = match.span(), match.group()
         if token in b"{[":
             stack.append((_here(stack), None if token == b"{" else 0))
             empty = start
@@ -50,7 +50,10 @@ def places(text: bytes) -> dict[str, tuple[int, int]]:
             empty = None
             _advance(stack)
         elif stack and stack[-1][1] is None:
-            stack[-1] = (stack[-1][0], _decoded(token))
+            stack[-1] = (
+                stack[-1][0],
+                str(json.loads(token)) if token.startswith(b'"') else token.decode("utf-8", "replace"),
+            )
             empty = None
         else:
             found[_here(stack)] = (start, end)
@@ -62,11 +65,6 @@ def places(text: bytes) -> dict[str, tuple[int, int]]:
 def field_of(path: str) -> str:
     """Return a path without the numbers of list items: what values of different records have in common."""
     return re.sub(r"\[\d+\]", "[]", path)
-
-
-def _tokens(text: bytes) -> Iterator[tuple[int, int, bytes]]:
-    for match in _TOKEN.finditer(text):
-        yield match.start(), match.end(), match.group()
 
 
 def _member(path: str, name: str) -> str:
@@ -86,7 +84,3 @@ def _advance(stack: list[tuple[str, str | int | None]]) -> None:
     if stack:
         path, at = stack[-1]
         stack[-1] = (path, at + 1 if isinstance(at, int) else None)
-
-
-def _decoded(key: bytes) -> str:
-    return str(json.loads(key)) if key.startswith(b'"') else key.decode("utf-8", "replace")

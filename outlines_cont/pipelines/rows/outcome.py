@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
+
+ShowValue = Callable[[Any, Any, bool], None]
+"""Shows a value while it is written: the key of its row, the value so far, and whether it is whole.
+
+The value is None before there is one; None that is whole says that the row is over.
+"""
 
 
 @dataclass(frozen=True, slots=True)

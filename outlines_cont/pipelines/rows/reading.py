@@ -50,7 +50,7 @@ class RowSource:
             if input_format is InputFormat.AUTO:
                 self._format = _format_of(self._path)
         elif input_format is InputFormat.PARQUET:
-            raise SetupError("expected a file beside --input-format parquet, got the standard input. Name the file.")
+            raise SetupError("expected a file with --input-format parquet, got the standard input. Name the file.")
 
     def count(self) -> int | None:
         """Return the number of rows of a file, None for a stream. Cost: one pass over the file."""

@@ -27,8 +27,8 @@ class RecordSchema:
 
     Attributes:
         schema: what `generate.json` takes: a JSON Schema, or a Python type.
-        json_schema: the JSON Schema as compact text, keys sorted nowhere.
-        dump: from a value of a generator to what stands in the output as JSON.
+        json_schema: the JSON Schema as compact text, keys in their order.
+        dump: from a value of a generator to what is written to the output as JSON.
     """
 
     schema: Any
@@ -36,8 +36,12 @@ class RecordSchema:
     dump: Callable[[Any], Any]
 
     @classmethod
-    def of(cls, schema: Any) -> Self:
+    def of(cls, schema: Any, source: str | None = None) -> Self:
         """Return a JSON Schema (as a dict, as text, or a boolean) or a Python type as what a record must be.
+
+        Args:
+            schema: the schema or the type.
+            source: what an error calls it; None for its `repr`.
 
         Raises:
             SetupError: it is neither.
@@ -49,8 +53,8 @@ class RecordSchema:
                 raise SetupError(f"expected a JSON Schema, got a text that is not JSON: {error}") from error
         if isinstance(schema, dict | bool):
             return cls(schema, _compact(schema), _same)
-        adapter, text = _adapter(schema, repr(schema))
-        return cls(schema, text, partial(_dump, adapter))
+        adapter, text = _adapter(schema, repr(schema) if source is None else repr(source))
+        return cls(schema, text, partial(adapter.dump_python, mode="json", by_alias=True))
 
 
 def load_schema(source: str) -> RecordSchema:
@@ -73,7 +77,7 @@ def load_schema(source: str) -> RecordSchema:
             f"expected a JSON Schema file or `module:Class` as the schema, got {source!r}, and there is no such file. "
             "Write a path that ends in .json, or where a pydantic model is, such as `models:Order` or `models.py:Order`."
         )
-    return _from_type(_attribute(_imported(module, source), name, source), source)
+    return RecordSchema.of(_attribute(_imported(module, source), name, source), source)
 
 
 def _from_file(path: Path) -> RecordSchema:
@@ -88,12 +92,7 @@ def _from_file(path: Path) -> RecordSchema:
             f"expected a JSON Schema, that is a JSON object, got {type(schema).__name__} in {str(path)!r}. "
             'Write for example {"type": "object", "properties": {"name": {"type": "string"}}}.'
         )
-    return RecordSchema(schema, _compact(schema), _same)
-
-
-def _from_type(kind: Any, source: str) -> RecordSchema:
-    adapter, text = _adapter(kind, repr(source))
-    return RecordSchema(kind, text, partial(_dump, adapter))
+    return RecordSchema.of(schema)
 
 
 def _adapter(kind: Any, source: str) -> tuple[TypeAdapter[Any], str]:
@@ -109,10 +108,6 @@ def _adapter(kind: Any, source: str) -> tuple[TypeAdapter[Any], str]:
         raise SetupError(
             f"expected a pydantic model, or a type that pydantic can describe by a JSON Schema, as {source}, got {kind!r}: {first}"
         ) from error
-
-
-def _dump(adapter: TypeAdapter[Any], value: Any) -> Any:
-    return adapter.dump_python(value, mode="json", by_alias=True)
 
 
 def _imported(name: str, source: str) -> Any:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
@@ -20,34 +21,37 @@ _BATCH = 256
 _PARQUET = "reading and writing Parquet needs pyarrow: `pip install 'outlines-cont[parquet]'`"
 
 
+@contextmanager
+def _csv_reader(file: BinaryIO) -> Iterator[Any]:
+    """Yield a reader of a CSV file in UTF-8; the file is left open."""
+    csv.field_size_limit(_MAX_CELL)
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    try:
+        yield csv.reader(text)
+    finally:
+        text.detach()
+
+
 def csv_rows(file: BinaryIO) -> Iterator[InputRow]:
     """Yield the rows of a CSV file (RFC 4180, UTF-8, the first line names the columns); all values are texts.
 
     Raises:
         SetupError: the header cannot be used.
     """
-    csv.field_size_limit(_MAX_CELL)
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    try:
-        reader = csv.reader(text)
-        header = next(reader, [])
+    with _csv_reader(file) as reader:
+        header: list[str] = next(reader, [])
         check_columns(header)
         line = reader.line_num + 1
         for cells in reader:
             if cells:
                 yield _csv_row(line, header, cells)
             line = reader.line_num + 1
-    finally:
-        text.detach()  # the file belongs to the caller
 
 
 def csv_columns(file: BinaryIO) -> list[str]:
     """Return the column names in the first line of a CSV file."""
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    try:
-        return next(csv.reader(text), [])
-    finally:
-        text.detach()  # the file belongs to the caller
+    with _csv_reader(file) as reader:
+        return next(reader, [])
 
 
 def _csv_row(line: int, header: Sequence[str], cells: Sequence[str]) -> InputRow:
@@ -123,7 +127,7 @@ def _parquet_file(path: Path) -> Any:
     try:
         return arrow.parquet.ParquetFile(path)
     except (OSError, arrow.ArrowException) as error:
-        raise SetupError(f"expected a Parquet file, but {str(path)!r} is none that can be read: {error}") from error
+        raise SetupError(f"expected a Parquet file, but {str(path)!r} cannot be read as one: {error}") from error
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`RecordColumns`: outcomes as columns, typed by the schema."""
+"""`RecordColumns`: outcomes as columns of plain Python values or as an Arrow table, typed by the schema."""
 
 from __future__ import annotations
 

@@ -1,34 +1,21 @@
-"""`FileOutput` and `StreamOutput`: output of whole lines, to a file that can be resumed, or to a stream."""
+"""Output as JSON lines: `file_output`, to a file that can be resumed, and `stream_output`; `match_done` reads an earlier output again."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Protocol, Self
+from typing import Any, BinaryIO
 
 from outlines_cont.pipelines.rows.errors import OutputError, SetupError
 from outlines_cont.pipelines.rows.row import InputRow
 
-
-class Output(Protocol):
-    """Something that takes lines."""
-
-    def __enter__(self) -> Self:
-        """Open it."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it; what was written is whole lines."""
-
-    def write(self, lines: Sequence[bytes]) -> None:
-        """Write lines, line ends included."""
+WriteLine = Callable[[bytes], None]
+"""Writes one line, its line end included."""
 
 
 def json_line(fields: Mapping[str, Any]) -> bytes:
@@ -36,94 +23,54 @@ def json_line(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
 
 
-class StreamOutput:
-    """Lines to a binary stream, at once."""
+@contextmanager
+def stream_output(stream: BinaryIO) -> Iterator[WriteLine]:
+    """Yield a function that writes lines to a binary stream, and flushes it after each."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def write(line: bytes) -> None:
+        stream.write(line)
+        stream.flush()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    def write(self, lines: Sequence[bytes]) -> None:
-        """Write and flush."""
-        self._stream.write(b"".join(lines))
-        self._stream.flush()
+    yield write
 
 
-class FileOutput:
-    """Lines to a file.
-
-    It is touched on entering, which is after everything that can be checked beforehand.
+@contextmanager
+def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
+    """Yield a function that writes lines to a file, unbuffered. However the block ends, the file holds whole lines.
 
     Args:
         path: the file.
         keep: how many of its first bytes stay, whole lines; None for a file that must not exist yet.
+
+    Raises:
+        SetupError: the file cannot be opened; before the block begins.
+        OutputError: the system refuses a line, for example because the disk is full.
     """
+    end = keep or 0
+    try:
+        file = FileIO(path, "xb" if keep is None else "r+b")
+        file.truncate(end)
+        file.seek(end)
+    except OSError as error:
+        raise SetupError(f"expected an output that can be written, but {str(path)!r}: {error.strerror}") from error
 
-    def __init__(self, path: Path, keep: int | None) -> None:
-        self._path = path
-        self._keep = keep
-        self._end = keep or 0
-        self._file: FileIO | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self._file = FileIO(self._path, "xb" if self._keep is None else "r+b")
-            self._file.truncate(self._end)
-            self._file.seek(self._end)
-        except OSError as error:
-            raise SetupError(
-                f"expected an output that can be written, but {str(self._path)!r}: {error.strerror}"
-            ) from error
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._file is not None
-        if self._file.tell() != self._end:
-            # An interrupt or a full disk came between two parts of a write: half a line would follow the whole ones.
-            self._file.truncate(self._end)
-        self._file.close()
-
-    def write(self, lines: Sequence[bytes]) -> None:
-        """Write lines, unbuffered.
-
-        Raises:
-            OutputError: the system refuses, for example because the disk is full.
-        """
-        assert self._file is not None
-        rest = memoryview(b"".join(lines))
-        size = len(rest)
+    def write(line: bytes) -> None:
+        nonlocal end
+        rest = memoryview(line)
         try:
             while rest:
-                rest = rest[self._file.write(rest) :]
+                rest = rest[file.write(rest) :]
         except OSError as error:
-            raise OutputError(
-                f"writing to {str(self._path)!r} failed: {error.strerror}. It holds whole lines."
-            ) from error
-        self._end += size
+            raise OutputError(f"writing to {str(path)!r} failed: {error.strerror}. It holds whole lines.") from error
+        end += len(line)
 
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The contents of an existing output.
-
-    Attributes:
-        rows: how many rows.
-        failed: how many of them have an error.
-        size: bytes of their lines; what follows is an unfinished line.
-    """
-
-    rows: int = 0
-    failed: int = 0
-    size: int = 0
+    with file:
+        try:
+            yield write
+        finally:
+            if file.tell() != end:
+                # An interrupt or a full disk came between two parts of a write: half a line would follow the whole ones.
+                file.truncate(end)
 
 
 def check_output(path: Path, input_path: Path | None, *, resume: bool, overwrite: bool) -> None:
@@ -140,7 +87,7 @@ def check_output(path: Path, input_path: Path | None, *, resume: bool, overwrite
             f"expected a file as the output, but {str(path)!r} is a folder or a device. Name a file in it."
         )
     if input_path is not None and input_path.exists() and os.path.samefile(path, input_path):
-        raise SetupError(f"expected an output beside the input, got {str(path)!r} for both")
+        raise SetupError(f"expected an output other than the input, got {str(path)!r} for both")
     if not (resume or overwrite):
         raise SetupError(
             f"the output {str(path)!r} exists. Go on with it by --resume, replace it by --overwrite, or name another file."
@@ -159,13 +106,16 @@ def _check_folder(path: Path) -> None:
         raise SetupError(f"expected an output that can be written, but the folder {str(folder)!r} is read-only for you")
 
 
-def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> Done:
-    """Take from `rows` those that the file `path` holds, and say how many they are.
+def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int, int, int]:
+    """Take from `rows` those that the file `path` holds, and count them.
 
     Args:
         path: an output of an earlier run.
         rows: the rows of the input, from the first.
-        settings: the digest of what, beside the row, decides a record.
+        settings: the digest of everything but the row that a record depends on.
+
+    Returns:
+        How many rows, how many of them with an error, and the bytes of their lines; what follows is an unfinished line.
 
     Raises:
         SetupError: the file is not such an output, or its input or the settings have changed since.
@@ -185,7 +135,7 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> Done:
                 )
             _check_same(fields, row, settings, where)
             done, failed, size = done + 1, failed + ("error" in fields), size + len(line)
-    return Done(done, failed, size)
+    return done, failed, size
 
 
 def _earlier(line: bytes, where: str) -> dict[str, Any]:
@@ -195,7 +145,7 @@ def _earlier(line: bytes, where: str) -> dict[str, Any]:
         fields = None
     if not isinstance(fields, dict) or not isinstance(fields.get("_digest"), str):
         raise SetupError(
-            f"expected an output of an earlier run to go on with, but {where} is none of its lines. "
+            f"expected an output of an earlier run to continue, but {where} is not a line of one. "
             "Name another file, or start again with --overwrite."
         )
     return fields

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -43,140 +43,63 @@ class Shape(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TextShape:
-    """Text as it is."""
-
-    def arrow(self) -> Any:
-        """Return `string`."""
-        return pyarrow().string()
-
-    def convert(self, value: Any) -> Any:
-        """Return the text."""
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class JSONText:
-    """A value without a column type: JSON text."""
-
-    def arrow(self) -> Any:
-        """Return `string`."""
-        return pyarrow().string()
-
-    def convert(self, value: Any) -> Any:
-        """Return the value as JSON."""
-        return json.dumps(value, ensure_ascii=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Integer:
-    """An integer of 64 bits."""
-
-    def arrow(self) -> Any:
-        """Return `int64`."""
-        return pyarrow().int64()
-
-    def convert(self, value: Any) -> Any:
-        """Return the integer; JSON may write it with a fraction of zeros."""
-        whole = int(value)
-        if not -_INT64 <= whole < _INT64:
-            raise ValueError(
-                f"expected an integer of 64 bits, got {value}. Bound it in the schema (`maximum`), or make it a text."
-            )
-        return whole
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A double."""
-
-    def arrow(self) -> Any:
-        """Return `double`."""
-        return pyarrow().float64()
-
-    def convert(self, value: Any) -> Any:
-        """Return the number."""
-        return float(value)
-
-
-@dataclass(frozen=True, slots=True)
-class BooleanShape:
-    """True or false."""
-
-    def arrow(self) -> Any:
-        """Return `bool`."""
-        return pyarrow().bool_()
-
-    def convert(self, value: Any) -> Any:
-        """Return the truth value."""
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class NullShape:
-    """Always null."""
-
-    def arrow(self) -> Any:
-        """Return `null`."""
-        return pyarrow().null()
-
-    def convert(self, value: Any) -> Any:
-        """Return None."""
-
-
-@dataclass(frozen=True, slots=True)
-class Day:
-    """A date."""
-
-    def arrow(self) -> Any:
-        """Return `date32`."""
-        return pyarrow().date32()
-
-    def convert(self, value: Any) -> Any:
-        """Return the date."""
-        return date.fromisoformat(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A date with a time, in microseconds; in UTC where it has an offset.
+class ScalarShape:
+    """A type of Arrow without parts.
 
     Attributes:
-        is_local: whether it has none.
+        name: the function of pyarrow that makes the type.
+        convert: as of `Shape`.
+        arguments: those of the function.
     """
 
-    is_local: bool = False
+    name: str
+    convert: Callable[[Any], Any]
+    arguments: tuple[Any, ...] = ()
 
     def arrow(self) -> Any:
-        """Return `timestamp`."""
-        return pyarrow().timestamp("us", tz=None if self.is_local else "UTC")
-
-    def convert(self, value: Any) -> Any:
-        """Return the moment; a leap second is the second after the one before it."""
-        text = _LEAP_SECOND.sub("59", value, count=1) if ":60" in value[10:] else value
-        moment = datetime.fromisoformat(text) + timedelta(seconds=text != value)
-        return moment if self.is_local else moment.astimezone(UTC)
+        """Return it as a type of pyarrow."""
+        return getattr(pyarrow(), self.name)(*self.arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class Digits:
-    """A decimal.
+def _same(value: Any) -> Any:
+    return value
 
-    Attributes:
-        precision: all of its digits.
-        scale: those after the point.
-    """
 
-    precision: int
-    scale: int
+def _json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
-    def arrow(self) -> Any:
-        """Return `decimal128`."""
-        return pyarrow().decimal128(self.precision, self.scale)
 
-    def convert(self, value: Any) -> Any:
-        """Return the decimal."""
-        return Decimal(value)
+def _int64(value: Any) -> int:
+    """Return an integer; JSON may write it with a fraction of zeros."""
+    whole = int(value)
+    if not -_INT64 <= whole < _INT64:
+        raise ValueError(
+            f"expected an integer of 64 bits, got {value}. Bound it in the schema (`maximum`), or make it a text."
+        )
+    return whole
+
+
+def _local_time(text: str) -> datetime:
+    """Return a moment; a leap second is the second after the one before it."""
+    earlier = _LEAP_SECOND.sub("59", text, count=1) if ":60" in text[10:] else text
+    return datetime.fromisoformat(earlier) + timedelta(seconds=earlier != text)
+
+
+def _utc(text: str) -> datetime:
+    return _local_time(text).astimezone(UTC)
+
+
+TEXT = ScalarShape("string", _same)
+JSON_TEXT = ScalarShape("string", _json_text)
+"""A value without a type of its own, as JSON text."""
+INTEGER = ScalarShape("int64", _int64)
+NUMBER = ScalarShape("float64", float)
+BOOLEAN = ScalarShape("bool_", _same)
+NULL = ScalarShape("null", _same)
+DAY = ScalarShape("date32", date.fromisoformat)
+LOCAL_TIME = ScalarShape("timestamp", _local_time, ("us",))
+MOMENT = ScalarShape("timestamp", _utc, ("us", "UTC"))
+"""A date with a time and an offset, in microseconds of UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +113,7 @@ class ListShape:
     item: Shape
 
     def arrow(self) -> Any:
-        """Return `list`."""
+        """Return a list type of pyarrow."""
         return pyarrow().list_(self.item.arrow())
 
     def convert(self, value: Any) -> Any:
@@ -211,7 +134,7 @@ class ObjectShape:
     is_open: bool = False
 
     def arrow(self) -> Any:
-        """Return `struct`."""
+        """Return a struct type of pyarrow."""
         return pyarrow().struct([(name, shape.arrow()) for name, shape in self.members])
 
     def convert(self, value: Any) -> Any:
@@ -219,6 +142,11 @@ class ObjectShape:
         return {
             name: None if (item := value.get(name)) is None else shape.convert(item) for name, shape in self.members
         }
+
+
+_SCALARS: dict[Any, Shape] = {"integer": INTEGER, "number": NUMBER, "boolean": BOOLEAN, "null": NULL}
+_FORMATS: dict[Any, Shape] = {"date": DAY, "date-time": MOMENT, "x-local-date-time": LOCAL_TIME}
+_PYTHON_TYPES: dict[type, Shape] = {str: TEXT, int: INTEGER, bool: BOOLEAN, float: NUMBER}
 
 
 def shape_of(schema: RecordSchema, *, has_formats: bool = True) -> Shape:
@@ -234,7 +162,7 @@ def shape_of(schema: RecordSchema, *, has_formats: bool = True) -> Shape:
         adapter: TypeAdapter[Any] = TypeAdapter(schema.schema)
         found = adapter.json_schema(mode="serialization", schema_generator=_Serialized)
     except (PydanticInvalidForJsonSchema, PydanticUserError):  # a serializer that says nothing of what it makes
-        return JSONText()
+        return JSON_TEXT
     return _Reader(found, is_type=True, has_formats=True).shape(found)
 
 
@@ -271,27 +199,24 @@ class _Reader:
         while isinstance(schema, dict) and "$ref" in schema:
             target = schema["$ref"]
             if target in refs or not isinstance(target, str):
-                return JSONText()
+                return JSON_TEXT
             refs = (*refs, target)
             found = self._referred(target)
             if not isinstance(found, dict):
-                return JSONText()
+                return JSON_TEXT
             schema = {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
         if not isinstance(schema, dict) or depth > _DEPTH:
-            return JSONText()
+            return JSON_TEXT
         if "allOf" in schema or "anyOf" in schema or "oneOf" in schema:
             return self._combined(schema, depth, refs)
         if "enum" in schema or "const" in schema:
             return _of_values(schema.get("enum", [schema.get("const")]))
         kinds = schema.get("type", [])
-        kinds = [kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null"] or kinds
+        kinds = [kinds] if isinstance(kinds, str) else kinds
+        kinds = [kind for kind in kinds if kind != "null"] or kinds
         if set(kinds) == {"integer", "number"}:
-            return Number()
-        return (
-            self._of_kind(kinds if isinstance(kinds, str) else kinds[0], schema, depth, refs)
-            if _is_one(kinds)
-            else JSONText()
-        )
+            return NUMBER
+        return self._of_kind(kinds[0], schema, depth, refs) if len(kinds) == 1 else JSON_TEXT
 
     def _combined(self, schema: dict[str, Any], depth: int, refs: tuple[str, ...]) -> Shape:
         """Return the one shape of all alternatives that are not null, where there is one."""
@@ -299,11 +224,11 @@ class _Reader:
         parts = schema[words[0]]
         own = {key: value for key, value in schema.items() if key not in words}
         if len(words) > 1 or not isinstance(parts, list) or (words[0] == "allOf" and len(parts) > 1):
-            return JSONText()
+            return JSON_TEXT
         if own.keys() & {"type", "properties", "items", "enum", "const"}:
-            return JSONText()
+            return JSON_TEXT
         shapes = [self.shape(part, depth + 1, refs) for part in parts if part != {"type": "null"}]
-        return shapes[0] if shapes and all(shape == shapes[0] for shape in shapes) else JSONText()
+        return shapes[0] if shapes and all(shape == shapes[0] for shape in shapes) else JSON_TEXT
 
     def _of_kind(self, kind: Any, schema: dict[str, Any], depth: int, refs: tuple[str, ...]) -> Shape:
         if kind == "string":
@@ -312,38 +237,31 @@ class _Reader:
             return self._of_items(schema, depth, refs)
         if kind == "object":
             return self._of_members(schema, depth, refs)
-        scalars: dict[Any, Shape] = {
-            "integer": Integer(),
-            "number": Number(),
-            "boolean": BooleanShape(),
-            "null": NullShape(),
-        }
-        return scalars.get(kind, JSONText())
+        return _SCALARS.get(kind, JSON_TEXT)
 
     def _of_text(self, schema: dict[str, Any]) -> Shape:
         kind = schema.get("format") if self._has_formats else None
         if kind == "x-decimal":
             digits, places = schema["digits"], schema["places"]
             is_bounded = digits is not None and places is not None and digits <= _MAX_DIGITS
-            return Digits(digits, places) if is_bounded else TextShape()
-        shapes: dict[Any, Shape] = {"date": Day(), "date-time": Moment(), "x-local-date-time": Moment(True)}
-        return shapes.get(kind, TextShape())
+            return ScalarShape("decimal128", Decimal, (digits, places)) if is_bounded else TEXT
+        return _FORMATS.get(kind, TEXT)
 
     def _of_items(self, schema: dict[str, Any], depth: int, refs: tuple[str, ...]) -> Shape:
         first = schema.get("prefixItems", [])
         rest = schema.get("items", True)
         if not isinstance(first, list) or isinstance(rest, list):
-            return JSONText()
+            return JSON_TEXT
         parts = [*first, *([] if rest is False or (first and len(first) == schema.get("maxItems")) else [rest])]
         shapes = [self.shape(part, depth + 1, refs) for part in parts]
-        return ListShape(shapes[0]) if shapes and all(shape == shapes[0] for shape in shapes) else JSONText()
+        return ListShape(shapes[0]) if shapes and all(shape == shapes[0] for shape in shapes) else JSON_TEXT
 
     def _of_members(self, schema: dict[str, Any], depth: int, refs: tuple[str, ...]) -> Shape:
         properties = schema.get("properties", {})
         others = schema.get("additionalProperties", schema.get("unevaluatedProperties", not self._is_type))
         is_open = others is not False or bool(schema.get("patternProperties"))
         if not properties or (is_open and depth):
-            return JSONText()
+            return JSON_TEXT
         members = tuple((name, self.shape(part, depth + 1, refs)) for name, part in properties.items())
         return ObjectShape(members, is_open)
 
@@ -362,18 +280,9 @@ def _pointer(target: str) -> Iterator[str]:
         yield key.replace("~1", "/").replace("~0", "~")
 
 
-def _is_one(kinds: Any) -> bool:
-    return isinstance(kinds, str) or (isinstance(kinds, list) and len(kinds) == 1)
-
-
 def _of_values(values: Any) -> Shape:
     """Return the one shape of given values, where there is one."""
     found = {type(value) for value in values if value is not None} if isinstance(values, list) else set()
-    known: Mapping[frozenset[type], Shape] = {
-        frozenset({str}): TextShape(),
-        frozenset({int}): Integer(),
-        frozenset({bool}): BooleanShape(),
-        frozenset({float}): Number(),
-        frozenset({int, float}): Number(),
-    }
-    return known.get(frozenset(found), JSONText())
+    if found == {int, float}:
+        return NUMBER
+    return _PYTHON_TYPES.get(found.pop(), JSON_TEXT) if len(found) == 1 else JSON_TEXT

@@ -1,4 +1,4 @@
-"""`TableOutput`: output as CSV or Parquet, made from a file of JSON lines when all rows are there.
+"""`table_output`: output as CSV or Parquet, made from a file of JSON lines when all rows are there.
 
 So an interrupt loses nothing, and a table is never half.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from outlines_cont.pipelines.rows.errors import OutputError
 from outlines_cont.pipelines.rows.table_rows import pyarrow
-from outlines_cont.pipelines.tables.output import FileOutput
+from outlines_cont.pipelines.tables.output import WriteLine, file_output
 from outlines_cont.pipelines.tables.shape import ObjectShape, Shape
 
 _CHUNK = 1000  # rows that are held at once
@@ -28,35 +28,20 @@ def lines_path(output: Path) -> Path:
     return output.with_name(f"{output.name}.part.jsonl") if output.suffix.lower() in TABLE_SUFFIXES else output
 
 
-class TableOutput:
-    """A table that appears when all of its rows are there.
+@contextmanager
+def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> Iterator[WriteLine]:
+    """Yield a function that writes lines to `lines_path(path)`; the table appears when the block has ended without an error.
 
     Args:
         path: the table, `.csv` or `.parquet`.
-        keep: as for `FileOutput`, of the file of lines.
+        keep: as for `file_output`, of the file of lines.
         shape: that of the records, for the types of Parquet; None goes by the values.
     """
-
-    def __init__(self, path: Path, keep: int | None, shape: Shape | None = None) -> None:
-        self._path = path
-        self._shape = shape
-        self._lines = FileOutput(lines_path(path), keep)
-
-    def __enter__(self) -> Self:
-        self._lines.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lines.__exit__(kind, error, trace)
-        if kind is None:
-            write_table(lines_path(self._path), self._path, self._shape)
-            lines_path(self._path).unlink()
-
-    def write(self, lines: Sequence[bytes]) -> None:
-        """Write lines to the file of lines."""
-        self._lines.write(lines)
+    lines = lines_path(path)
+    with file_output(lines, keep) as write:
+        yield write
+    write_table(lines, path, shape)
+    lines.unlink()
 
 
 def write_table(lines: Path, path: Path, shape: Shape | None = None) -> None:

@@ -1,0 +1,142 @@
+"""`command`: makes a function of a dataclass of options a command of typer, whose errors are one line and an exit status.
+
+Also what several commands share: warnings without source lines, and files of pictures.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import typer
+
+from outlines_cont.errors import OutlinesContError, shortened
+from outlines_cont.pipelines.rows.errors import OutputError, SetupError
+
+FAILED_ROWS, UNUSABLE, INTERRUPTED = 1, 2, 130
+_LONGEST_ERROR = 600
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Options = TypeVar("Options")
+Run = Callable[[Options], None]
+
+
+def command(
+    kind: Callable[..., Options],
+    interrupted: Callable[[Options], str] = lambda options: "Interrupted.",
+    **settings: Any,
+) -> Callable[[Run[Options]], Callable[..., None]]:
+    """Return a decorator that makes a function of one dataclass of options a command of `app`: each field is an option.
+
+    Args:
+        kind: the dataclass; a field is annotated with its `typer.Option` or `typer.Argument`, but for `given`, the names of those that
+            the command line has.
+        interrupted: returns what is printed after Ctrl-C.
+        **settings: of the command, such as its `epilog`.
+    """
+
+    def decorated(run: Run[Options]) -> Callable[..., None]:
+        def called(context: typer.Context, **values: Any) -> None:
+            if "given" in hints:
+                values["given"] = frozenset(name for name in values if _is_given(context, name))
+            options = kind(**values)
+            with one_line_errors(lambda: interrupted(options)):
+                run(options)
+
+        hints = get_type_hints(kind, include_extras=True)
+        fields = [field for field in inspect.signature(kind).parameters.values() if field.name != "given"]
+        context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [context, *(field.replace(annotation=hints[field.name]) for field in fields)]
+        )
+        called.__name__, called.__doc__ = run.__name__, run.__doc__
+        registered: Callable[..., None] = app.command(**settings)(called)
+        return registered
+
+    return decorated
+
+
+def _is_given(context: typer.Context, option: str) -> bool:
+    """Return whether an option of the command that runs was given, and is not its default."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"
+
+
+@contextmanager
+def one_line_errors(interrupted: Callable[[], str]) -> Iterator[None]:
+    """Turn errors on purpose into one line and an exit status; a bug keeps its traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(interrupted(), err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # The reader of the output has gone, as `head` does. Nothing may be flushed into the pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(FAILED_ROWS) from None
+    except Exception as error:
+        from fsm import FSMError
+
+        if not isinstance(error, OutlinesContError | FSMError):
+            raise
+        typer.echo(f"Error: {one_line(str(error))}", err=True)
+        raise typer.Exit(UNUSABLE) from None
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show each warning of a schema once, and without its place in our source."""
+    from fsm import SchemaWarning
+
+    shown, said = warnings.showwarning, set[str]()
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+        if not issubclass(category, SchemaWarning):
+            shown(message, category, *place, **options)
+        elif str(message) not in said:
+            said.add(str(message))
+            typer.echo(f"Warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", SchemaWarning)
+        warnings.showwarning = show
+        yield
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line, shortened where it is long."""
+    return shortened(" ".join(text.split()), _LONGEST_ERROR)
+
+
+def check_picture(path: Path | None, option: str, *suffixes: str) -> None:
+    """Raise `SetupError` for a picture whose name ends in none of `suffixes`."""
+    if path is not None and path.suffix.lower() not in suffixes:
+        expected = f"expected a file that ends in {' or '.join(suffixes)} as --{option}, got {str(path)!r}"
+        raise SetupError(f"{expected}. Browsers show such files, and print them.")
+
+
+def write_picture(text: str, path: Path) -> None:
+    """Write a picture.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"expected to write the picture, but {str(path)!r} cannot be written: {error.strerror}"
+        ) from error
