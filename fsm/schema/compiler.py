@@ -30,7 +30,8 @@ from fsm.schema.array import array_node
 from fsm.schema.blame import Build, SchemaOrigin
 from fsm.schema.check import SchemaCheck, is_checkable
 from fsm.schema.context import Context, KeyOrder
-from fsm.schema.documents.document import Cases, Document, Negations, Remark, TooCostly, TooManyCases
+from fsm.schema.documents.cases import CaseFinder, Cases, Negations, TooCostly, TooManyCases
+from fsm.schema.documents.document import Document, Remark
 from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.empty_place import empty_place
 from fsm.schema.keywords import KEYWORDS
@@ -104,12 +105,13 @@ def json_schema(
     context, node = _compile(partial(read, is_strict=strict or is_type), limits, whitespace, key_order, strict)
 
     def read_again() -> tuple[Document, Build]:
-        document = read(negations="all", is_strict=False)
-        document.disable_budget()
+        document = read(is_strict=False)
+        cases = CaseFinder(document)
+        cases.disable_budget()
 
         def build(places: Conjunction, order: KeyOrder) -> Node:
             context = Context(document, syntax_of(whitespace), limits, order)
-            return _Level(_Terms(context), limits.max_nesting, is_outermost=True).build(places)
+            return _Level(_Terms(context, cases), limits.max_nesting, is_outermost=True).build(places)
 
         return document, build
 
@@ -137,7 +139,7 @@ def json_schema(
 
 
 def _compile(
-    read: Callable[..., Document],
+    read: Callable[[], Document],
     limits: Limits,
     whitespace: Whitespace,
     key_order: KeyOrder,
@@ -146,7 +148,7 @@ def _compile(
     """The term of a schema, EMPTY where no value satisfies it: as exact as it can be within `max_work`.
 
     Args:
-        read: makes a document of the schema, given `negations` and `is_coarse`.
+        read: makes a document of the schema.
         limits, whitespace, key_order, strict: as for `json_schema`.
 
     Raises:
@@ -157,21 +159,23 @@ def _compile(
     most = limits.max_work
     while True:
         negations, is_coarse = readings.pop(0)
-        document = read(negations=negations, is_coarse=is_coarse)
-        context = Context(document, syntax_of(whitespace), limits, key_order, strict)
+        document = read()
+        cases = CaseFinder(document, negations, is_coarse=is_coarse)
+        context = Context(document, syntax_of(whitespace), limits, key_order, strict, is_coarse)
         try:
             with work.Bound("max_work", most, "compiling the schema", _HEAVY, _ADVICE):
-                node = _Level(_Terms(context), limits.max_nesting, is_outermost=True).build((document.root,))
+                node = _Level(_Terms(context, cases), limits.max_nesting, is_outermost=True).build((document.root,))
                 is_empty = node is EMPTY or not Derivatives(max_search=10_000).is_inhabited(node)
         except TooCostly:
             continue
         except BudgetExceeded as error:
-            if error.limit not in _OF_WORK or is_coarse or strict or not document.can_be_coarser:
+            can_be_coarser = cases.can_be_coarser or context.can_be_coarser
+            if error.limit not in _OF_WORK or is_coarse or strict or not can_be_coarser:
                 raise
             most //= 4
             readings = [("none", True)]
             continue
-        document.disable_budget()
+        cases.disable_budget()
         return context, EMPTY if is_empty else node
 
 
@@ -342,8 +346,8 @@ class _Terms:
     built yet keeps all this, so nothing here keeps a term with rules but while `at_work`: then they are freed with their expression.
     """
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, context: Context, cases: CaseFinder) -> None:
+        self.context, self.cases = context, cases
         self._known: dict[tuple[Key, _Bound, int], tuple[Node, _Frame]] = {}
         self._with_rules: dict[tuple[Key, int], tuple[ref[Node], _Frame]] = {}
         self._references: WeakValueDictionary[tuple[Key, int], Node] = WeakValueDictionary()
@@ -454,7 +458,7 @@ class _Level:
 
     def __init__(self, terms: _Terms, nesting: int, *, is_outermost: bool = False) -> None:
         self._terms, self._context, self._nesting, self._is_outermost = terms, terms.context, nesting, is_outermost
-        self._document, self._limits = terms.context.document, terms.context.limits
+        self._document, self._limits, self._cases = terms.context.document, terms.context.limits, terms.cases
         self._open: dict[Key, _Frame] = {}
         self._frames: list[_Frame] = []
         self._num_opened = 0
@@ -494,24 +498,25 @@ class _Level:
 
     def _look_up(self, places: Conjunction) -> Node | _Frame:
         """The term of some places: known, a reference to its own kind further in, or a new builder."""
-        places = self._document.behind(places)
+        places = tuple(p if p.via is not None or p.negated else self._document.behind(p) for p in places)
         if len(places) == 1 and (simple := self._simple(places[0])) is not None:
             return simple
         pointer = places[0].pointer if places else ""
-        branches = self._document.branches(places)
+        branches = self._cases.branches(places)
         if branches is not None:
             return self._open_frame((("any of", places[0].key),), places, self._any_of(branches), pointer, False)  # type: ignore[arg-type]
-        cases = self._cases(places)
+        cases = self._find_cases(places)
         found = self._open_frame(cases.key, places, self._union(cases), pointer)
         if isinstance(found, _Frame):
-            self._document.spend(cases.cost)
+            self._cases.spend(cases.cost)
         return found
 
     def _simple(self, place: Place) -> Node | None:
         """The term of a place that names one scalar type and nothing else; the most common of all needs no frame."""
-        node = None if place.negated else _simple_node(self._document.normalize_draft(place).schema)
+        normalized = place if place.negated else self._document.normalize_draft(place)
+        node = None if place.negated else _simple_node(normalized.schema)
         if node is not None:
-            self._document.read(place)
+            self._document.check_keywords(normalized)
             self._note_spellings((place,), types_at(place))
             if node is STRING:
                 self._context.note_met(STRING, place.pointer)
@@ -519,7 +524,7 @@ class _Level:
             self._depend(0)
         return node
 
-    def _any_of(self, branches: list[Place]) -> Steps:
+    def _any_of(self, branches: Conjunction) -> Steps:
         """One of several schemas, each for itself, so that what they share is compiled once."""
         members = []
         for branch in branches:
@@ -560,17 +565,17 @@ class _Level:
             frame = self._frames[-1]
             frame.bound, frame.height = max(frame.bound, bound), max(frame.height, height + frame.is_value)
 
-    def _cases(self, places: Conjunction) -> Cases:
+    def _find_cases(self, places: Conjunction) -> Cases:
         """The cases of some places; where the exact ones are too many, those that leave out what a check can tell."""
         try:
-            return self._document.cases(places)
+            return self._cases.find(places)
         except BudgetExceeded as error:
             if error.limit != "max_alternatives" or self._context.is_strict:
                 raise
         except TooManyCases as reason:
             if self._context.is_strict:
                 raise SchemaError(f"{reason}: they are only checked. Leave `strict` out", "") from None
-        return self._document.cases(places, loosely=True)
+        return self._cases.find(places, loosely=True)
 
     def _close(self, frame: _Frame, node: Node) -> Node:
         del self._open[frame.key]

@@ -133,7 +133,7 @@ def _note_impossible(places: Conjunction, name: str, context: Context) -> Genera
     """Note the schemas that name an optional property and that no value satisfies; of two that exclude each other neither is."""
     for place, properties in values_of(places, "properties"):
         below = place.below(properties.get(name, True), "properties", name)
-        (meant,) = context.document.behind((below,))
+        meant = context.document.behind(below)
         if isinstance(meant.schema, dict) and [*meant.schema] == ["$dynamicRef"]:
             meant = context.document.resolve(meant, "$dynamicRef")
         if meant.schema not in _MEANT:
@@ -179,8 +179,8 @@ class _Keys:
     def read(self) -> Generator[Conjunction, Node, None]:
         """Compile the patterns, the schemas of names and the duties."""
         found = list(values_of(self._places, "patternProperties"))
-        self._context.document.can_be_coarser |= bool(found)
-        most = _MAX_COARSE_PATTERNS if self._context.document.is_coarse else _MAX_PATTERNS
+        self._context.can_be_coarser |= bool(found)
+        most = _MAX_COARSE_PATTERNS if self._context.is_coarse else _MAX_PATTERNS
         if len({pattern for _, schemas in found for pattern in schemas}) > most:
             for place, _ in found:
                 self._context.leave_out(place, "patternProperties", "too many patterns")

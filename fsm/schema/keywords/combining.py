@@ -57,7 +57,7 @@ _consequence = partial(Keyword, shape=SCHEMA, role=Role.CONSEQUENCE, failures=no
 
 COMBINING = (
     _schemas("anyOf", failures=_any_of_failures),
-    _schemas("oneOf", failures=_one_of_failures),
+    _schemas("oneOf", failures=_one_of_failures, is_exclusive=True),
     _schemas("allOf", role=Role.ALL, failures=_all_of_failures),
     _reference("$ref", since="draft-04"),
     _reference("$dynamicRef", since="draft/2020-12"),

@@ -127,6 +127,7 @@ class Keyword:
         patterns: the regular expressions in its value.
         cases: yields the choices that a condition makes, given a place, the value there, and what makes schemas; one of each holds.
         is_negating: whether the cases deny a schema in it.
+        is_exclusive: of branches, whether only one of them holds.
         is_blamed: whether it is to blame where no value that satisfies it, and `type` beside it, begins with a text; False: it counts
             with another keyword, or where no other explains it.
         companions: keywords that count with it.
@@ -149,6 +150,7 @@ class Keyword:
     patterns: Callable[[Any], Iterable[str]] = no_patterns
     cases: Callable[[Place, Any, Make], Iterator[list[Conjunction]]] | None = None
     is_negating: bool = False
+    is_exclusive: bool = False
     is_blamed: bool = True
     companions: tuple[str, ...] = ()
     spelling: Callable[[Any], str | None] | None = None
@@ -202,9 +204,6 @@ class Registry(dict[str, Keyword]):
         apart: those that apply other schemas to the value, or list values.
         always: those whose schemas hold, or do not hold, in every case.
         splitting: those that make several cases.
-        conditions: those that make cases by what the value is, in the order in which they do.
-        references: those that name a schema.
-        combining: those that hold schemas for the same value, of which all or some hold.
         heavy: those whose terms cost much.
         of_members: those that give schemas to members of objects.
         only_checked: those that no term holds, for some types of values.
@@ -212,7 +211,6 @@ class Registry(dict[str, Keyword]):
         of_any_type: those that may reject a value of any type, but for `type` and `enum`.
         of_python_types: those that only the schemas of Python types have.
         listing: those that list values.
-        alone: for some, the keywords of a schema that says nothing else: itself, and annotations.
         besides_type: those that reject values, but for `type`.
         with_accepts: those that the validator must be told.
         with_language: those that are a language of strings.
@@ -242,10 +240,8 @@ class Registry(dict[str, Keyword]):
         self.own = self._with_role(Role.ASSERTION) | self.listing
         self.apart = self.enforced - self._with_role(Role.ASSERTION)
         self.always = self._with_role(Role.REFERENCE, Role.ALL, Role.NOT)
-        self.conditions = tuple(one for one in self.values() if one.role is Role.CONDITION)
         self.splitting = self._with_role(Role.BRANCHES, Role.VALUES, Role.CONDITION)
-        self.references = tuple(name for name, one in self.items() if one.role is Role.REFERENCE)
-        self.combining = tuple(name for name, one in self.items() if one.role in (Role.ALL, Role.BRANCHES))
+        self._by_role = {role: [one for one in self.values() if one.role is role] for role in Role}
         self.heavy = self._those(lambda one: one.is_heavy)
         self.of_members = self._those(lambda one: one.parts is not None and one.types == OBJECT)
         self.only_checked = self._those(lambda one: bool(one.checked_types))
@@ -253,13 +249,16 @@ class Registry(dict[str, Keyword]):
         any_type = self._those(lambda one: one.types == ALL_TYPES and one.role is not Role.CONSEQUENCE)
         self.of_any_type = any_type - {"type", "enum"}
         self.of_python_types = self._those(lambda one: one.since == PYTHON_TYPE)
-        self.alone = {name: self.annotations | {name} for name in self.apart}
         self.besides_type = self.enforced - {"type"}
         self.with_accepts = tuple(one for one in self.values() if one.accepts is not None)
         self.with_patterns = tuple(one for one in self.values() if one.patterns is not no_patterns)
         self.with_language = tuple(one for one in self.values() if one.language is not None)
         late = [frozenset(DRAFTS[number + 1 :]) for number in range(len(DRAFTS))]
         self._unknown = {draft: self._since(later) for draft, later in zip(DRAFTS, late, strict=True)}
+
+    def with_roles(self, place: Place, *roles: Role) -> list[Keyword]:
+        """The keywords of a place with these roles, those with the first role first."""
+        return [keyword for role in roles for keyword in self._by_role[role] if place.has(keyword.name)]
 
     def _those(self, test: Callable[[Keyword], bool]) -> frozenset[str]:
         return frozenset(name for name, keyword in self.items() if test(keyword))

@@ -18,7 +18,7 @@ from referencing.jsonschema import DynamicAnchor
 from fsm.errors import SchemaError
 from fsm.schema.places.dialect import Dialect, dialect_named, dialect_of, metaschema_of
 from fsm.schema.places.place import Scope
-from fsm.schema.places.shape import Schema, shorten
+from fsm.schema.places.shape import Schema, part_at, shorten
 
 ROOT_URI = "urn:schema:root"
 """The URI of a root that names none."""
@@ -140,13 +140,10 @@ class Resources:
         node: Any = self._registry[uri].contents
         scope = self._entered(node, uri, scope)
         for token in fragment.split("/")[1:]:
-            name = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, dict) and name in node:
-                node = node[name]
-            elif isinstance(node, list) and name.isascii() and name.isdigit() and int(name) < len(node):
-                node = node[int(name)]
-            else:
-                raise NoSuchPlace(_dead_end(reference, name, node))
+            try:
+                node = part_at(node, token)
+            except KeyError as missing:
+                raise NoSuchPlace(_dead_end(reference, missing.args[0], node)) from None
             scope = self.inside(node, scope)
         return node, scope
 
