@@ -122,14 +122,14 @@ def _item_places(places: Conjunction, position: int, context: Context) -> Conjun
     """The schemas that hold for the item at `position`."""
     found: list[Place] = []
     for place in places:
-        fixed = place.get("prefixItems") or ()
-        if position < len(fixed):
-            found.append(place.below(fixed[position], "prefixItems", position))
-        elif place.has("items"):
-            found.append(place.below(place.get("items"), "items"))
+        found += KEYWORDS.parts(place, position, _matches_no_item)
         if place.has("unevaluatedItems"):
             found += _unevaluated(places, place, position, context)
     return tuple(found)
+
+
+def _matches_no_item(pattern: str, key: object) -> None:
+    """Items have no key."""
 
 
 def _unevaluated(places: Conjunction, watcher: Place, position: int, context: Context) -> list[Place]:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.automaton.transition_rows import bytes_of
 from fsm.errors import BudgetExceeded, NotRegular
 from fsm.schema.context import Context
-from fsm.schema.key_kinds import KeyKinds
+from fsm.schema.key_kinds import KeyKinds, few_texts
 from fsm.schema.keywords import KEYWORDS
 from fsm.schema.keywords.object import SomeMember
 from fsm.schema.keywords.string import pattern_node
@@ -40,11 +39,9 @@ _MAX_PATTERNS = 16  # patterns of keys whose languages are told from one another
 _MAX_COARSE_PATTERNS = 2  # the same, where everything together was too much
 _OBJECT_WORK, _PROPERTY_WORK = 20, 6
 _MAX_FEW = 32  # keys of a language that are taken as if they were declared
-_MAX_LENGTH = 200
 _MAX_DUTIES = 3  # "some member ..." in one object
 _OF_KEYS = frozenset({"patternProperties", "propertyNames"})
 _OF_OTHER_KEYS = frozenset({"patternProperties", "additionalProperties", "unevaluatedProperties"})
-_NONE: frozenset[str] = frozenset()
 _NAMES_ONLY = {"type": "string"}
 
 
@@ -146,20 +143,18 @@ def _entries(
     members: list[tuple[str, Node, bool]], others: list[tuple[_Kind, Node]], keys: _Keys, context: Context
 ) -> Generator[Conjunction, Node, list[MemberEntry]]:
     """The entries of a table: every member once for each set of duties that its value may do."""
-    colon, found = context.syntax.colon, list[MemberEntry]()
-    for slot, (name, _, is_required) in enumerate(members):
-        places = keys.value_places(name)
-        for done in keys.sets_of_duties(n for n, duty in enumerate(keys.duties) if keys.is_in(name, duty.keys)):
+    found = list[MemberEntry]()
+    asked: list[tuple[Node, Conjunction, Iterable[int], int | None, bool]] = []
+    for number, (name, _, needed) in enumerate(members):
+        able_to = [n for n, duty in enumerate(keys.duties) if keys.is_in(name, duty.keys)]
+        asked.append((nodes.literal(spelled(name)), keys.value_places(name), able_to, number, needed))
+    asked += ((kind.keys, keys.places_of(kind), kind.duties, None, False) for kind, _ in others)
+    for key, places, able, slot, is_required in asked:
+        for done in keys.sets_of_duties(able):
             value = yield (*places, *(keys.duties[number].value for number in done))
             if value is not EMPTY:
-                key = nodes.literal(spelled(name))
-                found.append(MemberEntry(key, nodes.concat(colon, value), slot, is_required, sum(1 << n for n in done)))
-    for kind, _ in others:
-        places = keys.places_of(kind)
-        for done in keys.sets_of_duties(kind.duties):
-            value = yield (*places, *(keys.duties[number].value for number in done))
-            if value is not EMPTY:
-                found.append(MemberEntry(kind.keys, nodes.concat(colon, value), duties=sum(1 << n for n in done)))
+                value = nodes.concat(context.syntax.colon, value)
+                found.append(MemberEntry(key, value, slot, is_required, sum(1 << number for number in done)))
     return found
 
 
@@ -172,7 +167,7 @@ class _Keys:
         self._names: list[Node] = []
         self.duties: list[_Duty] = []
         self._automata: dict[Node, Automaton] = {}
-        self._loose: set[int] = set()
+        self._loose: set[int] = set()  # schemas of which some patterns are left out, so that other keys are not known
         self._declaring: dict[str, list[int]] | None = None
         self._watching: list[int] = []
 
@@ -210,6 +205,7 @@ class _Keys:
                 found = in_quotes(pattern_node(pattern, pointer, self._context.limits))
             except NotRegular:
                 self._context.leave_out(place, "patternProperties", "the pattern is not regular")
+                self._loose.add(id(place.schema))
                 return None
             self._patterns[pattern] = found
         return self._patterns[pattern]
@@ -259,11 +255,17 @@ class _Keys:
 
     def value_places(self, name: str) -> Conjunction:
         """The schemas that hold for the property `name`."""
-        matched = (
-            frozenset(p for p, node in self._patterns.items() if self.is_in(name, node)) if self._patterns else _NONE
-        )
+        matched = frozenset(pattern for pattern, node in self._patterns.items() if self.is_in(name, node))
+        return self._schemas(name, matched, self._speakers(name))
+
+    def places_of(self, kind: _Kind) -> Conjunction:
+        """The schemas that hold for members of one kind."""
+        return self._schemas(None, kind.patterns, self._places)
+
+    def _schemas(self, name: str | None, matched: frozenset[str], speakers: Iterable[Place]) -> Conjunction:
+        """What some places say of a member with a declared name, or with another key (None), in which patterns are found."""
         found: list[Place] = []
-        for place in self._speakers(name):
+        for place in speakers:
             found += self._at(place, name, matched)
             if place.has("unevaluatedProperties") and not self._is_evaluated(place, name, matched):
                 found.append(place.below(place.get("unevaluatedProperties"), "unevaluatedProperties"))
@@ -283,30 +285,10 @@ class _Keys:
                         self._declaring.setdefault(known, []).append(number)
         return [self._places[number] for number in sorted((*self._declaring.get(name, ()), *self._watching))]
 
-    def places_of(self, kind: _Kind) -> Conjunction:
-        """The schemas that hold for members of one kind."""
-        found: list[Place] = []
-        matched = kind.patterns
-        for place in self._places:
-            found += self._at(place, None, matched)
-            if place.has("unevaluatedProperties") and not self._is_evaluated(place, None, matched):
-                found.append(place.below(place.get("unevaluatedProperties"), "unevaluatedProperties"))
-        return tuple(found)
-
     def _at(self, place: Place, name: str | None, matched: frozenset[str]) -> list[Place]:
         """What the keywords of one place say of a member."""
-        found: list[Place] = []
-        properties = place.get("properties") or {}
-        if name is not None and name in properties:
-            found.append(place.below(properties[name], "properties", name))
-        if matched and place.has("patternProperties"):
-            patterns = place.get("patternProperties")
-            found += [place.below(patterns[p], "patternProperties", p) for p in patterns if p in matched]
-        if id(place.schema) in self._loose:
-            return found
-        if not found and place.has("additionalProperties"):
-            found.append(place.below(place.get("additionalProperties"), "additionalProperties"))
-        return found
+        otherwise = None if id(place.schema) in self._loose else False
+        return list(KEYWORDS.parts(place, name, lambda pattern, _: True if pattern in matched else otherwise))
 
     def _is_evaluated(self, watcher: Place, name: str | None, matched: frozenset[str]) -> bool:
         return any(
@@ -331,18 +313,18 @@ class _Keys:
         base = nodes.intersection((keys, *self._names))
         divided = self._divided()
         if not divided.is_complete:
-            return self._searched(_Kind(base))
+            return self._searched(base)
         kinds = sorted(divided.found, key=lambda kind: [not kind >> n & 1 for n in range(len(self._languages))])
         found = []
         for number in kinds:
             few = divided.few_texts(number, 2 * _MAX_FEW)
-            left = None if few is None else tuple(word for word in few if json.loads(word) not in declared)
+            left = None if few is None else [word for word in few if json.loads(word) not in declared]
             kind = self._kind(base, number, left if left is None or len(left) <= _MAX_FEW else None)
             if left is None and (not declared or divided.is_endless(number)):
                 kind.keys.is_inhabited = True  # endlessly many texts minus finitely many: some text is left
             if left or (left is None and self._is_inhabited(kind.keys)):
                 found.append(kind)
-        self._context.limits.check("max_key_kinds", len(found), "kinds of keys", self._places[0].pointer)
+        self._limit_kinds(len(found))
         return found
 
     @property
@@ -359,53 +341,32 @@ class _Keys:
             self._context.key_kinds[base, languages] = known
         return known
 
-    def _kind(self, base: Node, number: int, few: tuple[bytes, ...] | None) -> _Kind:
+    def _kind(self, base: Node, number: int, few: list[bytes] | None) -> _Kind:
         parts = [node if number >> n & 1 else nodes.complement(node) for n, node in enumerate(self._languages)]
         patterns = frozenset(pattern for n, pattern in enumerate(self._patterns) if number >> n & 1)
         duties = frozenset(n for n in range(len(self.duties)) if number >> len(self._patterns) + n & 1)
-        return _Kind(nodes.intersection((base, *parts)), patterns, duties, few)
+        return _Kind(nodes.intersection((base, *parts)), patterns, duties, None if few is None else tuple(few))
 
-    def _searched(self, base: _Kind) -> list[_Kind]:
+    def _searched(self, base: Node) -> list[_Kind]:
         """The kinds, looked for one by one where there are too many states to look at all together."""
-        found = [base]
-        for pattern, node in self._patterns.items():
-            found = [part for kind in found for part in self._divide(kind, node, pattern=pattern)]
-        for number, duty in enumerate(self.duties):
-            found = [part for kind in found for part in self._divide(kind, duty.keys, duty=number)]
-        return [replace(kind, few=_few_texts(kind.keys)) for kind in found if self._is_inhabited(kind.keys)]
+        found = [(base, 0)]
+        for n, node in enumerate(self._languages):
+            sides = ((node, 1 << n), (nodes.complement(node), 0))
+            parts = ((nodes.intersection((keys, side)), kind | bit) for keys, kind in found for side, bit in sides)
+            found = [(keys, kind) for keys, kind in parts if self._is_inhabited(keys)]
+            self._limit_kinds(len(found))
+        derivatives = Derivatives()
+        few = (few_texts(keys, lambda node: node.nullable, derivatives.live_arcs, _MAX_FEW) for keys, _ in found)
+        return [self._kind(base, kind, texts) for (_, kind), texts in zip(found, few, strict=True)]
 
-    def _divide(self, kind: _Kind, node: Node, *, pattern: str | None = None, duty: int | None = None) -> list[_Kind]:
-        inside = replace(kind, keys=nodes.intersection((kind.keys, node)))
-        if pattern is not None:
-            inside = replace(inside, patterns=kind.patterns | {pattern})
-        if duty is not None:
-            inside = replace(inside, duties=kind.duties | {duty})
-        outside = replace(kind, keys=nodes.intersection((kind.keys, nodes.complement(node))))
-        found = [part for part in (inside, outside) if self._is_inhabited(part.keys)]
-        self._context.limits.check("max_key_kinds", len(found), "kinds of keys", self._places[0].pointer)
-        return found
+    def _limit_kinds(self, count: int) -> None:
+        self._context.limits.check("max_key_kinds", count, "kinds of keys", self._places[0].pointer)
 
     def _is_inhabited(self, keys: Node) -> bool:
         try:
             return self._context.derivatives.is_inhabited(keys)
         except BudgetExceeded:
             return True
-
-
-def _few_texts(keys: Node) -> tuple[bytes, ...] | None:
-    """The texts of a language, ascending, if they are few: then no key of it needs a check to come only once."""
-    derivatives, found, stack = Derivatives(), list[bytes](), [(keys, b"")]
-    while stack:
-        node, text = stack.pop()
-        if node.nullable:
-            found.append(text)
-        arcs = derivatives.live_arcs(node)
-        if len(found) > _MAX_FEW or len(text) > _MAX_LENGTH or sum(mask.bit_count() for mask, _ in arcs) > _MAX_FEW:
-            return None
-        stack += [(target, text + bytes((byte,))) for mask, target in arcs for byte in bytes_of(mask).tolist()]
-        if len(stack) > _MAX_FEW * _MAX_FEW:
-            return None
-    return tuple(sorted(found))
 
 
 def _additional(others: list[tuple[_Kind, Node]], syntax: Syntax) -> tuple[Node, Node]:

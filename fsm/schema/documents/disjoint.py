@@ -123,17 +123,9 @@ class _Comparison:
     def _member(self, owner: _Signature, name: str) -> _Signature:
         found = _Signature()
         for place in owner.speakers:
-            for below in self._schemas_of(place, name):
+            for below in KEYWORDS.parts(place, name, partial(self._document.is_found, place)):
                 found = found.meet(self.signature(self._document.normalize_draft(below)))
         return found
-
-    def _schemas_of(self, place: Place, name: str) -> Iterable[Place]:
-        """The places that are sure to hold for the key `name` of an object of `place`."""
-        assert isinstance(place.schema, dict)
-        for keyword, value in place.schema.items():
-            parts = KEYWORDS[keyword].parts if keyword in KEYWORDS.of_members else None
-            if parts is not None:
-                yield from parts(place, value, name, partial(self._document.is_found, place))
 
 
 def _own_signature(place: Place, document: Document) -> _Signature:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from fsm.schema.keywords.count import count_bounds
-from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Way, no_failures, unless_trivial
+from fsm.schema.keywords.keyword import ARRAY, Keyword, Matches, Name, Way, no_failures, unless_trivial
 from fsm.schema.places.place import NegatedKeyword, Place, negation_of
 from fsm.schema.places.shape import COUNT, FLAG, SCHEMA, SCHEMA_LIST, Schema
 
@@ -42,14 +42,15 @@ def _contains_failures(keyword: Keyword, place: Place, schema: Schema) -> Iterat
         yield ({"type": "array", "contains": schema, "minContains": int(most) + 1},)
 
 
-def _prefix_parts(place: Place, schemas: list[Schema], name: str | int, matches: Matches) -> Iterator[Place]:
+def _prefix_parts(place: Place, schemas: list[Schema], name: Name, matches: Matches) -> Iterable[Place]:
     if isinstance(name, int) and name < len(schemas):
-        yield place.below(schemas[name], "prefixItems", name)
+        return (place.below(schemas[name], "prefixItems", name),)
+    return ()
 
 
-def _items_parts(place: Place, schema: Schema, name: str | int, matches: Matches) -> Iterator[Place]:
-    if isinstance(name, int) and name >= len(place.get("prefixItems") or ()):
-        yield place.below(schema, "items")
+def _items_parts(place: Place, schema: Schema, name: Name, matches: Matches) -> Iterable[Place]:
+    is_later = isinstance(name, int) and name >= len(place.get("prefixItems") or ())
+    return (place.below(schema, "items"),) if is_later else ()
 
 
 _array = partial(Keyword, types=ARRAY, since="draft-04", is_built=True)

@@ -63,7 +63,9 @@ class Role(Enum):
     """A part of a condition, which has no meaning alone."""
 
 
-Matches = Callable[[str, str], bool | None]
+Name = str | int | None
+"""The key of a member, None for one that no keyword names, or the number of an item."""
+Matches = Callable[[str, str | None], bool | None]
 """Whether a pattern is found in a key; None: that is unknown."""
 Make = Callable[..., Schema]
 """Keeps a schema of our own, given what tells it from others: the same object each time it is asked for."""
@@ -122,8 +124,8 @@ class Keyword:
         is_built: whether what builds the terms of its types holds it, or says what it leaves out.
         is_heavy: whether its term costs more than others where it is joined to them.
         is_optional: whether the option `formats` can make it an annotation.
-        parts: yields the places for a member or an item, given a place, the value there, the key or number, and what tells whether a
-            pattern is found in a key.
+        parts: gives the places for a member or an item, given a place, the value there, the name, and what tells whether a pattern is
+            found in a key.
         patterns: the regular expressions in its value.
         cases: yields the choices that a condition makes, given a place, the value there, and what makes schemas; one of each holds.
         is_negating: whether the cases deny a schema in it.
@@ -146,7 +148,7 @@ class Keyword:
     is_built: bool = False
     is_heavy: bool = False
     is_optional: bool = False
-    parts: Callable[[Place, Any, str | int, Matches], Iterator[Place]] | None = None
+    parts: Callable[[Place, Any, Name, Matches], Iterable[Place]] | None = None
     patterns: Callable[[Any], Iterable[str]] = no_patterns
     cases: Callable[[Place, Any, Make], Iterator[list[Conjunction]]] | None = None
     is_negating: bool = False
@@ -244,6 +246,7 @@ class Registry(dict[str, Keyword]):
         self._by_role = {role: [one for one in self.values() if one.role is role] for role in Role}
         self.heavy = self._those(lambda one: one.is_heavy)
         self.of_members = self._those(lambda one: one.parts is not None and one.types == OBJECT)
+        self._parts = tuple((name, one.parts) for name, one in self.items() if one.parts is not None)
         self.only_checked = self._those(lambda one: bool(one.checked_types))
         self.of_strings = self._those(lambda one: "string" in one.types != ALL_TYPES)
         any_type = self._those(lambda one: one.types == ALL_TYPES and one.role is not Role.CONSEQUENCE)
@@ -276,6 +279,14 @@ class Registry(dict[str, Keyword]):
     def inside(self, name: str) -> Inside:
         """What the value of a keyword holds."""
         return self[name].shape.inside if name in self else Inside.DATA
+
+    def parts(self, place: Place, name: Name, matches: Matches) -> Iterator[Place]:
+        """The places that the keywords of one give to a member, or to an item; see `Keyword.parts`."""
+        schema = place.schema
+        if isinstance(schema, dict):
+            for keyword, parts in self._parts:
+                if keyword in schema:
+                    yield from parts(place, schema[keyword], name, matches)
 
     def subschemas(self, place: Place) -> Iterator[Place]:
         """The places of the schemas that a normalized place holds in its keywords, references aside."""

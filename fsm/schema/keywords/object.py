@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fsm.schema.keywords.count import count_bounds
-from fsm.schema.keywords.keyword import OBJECT, Keyword, Make, Matches, Role, Way, unless_trivial
+from fsm.schema.keywords.keyword import OBJECT, Keyword, Make, Matches, Name, Role, Way, unless_trivial
 from fsm.schema.places.place import Conjunction, NegatedKeyword, Place, negation_of
 from fsm.schema.places.shape import NAME_LISTS, SCHEMA, SCHEMA_MAP, TEXTS, Schema
 
@@ -74,23 +74,24 @@ def _dependent_schemas_failures(keyword: Keyword, place: Place, schemas: dict[st
         )
 
 
-def _properties_parts(place: Place, schemas: Any, name: str | int, matches: Matches) -> Iterator[Place]:
+def _properties_parts(place: Place, schemas: Any, name: Name, matches: Matches) -> Iterable[Place]:
     if isinstance(name, str) and isinstance(schemas, dict) and name in schemas:
-        yield place.below(schemas[name], "properties", name)
+        return (place.below(schemas[name], "properties", name),)
+    return ()
 
 
-def _pattern_parts(place: Place, schemas: Any, name: str | int, matches: Matches) -> Iterator[Place]:
-    if isinstance(name, str) and isinstance(schemas, dict):
-        matched = (pattern for pattern in schemas if matches(pattern, name))
-        yield from (place.below(schemas[pattern], "patternProperties", pattern) for pattern in matched)
+def _pattern_parts(place: Place, schemas: Any, name: Name, matches: Matches) -> Iterable[Place]:
+    if isinstance(name, int) or not isinstance(schemas, dict):
+        return ()
+    return [place.below(schemas[p], "patternProperties", p) for p in schemas if matches(p, name)]
 
 
-def _additional_parts(place: Place, schema: Schema, name: str | int, matches: Matches) -> Iterator[Place]:
+def _additional_parts(place: Place, schema: Schema, name: Name, matches: Matches) -> Iterable[Place]:
     declared, patterns = place.get("properties") or {}, place.get("patternProperties") or {}
-    if not isinstance(name, str) or not isinstance(declared, dict) or not isinstance(patterns, dict):
-        return
-    if name not in declared and all(matches(pattern, name) is False for pattern in patterns):
-        yield place.below(schema, "additionalProperties")
+    if isinstance(name, int) or not isinstance(declared, dict) or not isinstance(patterns, dict) or name in declared:
+        return ()
+    is_other = all(matches(pattern, name) is False for pattern in patterns)
+    return (place.below(schema, "additionalProperties"),) if is_other else ()
 
 
 def _required_cases(place: Place, lists: dict[str, list[str]], make: Make) -> Iterator[list[Conjunction]]:
